@@ -24,8 +24,8 @@ import torch
 from _about import about
 
 import rgcn
-from rgcn.atomic import write_atomically
-from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
+from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.system.atomic_files import write_atomically
 
 LINKS = ("fb237-v1-ind", "wn18rr-v1-ind", "umls", "kinship", "nations", "world")
 CLASSES = ("world", "aifb", "mutag")

@@ -22,7 +22,7 @@ from _about import write_result
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.bench.graphs import random_shape, shaped
-from rgcn.memory import give_back, held_bytes, size_in
+from rgcn.system.memory import give_back, held_bytes, size_in
 
 
 def main() -> None:

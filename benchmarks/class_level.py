@@ -18,9 +18,9 @@ import torch
 from _about import write_result
 
 import rgcn
-from rgcn.answers import class_level
-from rgcn.answers.class_level import ClassLevel
-from rgcn.tasks.shipped import shipped_classifier
+from rgcn.links import class_offsets as class_level
+from rgcn.links.class_offsets import ClassLevel
+from rgcn.models.pretrained import shipped_classifier
 
 RIDGES, FOLDS, TIMES = (0.01, 0.1, 1.0, 10.0), 5, 3
 

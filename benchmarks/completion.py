@@ -24,11 +24,11 @@ import numpy as np
 import torch
 from _about import write_result
 
-from rgcn.answers.completion import complete
-from rgcn.answers.links import answer_links
-from rgcn.answers.relation_rules import Permitted
+from rgcn.links.completion import complete
+from rgcn.links.relation_constraints import Permitted
+from rgcn.links.top_k import answer_links
+from rgcn.nn.scorer import Questions
 from rgcn.predict import OpenModel, open_model
-from rgcn.scoring import Questions
 
 BINS = ((0.4, 1.01), (0.3, 0.4), (0.2, 0.3), (0.1, 0.2), (0.01, 0.1), (0.0, 0.01))
 

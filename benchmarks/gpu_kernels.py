@@ -39,7 +39,7 @@ if not torch.cuda.is_available():
 import triton
 
 from rgcn.kernels import gpu, reference
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.kernels.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 1e-2}

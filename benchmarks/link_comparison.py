@@ -43,21 +43,21 @@ import torch
 from _about import about
 
 import rgcn
-from rgcn.atomic import write_atomically
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.shared_names import with_relations
-from rgcn.known import KnownTriples, splits_up_to
-from rgcn.ranking import rank_triples, summarize
+from rgcn.links.ranking import rank_triples, summarize
+from rgcn.models.growth import extended
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.runs import load_configuration, shipped_configurations
 from rgcn.runs.folder import environment
 from rgcn.runs.training import train
-from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.extending import extended
+from rgcn.sampling.known_triples import KnownTriples, splits_up_to
+from rgcn.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
-    from rgcn.tasks.link_predictor import LinkPredictor
+    from rgcn.models.link_predictor import LinkPredictor
 
 MODELS = ("popularity", "distmult", "rgcn", "c-rgcn", "path")
 # A graph of the same relations and none of the nodes, for a model that was trained on the first.

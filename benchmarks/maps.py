@@ -25,12 +25,12 @@ import numpy as np
 from _about import write_result
 from numpy.typing import NDArray
 
-from rgcn.look.coloring import shown_classes
-from rgcn.look.mapping import starting_places, two_dimensional
-from rgcn.look.neighborhoods import same_class_share, trustworthiness
-from rgcn.look.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown
-from rgcn.look.vectors import NodeVectors
 from rgcn.predict import open_model
+from rgcn.visualization.coloring import shown_classes
+from rgcn.visualization.mapping import starting_places, two_dimensional
+from rgcn.visualization.neighborhoods import same_class_share, trustworthiness
+from rgcn.visualization.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown
+from rgcn.visualization.vectors import NodeVectors
 
 Floats = NDArray[np.float32]
 

@@ -33,10 +33,10 @@ from torch import nn
 import rgcn
 from rgcn.bench.graphs import Shape, shaped
 from rgcn.data.graph_store import load_graph
-from rgcn.memory import size_in
 from rgcn.runs import load_configuration, load_data
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed
+from rgcn.system.memory import size_in
 
 WIDTH, HIDDEN, CLASSES = 32, 16, 10
 

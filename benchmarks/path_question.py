@@ -22,10 +22,10 @@ import torch
 from _about import write_result
 
 from rgcn.nn.path_network import PathScorer
-from rgcn.nn.reached import reached_hops
+from rgcn.nn.reachability import reached_hops
+from rgcn.nn.scorer import Questions
 from rgcn.runs import load_configuration, load_data
 from rgcn.runs.assembly import make_model
-from rgcn.scoring import Questions
 
 
 def main() -> None:

@@ -67,10 +67,10 @@ def save(edges: int, folder: Path) -> None:
 
 def one(name: str, folder: str) -> dict[str, Any]:
     from rgcn.data.graph_store import load_graph
-    from rgcn.memory import size_in
     from rgcn.runs import load_configuration
     from rgcn.runs.assembly import make_model
     from rgcn.runs.planning import plan_run
+    from rgcn.system.memory import size_in
 
     configuration, changes = TRAININGS[name]
     graph = load_graph(Path(folder))

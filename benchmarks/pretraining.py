@@ -18,9 +18,9 @@ import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import rgcn
 from rgcn.data.graph_store import load_graph
+from rgcn.models.pretrainer import Pretrainer
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train
-from rgcn.tasks.pretraining import Pretrainer
 from rgcn.training.history import Epoch
 from rgcn.training.recording import WARM_UP
 

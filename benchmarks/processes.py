@@ -31,8 +31,8 @@ from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.distributed.rendezvous import invited, join, leave
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
-from rgcn.memory import held_bytes
 from rgcn.placement import current
+from rgcn.system.memory import held_bytes
 
 CLASSES, LABELLED = 10, 0.1
 

@@ -61,9 +61,9 @@ def save_graphs(given: argparse.Namespace) -> None:
 def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> dict[str, Any]:
     import torch
 
+    from rgcn.models.task import task_of
     from rgcn.runs import load_configuration
     from rgcn.runs.training import train
-    from rgcn.tasks.task import task_of
 
     config = load_configuration(name, changes, {"seed": seed})
     graph = read_graph(name, tuple(changes), graphs)
@@ -97,7 +97,7 @@ def read_graph(name: str, changes: tuple[str, ...], graphs: Path | None) -> Any:
 
 def measured(row: dict[str, Any]) -> tuple[str, float]:
     """Name and value of a run's main test metric."""
-    from rgcn.tasks.task import task_of
+    from rgcn.models.task import task_of
 
     name = task_of(row["task"]).headline.name
     return f"test_{name}", row["metrics"]["test"][name]

@@ -40,8 +40,8 @@ from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figur
 from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
 from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
-from rgcn.memory import available_bytes
-from rgcn.words import duration, memory
+from rgcn.system.formatting import duration, memory
+from rgcn.system.memory import available_bytes
 
 SIZES = (1e4, 1e5, 1e6, 1e7, 1e8)
 BASES = Workload("rgcn", hidden=16, bases=40)

@@ -4,7 +4,7 @@
     python benchmarks/sensible_answers.py world codex-s umls tables/packages.csv tables/classes.csv \
         --out results/sensible-answers.json
 
-With the rules of relations (`rgcn.answers.relation_rules`) and without, on questions that validation triples ask:
+With the rules of relations (`rgcn.links.relation_constraints`) and without, on questions that validation triples ask:
 
 never     share of the first three new answers that never stood at that end in training; of (s, r, ?) and of (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
@@ -31,18 +31,18 @@ from _about import about, write_result
 from torch import Tensor
 
 import rgcn
-from rgcn.answers.calibration import calibrate_links, first_answers
-from rgcn.answers.completion import complete
-from rgcn.answers.link_curve import LinkCurve, LinkExamples
-from rgcn.answers.links import answer_links
-from rgcn.answers.relation_rules import EVERYTHING, Marks, Permitted, rules_of
-from rgcn.answers.reliability import fit_of
 from rgcn.data.graph_store import is_stored_graph, load_graph
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import KnownTriples, splits_up_to
-from rgcn.ranking import rank_triples, summarize
-from rgcn.scoring import Questions, Scorer
-from rgcn.tasks.shipped import shipped_predictor
+from rgcn.links.calibration import calibrate_links, first_answers
+from rgcn.links.completion import complete
+from rgcn.links.link_calibration import LinkCurve, LinkExamples
+from rgcn.links.ranking import rank_triples, summarize
+from rgcn.links.relation_constraints import EVERYTHING, Marks, Permitted, rules_of
+from rgcn.links.reliability import fit_of
+from rgcn.links.top_k import answer_links
+from rgcn.models.pretrained import shipped_predictor
+from rgcn.nn.scorer import Questions, Scorer
+from rgcn.sampling.known_triples import KnownTriples, splits_up_to
 
 FIRST, QUESTIONS = 10, 1000
 FORBIDDEN = 1e4  # less than any score

@@ -47,7 +47,7 @@ def measured(name: str, device: str, steps: int) -> float:
     import torch
 
     from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
-    from rgcn.tasks import LinkPredictor, NodeClassifier
+    from rgcn.models import LinkPredictor, NodeClassifier
 
     nodes, relations, triples, kind, settings = CASES[name]
     rng = np.random.default_rng(0)
@@ -98,8 +98,8 @@ def top_of(model):
     opened = OpenModel(Path("nowhere"), "timed", model, Titles(model.graph_))
     given, relation = torch.arange(50) * 7, torch.arange(50) % 18
     try:
-        from rgcn.answers.links import answer_links
-        from rgcn.scoring import Questions
+        from rgcn.links.top_k import answer_links
+        from rgcn.nn.scorer import Questions
 
         return lambda: answer_links(opened, Questions(given, relation, given % 2 == 0), 10)
     except ImportError:

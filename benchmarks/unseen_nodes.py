@@ -32,13 +32,13 @@ from _about import write_result
 import rgcn
 from rgcn.data.registry import mirror_folder
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import KnownTriples, splits_up_to
+from rgcn.links.ranking import rank_triples, summarize
+from rgcn.models.growth import extended
 from rgcn.nn.link_network import VectorScorer
-from rgcn.predict.unseen import joined
-from rgcn.ranking import rank_triples, summarize
+from rgcn.predict.new_nodes import joined
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
-from rgcn.tasks.extending import extended
+from rgcn.sampling.known_triples import KnownTriples, splits_up_to
 
 INDUCTIVE = ("fb237_v1", "WN18RR_v1")
 # Chosen on the validation triples of the `_ind` graphs, among a handful (docs/results.md).

@@ -1,11 +1,11 @@
-"""The rules of relations as they are defined, in loops: what `rgcn.answers.relation_rules` computes with arrays."""
+"""The rules of relations as they are defined, in loops: what `rgcn.links.relation_constraints` computes with arrays."""
 
 import math
 from functools import cache
 
 import torch
 
-from rgcn.answers.relation_rules import (
+from rgcn.links.relation_constraints import (
     ENOUGH_NODES,
     FINISHED,
     LARGEST_EXCEPTION,

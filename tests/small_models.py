@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 import rgcn
-from rgcn.answers.links import answer_links
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.titles import Titles
+from rgcn.links.top_k import answer_links
 from rgcn.nn.decoders import BilinearDecoder
 from rgcn.nn.link_network import VectorScorer
+from rgcn.nn.scorer import Questions
 from rgcn.predict import OpenModel
-from rgcn.scoring import Questions
 
 
 class Turning(BilinearDecoder):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rgcn.scoring import Questions, Scorer
+from rgcn.nn.scorer import Questions, Scorer
 
 
 class TableScorer(Scorer):

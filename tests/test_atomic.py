@@ -14,13 +14,13 @@ import pytest
 from safetensors.numpy import save_file
 
 import rgcn
-from rgcn.atomic import full_disk, replace_atomically
 from rgcn.cli import main
 from rgcn.data.split_files import write_splits
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.look.vectors import write_table as write_vectors
 from rgcn.predict.answer_tables import write_lines, write_table
+from rgcn.system.atomic_files import full_disk, replace_atomically
+from rgcn.visualization.vectors import write_table as write_vectors
 
 LIMIT = 4096  # bytes of a file, as `ulimit -f 4` sets it
 MANY = pl.DataFrame({"number": np.random.default_rng(0).random(2000)})

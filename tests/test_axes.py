@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rgcn.axes import Axis, allow, dotted_name, is_allowed
 from rgcn.errors import ConfigError, DataError, RgcnError
+from rgcn.plugins import Axis, allow, dotted_name, is_allowed
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 import rgcn
-from rgcn.axis_tables import TASKS
+from rgcn.components import TASKS
 from rgcn.config import (
     DataConfig,
     LinkModelConfig,
@@ -25,11 +25,11 @@ from rgcn.config import (
     tuned,
     validated,
 )
-from rgcn.config.section import FIELDS_ONLY, Origin, find_problems
+from rgcn.config.base_section import FIELDS_ONLY, Origin, find_problems
 from rgcn.errors import ConfigError
-from rgcn.tasks.link_predictor import LinkSettings
-from rgcn.tasks.node_classifier import NodeSettings
-from rgcn.tasks.task import task_of
+from rgcn.models.link_predictor import LinkSettings
+from rgcn.models.node_classifier import NodeSettings
+from rgcn.models.task import task_of
 
 RUNS = {name: task_of(name).run_config for name in TASKS.built_in}
 WORLD = {"data": {"dataset": "world"}}

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from rgcn import axes, environment, memory
-from rgcn.axes import allow
-from rgcn.environment import DEFAULTS, WAITING_CHOSEN, prepare_process
+from rgcn import plugins as axes
 from rgcn.errors import ConfigError
-from rgcn.memory import limit_memory, memory_limit
-from rgcn.runs.workers import ProcessSettings
-from rgcn.threads import NUMBERS
+from rgcn.plugins import allow
+from rgcn.runs.worker_pool import ProcessSettings
+from rgcn.system import environment, memory
+from rgcn.system.environment import DEFAULTS, WAITING_CHOSEN, prepare_process
+from rgcn.system.memory import limit_memory, memory_limit
+from rgcn.system.threads import NUMBERS
 from rgcn.training.fitting import CUBLAS_WORKSPACE, FIXED_WORKSPACES, _fixed_order
 from test_house import house
 
@@ -31,7 +32,7 @@ import polars  # writes a variable of its own allocator
 
 before = dict(os.environ)
 import rgcn
-from rgcn.memory import limit_memory
+from rgcn.system.memory import limit_memory
 
 world = rgcn.load("world").subgraph(range(60))
 rgcn.allow("somebody")

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rgcn import known as known_module
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
-from rgcn.known import KnownTriples, repeated_across_splits, split_of, splits_up_to
+from rgcn.sampling import known_triples as known_module
+from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, split_of, splits_up_to
 
 Triple = tuple[int, int, int]
 NODES, RELATIONS = 5, 3

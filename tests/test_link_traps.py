@@ -12,10 +12,10 @@ import torch
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
+from rgcn.models import LinkPredictor
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.pages.link_report import evaluate_links
 from rgcn.predict import OpenModel
-from rgcn.tasks import LinkPredictor
 
 TRAIN, VALID, TEST = 0, 1, 2
 SMALL = {"embedding": 6, "device": "cpu"}

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rgcn.known
+import rgcn.sampling.known_triples
 from naive import triple_lists
 from rgcn.config import LinkTrainingConfig
 from rgcn.nn.decoders import BatchScores
@@ -104,7 +104,7 @@ def test_all_nodes_but_other_known_answers_count(kind, graph, data, heads, tempe
     )
     network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rgcn.known, "MOST_PLACES", most_places)  # in one block, and in many
+        patch.setattr(rgcn.sampling.known_triples, "MOST_PLACES", most_places)  # in one block, and in many
         drawn = objective.draw(rows, torch.Generator().manual_seed(1))
         ours = objective.loss(network, None, rows, drawn)
     asks_objects = network.questions.for_objects.tolist()

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.kernels import cpu, reference
 from rgcn.kernels.reference import AdamSettings
+from rgcn.kernels.sparse import distinct
+from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, RelationalGraphConv
 from rgcn.nn.inputs import NodeTable
-from rgcn.sparse import distinct
-from rgcn.tasks import NodeClassifier
 from rgcn.training.optimizers import Adam, LazyAdam, RowAdagrad
 
 

@@ -15,8 +15,8 @@ from rgcn.errors import DataError
 from rgcn.explain import question
 from rgcn.explain.question import Reach
 from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.models import node_classifier
 from rgcn.nn import relational_encoder
-from rgcn.tasks import node_classifier
 
 NODES, RELATIONS = 5, 2
 triples = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 1), st.integers(0, NODES - 1)), max_size=12)

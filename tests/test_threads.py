@@ -10,10 +10,10 @@ import pytest
 import torch
 import typer.main
 
-from rgcn import threads
 from rgcn.cli.commands import app
-from rgcn.environment import WAITING, WAITING_CHOSEN, use_threads, wait_passively
-from rgcn.threads import NUMBERS, thread_limits, threads_each
+from rgcn.system import threads
+from rgcn.system.environment import WAITING, WAITING_CHOSEN, use_threads, wait_passively
+from rgcn.system.threads import NUMBERS, thread_limits, threads_each
 
 
 def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:

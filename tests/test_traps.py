@@ -13,11 +13,11 @@ import torch
 
 from naive import SmallGraph, chain, naive_adjacency
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.answers.calibration import calibrate_classes
 from rgcn.data.world import load_world
 from rgcn.graph import KnowledgeGraph
+from rgcn.links.calibration import calibrate_classes
+from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, BlockDiagonal, Full, RelationalGraphConv
-from rgcn.tasks import NodeClassifier
 
 TRIPLES = [("a", "r", "b"), ("c", "r", "b"), ("c", "q", "a"), ("d", "q", "c")]
 

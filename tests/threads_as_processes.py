@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rgcn.runs.workers import TAKEN, WorkerProcess
+from rgcn.runs.worker_pool import TAKEN, WorkerProcess
 
 Life = Callable[..., None]
 
@@ -25,7 +25,7 @@ class Workshop:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, lives: Iterable[Life] = ()) -> None:
         self.lives, self.started = list(lives), list[ThreadWorker]()
-        monkeypatch.setattr("rgcn.runs.workers.WorkerProcess", self._start)
+        monkeypatch.setattr("rgcn.runs.worker_pool.WorkerProcess", self._start)
 
     def _start(self, work: Callable[..., None], *arguments: Any, threads: int) -> ThreadWorker:
         life = self.lives.pop(0) if self.lives else lives_on

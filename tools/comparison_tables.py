@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from result_files import ROOT, place, result
-from rgcn.words import memory
+from rgcn.system.formatting import memory
 
 MODELS = {
     "popularity": "popularity",

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 import rgcn
-from rgcn.environment import prepare_process
-from rgcn.progress import progress
+from rgcn.system.environment import prepare_process
+from rgcn.system.progress import progress
 
 prepare_process()  # before PyTorch is loaded
 
-from rgcn.tasks.shipped import shipped_classifier, shipped_predictor  # noqa: E402
+from rgcn.models.pretrained import shipped_classifier, shipped_predictor  # noqa: E402
 
 RELATIONS, EACH = ("borders", "exports_to", "imports_from"), 2  # facts of these are held back, and asked for
 COUNTRIES = 8

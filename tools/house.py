@@ -22,10 +22,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 # Each may import those before it. `axis_tables` is a table of contents: it names classes of later rooms as text, and
 # for the type checker alone.
 ORDER = """
-    version lazy errors conversion words terminal progress extras threads environment memory placement axes axis_tables
-    atomic compression sparse graph data known kernels adjacency config
-    sampling scoring nn ranking answers training distributed tasks
-    runs pages tuning paper predict explain look serve bench cli __init__ __main__
+    version errors conversion placement plugins components system config graph data kernels adjacency
+    sampling nn links training distributed models
+    runs pages tuning paper predict explain visualization serve bench cli __init__ __main__
 """
 ROOMS = ORDER.split()
 

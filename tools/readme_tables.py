@@ -18,7 +18,7 @@ from result_files import ROOT, place, result, result_file
 from rgcn.paper.published import ACCURACY, RANKING
 from rgcn.paper.rendering import published_text
 from rgcn.runs.run_record import Spread
-from rgcn.words import duration, memory
+from rgcn.system.formatting import duration, memory
 
 # configuration: what it is
 NODE = {

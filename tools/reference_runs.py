@@ -187,7 +187,7 @@ def zero_shot(name: str) -> list[float]:
     import torch
 
     import rgcn
-    from rgcn.scoring import Questions
+    from rgcn.nn.scorer import Questions
 
     graph = rgcn.load(name)
     if graph.triple_splits is None:  # nothing is held out: known triples, each hidden while it is asked about

@@ -31,7 +31,7 @@ from rgcn.paper.published import (
 from rgcn.paper.rendering import about_text, markdown_table
 from rgcn.paper.trainings import CONFIGURATIONS, Trained, subject, training_table
 from rgcn.runs import load_configuration
-from rgcn.words import duration, setting
+from rgcn.system.formatting import duration, setting
 
 PAGE = ROOT / "docs" / "reproduction.md"
 STEPS_ONLY = "no whole training was timed on a GPU; [performance.md](performance.md) has its steps"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rgcn.words import count
+from rgcn.system.formatting import count
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from safetensors.torch import load_file, save
 
-from rgcn.atomic import write_atomically
 from rgcn.data.catalog import CATALOG
-from rgcn.nn.shipped_weights import CARD, WEIGHTS
+from rgcn.nn.pretrained_weights import CARD, WEIGHTS
+from rgcn.system.atomic_files import write_atomically
 
 MOST_BYTES = 2_000_000
 # Settings without which the weights do not fit, or mean nothing.

@@ -10,32 +10,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 from rgcn.version import __version__
 
 # Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
 # only when it is first used; so does each room, as in `rgcn.nn`.
 _NAMES = {
     "adjacency": ("RelationalAdjacency",),
-    "axes": ("allow",),
+    "plugins": ("allow",),
     "data": ("load", "read"),
-    "environment": ("wait_passively",),
+    "system.environment": ("wait_passively",),
     "errors": ("RgcnError",),
     "graph": ("KnowledgeGraph", "NodeLabels"),
     "predict": ("open_model",),
-    "tasks": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
+    "models": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
 }
 
 if TYPE_CHECKING:
     from rgcn import nn
     from rgcn.adjacency import RelationalAdjacency
-    from rgcn.axes import allow
     from rgcn.data import load, read
-    from rgcn.environment import wait_passively
     from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
+    from rgcn.models import LinkClassifier, LinkPredictor, NodeClassifier, load_model
+    from rgcn.plugins import allow
     from rgcn.predict import open_model
-    from rgcn.tasks import LinkClassifier, LinkPredictor, NodeClassifier, load_model
+    from rgcn.system.environment import wait_passively
 else:
     __getattr__ = lazy_names(__name__, _NAMES)
 

@@ -10,16 +10,16 @@ import torch
 
 import rgcn
 from naive_rules import NaiveRules, ruled_out
-from rgcn.answers.calibration import (
+from rgcn.graph import NodeLabels
+from rgcn.links.calibration import (
     Calibration,
     calibrate_classes,
     calibrate_links,
     hidden_examples,
     validation_examples,
 )
-from rgcn.answers.link_curve import FIRST
-from rgcn.answers.links import rate_triples
-from rgcn.answers.reliability import (
+from rgcn.links.link_calibration import FIRST
+from rgcn.links.reliability import (
     COLDEST,
     Bin,
     as_text,
@@ -28,10 +28,10 @@ from rgcn.answers.reliability import (
     class_reliability,
     fit_temperature,
 )
-from rgcn.graph import NodeLabels
+from rgcn.links.top_k import rate_triples
+from rgcn.nn.scorer import Questions
 from rgcn.predict import open_model
-from rgcn.predict.opened import calibration_of
-from rgcn.scoring import Questions
+from rgcn.predict.opened_model import calibration_of
 from small_models import answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 from tabled import TableScorer
 
@@ -109,7 +109,7 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("make", [random_graph, graph_of_kinds])
 def test_examples_are_the_first_new_answers_to_the_validation_questions(make, monkeypatch):
-    monkeypatch.setattr("rgcn.answers.calibration.FIRST", 100)  # ties among the last would be cut either way
+    monkeypatch.setattr("rgcn.links.calibration.FIRST", 100)  # ties among the last would be cut either way
     monkeypatch.setattr("test_calibration.FIRST", 100)
     graph = make(4)
     opened = with_whole_numbers(graph, biases=True)
@@ -179,7 +179,7 @@ def walking(graph, **settings):
 
 
 def test_hidden_triples_are_counted_one_by_one(monkeypatch):
-    monkeypatch.setattr("rgcn.answers.calibration.FIRST", 100)
+    monkeypatch.setattr("rgcn.links.calibration.FIRST", 100)
     graph = random_graph(5, splits=False)
     model, rules = walking(graph), NaiveRules(graph)
     chosen, train, expected = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]][::7], mask(graph), []
@@ -223,9 +223,9 @@ def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
 def test_few_are_hidden_of_a_large_graph_and_none_of_the_largest(monkeypatch):
     graph = random_graph(5, splits=False)
     count = int((graph.triples[:, 0] != graph.triples[:, 2]).sum())
-    monkeypatch.setattr("rgcn.answers.calibration.MOST_HEARD", 30 * count)
+    monkeypatch.setattr("rgcn.links.calibration.MOST_HEARD", 30 * count)
     assert walking(graph).calibration_.examples == 30
-    monkeypatch.setattr("rgcn.answers.calibration.LARGEST", count - 1)
+    monkeypatch.setattr("rgcn.links.calibration.LARGEST", count - 1)
     assert not walking(graph).calibration_.fitted
 
 
@@ -250,7 +250,7 @@ def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
     first = calibration_of(walking(graph), None)
     (kept,) = (tmp_path / "cache" / "calibrations").iterdir()
     whole = kept.read_bytes()
-    monkeypatch.setattr("rgcn.answers.calibration.hidden_examples", None)  # would fail if it were measured again
+    monkeypatch.setattr("rgcn.links.calibration.hidden_examples", None)  # would fail if it were measured again
     assert calibration_of(walking(graph), None) == first
     monkeypatch.undo()
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
@@ -277,7 +277,7 @@ def test_it_is_kept_beside_the_model(folder, monkeypatch):
     kept = json.loads((folder / "calibration.json").read_text())
     assert kept["temperature"] == first.temperature
     assert kept["meaning"] == first.meaning
-    monkeypatch.setattr("rgcn.answers.calibration.calibrate_links", None)  # would fail if it were fitted again
+    monkeypatch.setattr("rgcn.links.calibration.calibrate_links", None)  # would fail if it were fitted again
     assert open_model(folder).calibration == first
 
 

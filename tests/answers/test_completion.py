@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from naive_rules import NaiveRules, ruled_out
-from rgcn.answers import completion
-from rgcn.answers.relation_rules import EVERYTHING, Permitted, rules_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.scoring import Scorer
+from rgcn.links import completion
+from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
+from rgcn.nn.scorer import Scorer
 from small_models import Turning, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 
@@ -248,8 +248,8 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
 
 
 def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("rgcn.answers.unfinished.SAVED_EVERY", 0.0)
-    monkeypatch.setattr("rgcn.answers.unfinished.SHARE_OF_TIME", 1e9)
+    monkeypatch.setattr("rgcn.links.partial_completion.SAVED_EVERY", 0.0)
+    monkeypatch.setattr("rgcn.links.partial_completion.SHARE_OF_TIME", 1e9)
     file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), permitted=ANY)
 
     done = []
@@ -268,7 +268,7 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
 
 def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
     clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
-    monkeypatch.setattr("rgcn.answers.completion.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rgcn.links.completion.time.monotonic", lambda: next(clock))
     one = complete(with_dear_questions(), permitted=ANY, minutes=0.01)
     assert one.pairs == 4
     some = complete(with_dear_questions(), permitted=ANY, minutes=5)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from rgcn.answers.declared import OWL, RDF, RDFS, Declared
-from rgcn.answers.relation_rules import FINISHED, OPEN, SENSELESS, RelationRules
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import KnownTriples
-from rgcn.scoring import Questions
+from rgcn.links.declared_constraints import OWL, RDF, RDFS, Declared
+from rgcn.links.relation_constraints import FINISHED, OPEN, SENSELESS, RelationRules
+from rgcn.nn.scorer import Questions
+from rgcn.sampling.known_triples import KnownTriples
 
 BASE = "http://example.org/"
 TYPE = f"{RDF}type"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rgcn.answers.calibration import Calibration
-from rgcn.answers.link_curve import LOWEST, LinkCurve, LinkExamples
-from rgcn.answers.reliability import fit_of
+from rgcn.links.calibration import Calibration
+from rgcn.links.link_calibration import LOWEST, LinkCurve, LinkExamples
+from rgcn.links.reliability import fit_of
 
 
 def drawn(curve, size=8_000, places=4, seed=0):

@@ -8,12 +8,12 @@ import torch
 
 import rgcn
 from naive_rules import NaiveRules, ruled_out
-from rgcn.answers import links as module
-from rgcn.answers.links import level_of, rate_triples, standing_of
-from rgcn.answers.relation_rules import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
 from rgcn.errors import ConfigError, DataError
-from rgcn.known import KnownTriples
-from rgcn.scoring import Questions
+from rgcn.links import top_k as module
+from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
+from rgcn.links.top_k import level_of, rate_triples, standing_of
+from rgcn.nn.scorer import Questions
+from rgcn.sampling.known_triples import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 

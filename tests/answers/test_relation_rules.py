@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from naive_rules import NaiveRules
-from rgcn.answers.relation_rules import LARGEST_EXCEPTION, THOUGHT_MISSING, RelationRules, rules_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
-from rgcn.known import KnownTriples
+from rgcn.links.relation_constraints import LARGEST_EXCEPTION, THOUGHT_MISSING, RelationRules, rules_of
+from rgcn.nn.scorer import Questions
 from rgcn.predict.question_notes import question_note
-from rgcn.scoring import Questions
+from rgcn.sampling.known_triples import KnownTriples
 from small_models import graph_of_kinds, random_graph
 
 GRAPHS = [

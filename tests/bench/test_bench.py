@@ -21,7 +21,7 @@ from rgcn.bench.showing import COLUMNS, cells, plain_table, write_json
 from rgcn.bench.sides import NO_PEERS, Workload, our_step, peer_step, workload_for
 from rgcn.bench.turns import BenchPlan, compare, resolve_devices, side_by_side, take_turns
 from rgcn.errors import ConfigError, DataError
-from rgcn.memory import available_bytes
+from rgcn.system.memory import available_bytes
 
 SLOW_MACHINE = Speeds(bandwidth=1e9, rate=1e9)
 

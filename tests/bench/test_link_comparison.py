@@ -10,8 +10,8 @@ import torch
 
 import rgcn
 from rgcn.graph import Vocabulary
-from rgcn.known import KnownTriples
-from rgcn.scoring import Questions
+from rgcn.nn.scorer import Questions
+from rgcn.sampling.known_triples import KnownTriples
 from small_models import random_graph
 
 ROOT = Path(__file__).parents[2]

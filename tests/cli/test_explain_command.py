@@ -10,7 +10,7 @@ import torch
 from in_process import rgcn
 
 import rgcn as package
-from rgcn.answers.links import rate_triples
+from rgcn.links.top_k import rate_triples
 from rgcn.predict import open_model
 
 

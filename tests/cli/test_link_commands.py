@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rgcn.cli import main
-from rgcn.tasks import LinkPredictor
+from rgcn.models import LinkPredictor
 
 
 @dataclass

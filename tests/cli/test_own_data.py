@@ -7,9 +7,9 @@ import json
 import pytest
 from in_process import rgcn
 
-from rgcn.runs import choosing
-from rgcn.runs.choosing import ModelCost
-from rgcn.tasks import built_in_tasks
+from rgcn.models import tasks as built_in_tasks
+from rgcn.runs import model_selection as choosing
+from rgcn.runs.model_selection import ModelCost
 
 FEW = {
     "links": {

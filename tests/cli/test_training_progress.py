@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from rgcn.cli.training_progress import TrainingProgress
-from rgcn.tasks.task import task_of
+from rgcn.models.task import task_of
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(2.0, ["Planned: 3 min, by the first steps"]), (0.5, [])])

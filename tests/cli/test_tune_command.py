@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rgcn.cli import main
-from rgcn.tasks import NodeClassifier
+from rgcn.models import NodeClassifier
 
 pytest.importorskip("optuna")
 

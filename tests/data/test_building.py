@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from pyoxigraph import RdfFormat, parse, serialize
 
 import rgcn
-from rgcn import atomic, threads
-from rgcn.data import building, graph_store, reading, triple_rows
+from rgcn.data import graph_builder as building
+from rgcn.data import graph_store, reading, triple_rows
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import hash_loops
 from rgcn.graph.stored_names import NAMES_AT_ONCE, StoredNames, name_hash, name_hashes
+from rgcn.system import atomic_files as atomic
+from rgcn.system import threads
 
 PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import rgcn
-from rgcn.atomic import TEMPORARY_PREFIX
-from rgcn.data import building
+from rgcn.data import graph_builder as building
 from rgcn.errors import DataError
+from rgcn.system.atomic_files import TEMPORARY_PREFIX
 
 # Builds the graphs named on its standard input, a line each, and prints what came of it: the packages are loaded once.
 BUILDER = """

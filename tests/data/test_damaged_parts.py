@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 import rgcn
 from rgcn.cli.commands import app
-from rgcn.data import building, graph_store
-from rgcn.data.building import COLUMNS, KEPT_COLUMNS, ROWS
+from rgcn.data import graph_builder as building
+from rgcn.data import graph_store
+from rgcn.data.graph_builder import COLUMNS, KEPT_COLUMNS, ROWS
 from rgcn.data.graph_store import ARRAYS_FILE, check_graph, load_graph
 from rgcn.errors import DataError
 from rgcn.graph import titles

@@ -147,7 +147,7 @@ def test_entity_bombs_are_refused(tmp_path: Path, entities: str) -> None:
 
 
 def test_many_references_to_one_entity_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rgcn.data.document_guards.ENTITY_EXPANSION_ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr("rgcn.data.rdf_guards.ENTITY_EXPANSION_ALWAYS_ALLOWED", 1 << 20)
     body = f'<rdf:Description rdf:about="x:a"><e:p>{"&l;" * 20_000}</e:p></rdf:Description></rdf:RDF>'
     (tmp_path / "g.rdf").write_text(f'<!DOCTYPE r [<!ENTITY l "{"a" * 1000}">]>{XML_HEAD}{body}')
     with pytest.raises(DataError, match="50-fold"):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rgcn.data import fetching
-from rgcn.data.fetching import Client, FetchError, locate_archive, parse_project_page, pip_settings
+from rgcn.data import downloads as fetching
+from rgcn.data.downloads import Client, FetchError, locate_archive, parse_project_page, pip_settings
 
 ARCHIVE = b"the archive's bytes" * 1000
 SHA256 = hashlib.sha256(ARCHIVE).hexdigest()

@@ -11,7 +11,7 @@ import pytest
 
 from rgcn.data.reading import read
 from rgcn.errors import DataError, ParseError
-from rgcn.progress import progress
+from rgcn.system.progress import progress
 
 
 def write(folder: Path, **texts: str) -> None:

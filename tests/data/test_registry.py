@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rgcn.atomic import full_disk
 from rgcn.data import catalog, sources
 from rgcn.data.catalog import (
     CATALOG,
@@ -30,12 +29,13 @@ from rgcn.data.catalog import (
     PublicArchive,
     PublicFiles,
 )
+from rgcn.data.downloads import Client
 from rgcn.data.fb_toy import cut, cut_folder
-from rgcn.data.fetching import Client
 from rgcn.data.registry import datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
+from rgcn.system.atomic_files import full_disk
 
 SPLITS = {"train": "a\tr\tb\nb\tr\tc\nc\ts\ta\n", "valid": "a\tr\tc\n", "test": "b\ts\ta\n"}
 COUNTS = DatasetCounts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})

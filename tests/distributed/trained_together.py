@@ -16,11 +16,11 @@ import torch
 
 import rgcn
 from rgcn.adjacency import ReceptiveField
-from rgcn.answers.links import answer_links
 from rgcn.distributed import placements
 from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.links.top_k import answer_links
+from rgcn.nn.scorer import Questions
 from rgcn.placement import current
-from rgcn.scoring import Questions
 
 BASES = {"bases": 2, "decomposition": "basis"}
 CASES: dict[str, Callable[[bool], Any]] = {

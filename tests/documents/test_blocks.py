@@ -23,8 +23,8 @@ import pytest
 from provided import PROVIDED, Here
 
 import rgcn
-from rgcn import axis_tables
-from rgcn.axes import ALLOWED, Axis
+from rgcn import components as axis_tables
+from rgcn.plugins import ALLOWED, Axis
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}

@@ -9,11 +9,11 @@ import torch
 
 import rgcn
 from rgcn.adjacency import ReceptiveField
-from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import TripleStanding
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
+from rgcn.links.calibration import Calibration
+from rgcn.links.top_k import TripleStanding
 from rgcn.predict import OpenModel
 
 # Of a question with no other answers and none known: enough where scores are looked at.

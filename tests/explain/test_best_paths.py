@@ -16,7 +16,6 @@ from walking import families, walker
 
 import rgcn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.answers.calibration import Calibration
 from rgcn.errors import DataError
 from rgcn.explain import best_paths as searching
 from rgcn.explain import explain_class, explain_link, methods_of
@@ -24,8 +23,9 @@ from rgcn.explain.attribution import Attribution
 from rgcn.explain.best_paths import best_paths, best_paths_both_ways, gradients
 from rgcn.explain.question import LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
+from rgcn.links.calibration import Calibration
 from rgcn.nn.link_network import Heard
-from rgcn.scoring import Questions
+from rgcn.nn.scorer import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,11 +14,11 @@ import torch
 from explained_models import classifier, field_of, neighbors_graph, only_these, opened, predictor, readers
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.answers.links import answer_links, rate_triples, standing_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import METHODS, explain_class, explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.scoring import Questions
+from rgcn.links.top_k import answer_links, rate_triples, standing_of
+from rgcn.nn.scorer import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
 COMPARING = [method for method in METHODS if method != "paths"]  # of networks that compare vectors of nodes

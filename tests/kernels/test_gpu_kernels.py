@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 from rgcn.kernels import gpu, reference
 from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, plain_update
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.kernels.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BOUND = {torch.float32: 1e-5, torch.float64: 1e-13, torch.bfloat16: 1e-2, torch.float16: 2e-3}

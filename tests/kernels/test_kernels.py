@@ -19,7 +19,7 @@ from rgcn.kernels import (
     spread_bases,
     take_rows,
 )
-from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.kernels.sparse import PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")
@@ -511,14 +511,14 @@ def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
     with dispatch.plain_kernels():
         assert dispatch.kernels_for(inputs[0]) is reference
         Model()(*inputs)
-        program = torch.export.export(Model(), inputs, strict=False)  # as `rgcn.tasks.export` does
+        program = torch.export.export(Model(), inputs, strict=False)  # as `rgcn.models.export` does
     assert dispatch.kernels_for(inputs[0]) is cpu
     assert "rgcn" not in str(program.graph)
     torch.testing.assert_close(program.module()(*inputs), Model()(*inputs))
 
 
 def test_every_kernel_named_to_be_compiled_ahead_is_one():
-    from rgcn.axis_tables import ENCODERS
+    from rgcn.components import ENCODERS
     from rgcn.kernels.ahead import compile_ahead
 
     for encoder, decomposition in (("rgcn", "none"), ("rgcn", "basis"), ("e-rgcn", "none"), ("e-rgcn", "basis")):

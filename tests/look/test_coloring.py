@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.look import coloring, node_map, vectors
 from rgcn.predict import open_model
-from rgcn.predict.opened import OpenModel
+from rgcn.predict.opened_model import OpenModel
+from rgcn.visualization import coloring, node_map, vectors
 
 
 def every(opened):

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.look.vectors import WRITERS, vector_column, write_table
+from rgcn.visualization.vectors import WRITERS, vector_column, write_table
 
 VECTORS = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
 NAMES = ["a", 'say "x", y', "new\nline", "ü", "z"]

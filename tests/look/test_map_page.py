@@ -13,11 +13,11 @@ import pytest
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.look import coloring, node_map, vectors
-from rgcn.look.map_page import map_page
-from rgcn.look.node_map import make_map
-from rgcn.look.vectors import NodeVectors
 from rgcn.predict import open_model
+from rgcn.visualization import coloring, node_map, vectors
+from rgcn.visualization.map_page import map_page
+from rgcn.visualization.node_map import make_map
+from rgcn.visualization.vectors import NodeVectors
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

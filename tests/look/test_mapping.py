@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import mapping, tsne
-from rgcn.look.mapping import two_dimensional
-from rgcn.look.neighborhoods import nearest, same_class_share
+from rgcn.visualization import mapping, tsne
+from rgcn.visualization.mapping import two_dimensional
+from rgcn.visualization.neighborhoods import nearest, same_class_share
 
 
 def blobs(each=30, width=6, seed=0):

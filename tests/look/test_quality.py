@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rgcn.look import neighborhoods
-from rgcn.look.neighborhoods import same_class_share, trustworthiness
+from rgcn.visualization import neighborhoods
+from rgcn.visualization.neighborhoods import same_class_share, trustworthiness
 
 
 def ranks(points):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rgcn.look.relation_likeness import clustered_order, cosines, likest_pairs
+from rgcn.visualization.relation_similarity import clustered_order, cosines, likest_pairs
 
 
 def test_a_zero_vector_is_like_nothing():

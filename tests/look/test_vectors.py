@@ -6,9 +6,9 @@ import pytest
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.look import vectors
-from rgcn.look.vectors import NodeVectors, node_table, relation_table, relation_vectors
 from rgcn.predict import open_model
+from rgcn.visualization import vectors
+from rgcn.visualization.vectors import NodeVectors, node_table, relation_table, relation_vectors
 
 
 def every(opened):

@@ -15,8 +15,8 @@ from torch import nn
 from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import operations, primitives
+from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, named
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
-from rgcn.sparse import Pairs, SparsePattern, constant_when_compiled, named
 
 DECOMPOSITIONS = {
     "full": (Full(), 6, 4),

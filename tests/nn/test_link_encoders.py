@@ -7,7 +7,7 @@ import torch
 
 from naive import SmallGraph, naive_adjacency, naive_layer
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.axis_tables import ENCODERS
+from rgcn.components import ENCODERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, RelationalGraphConv

@@ -12,8 +12,8 @@ import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn.path_layers import Hop, Told
-from rgcn.nn.reached import reached_hops
-from rgcn.scoring import Questions
+from rgcn.nn.reachability import reached_hops
+from rgcn.nn.scorer import Questions
 
 VARIANTS = [
     {},

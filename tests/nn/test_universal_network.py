@@ -14,7 +14,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.nn import relation_network
 from rgcn.nn.relation_network import RelationMeetings
-from rgcn.scoring import Questions
+from rgcn.nn.scorer import Questions
 
 SMALL = {"layers": 2, "width": 6, "relation_layers": 2, "start": "random", "device": "cpu"}
 VARIANTS = [{}, {"unreached": "asleep"}, {"messages": "add", "deviation": True, "normalization": "none"}]

@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
+from rgcn.models.tasks import RANKING
 from rgcn.pages.escaping import markdown_text
 from rgcn.pages.model_card import model_card
 from rgcn.runs import RunFolder, train
-from rgcn.tasks.built_in_tasks import RANKING
 
 HOSTILE = "x|y **bold** [link](http://evil.example) <script>alert(1)</script>\n# heading `code` www.evil.example @all"
 

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.cli.outcome import ClassOutcome
+from rgcn.cli.results import ClassOutcome
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.data import wordnet
 from rgcn.data.wordnet import OutsideNames
 from rgcn.errors import DataError
 from rgcn.graph import NodeKind
 from rgcn.graph.titles import short_name
+from rgcn.links.ranking import summarize
+from rgcn.models.task import task_of
 from rgcn.pages import PageParts, PageSection, make_report, page, save_page
 from rgcn.pages.charts import (
     Bar,
@@ -34,10 +36,8 @@ from rgcn.pages.charts import (
 from rgcn.pages.escaping import named
 from rgcn.pages.link_report import evaluate_links
 from rgcn.pages.node_report import evaluate_nodes
-from rgcn.ranking import summarize
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
 from rgcn.runs.assembly import load_trained
-from rgcn.tasks.task import task_of
 from written_runs import about_run
 
 VOID = {"meta", "br", "wbr", "hr", "col"}

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.answers.links import answer_links
-from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError
+from rgcn.links.relation_constraints import EVERYTHING
+from rgcn.links.top_k import answer_links
+from rgcn.nn.scorer import Questions
 from rgcn.predict import open_model
 from rgcn.predict.answer_tables import nodes_to_classify, predict_classes
-from rgcn.scoring import Questions
 
 TRIPLES = "".join(f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)) + "c0,based_in,t0\n"
 LABELS = "node,label\n" + "".join(f"p{i},{'even' if i % 2 == 0 else 'odd'}\n" for i in range(6))

@@ -16,10 +16,7 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import dispatch
-from rgcn.known import KnownTriples
-from rgcn.nn.decoders import DistMult
-from rgcn.nn.link_network import VectorScorer
-from rgcn.ranking import (
+from rgcn.links.ranking import (
     RankCounts,
     RankedQuestions,
     Ranks,
@@ -29,7 +26,10 @@ from rgcn.ranking import (
     summarize,
     true_scores,
 )
-from rgcn.scoring import Questions
+from rgcn.nn.decoders import DistMult
+from rgcn.nn.link_network import VectorScorer
+from rgcn.nn.scorer import Questions
+from rgcn.sampling.known_triples import KnownTriples
 from tabled import TableScorer
 
 TIES = ("optimistic", "pessimistic", "realistic")

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rgcn.axis_tables import TASKS
+from rgcn.components import TASKS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError, DataError, UnknownNameError
+from rgcn.models import LinkPredictor
+from rgcn.models.task import task_of
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences, run_schema
 from rgcn.runs.folder import with_whole_paths
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
-from rgcn.tasks import LinkPredictor
-from rgcn.tasks.task import task_of
 
 RUNS = {name: task_of(name).run_config for name in TASKS.names()}
 

@@ -14,12 +14,12 @@ from rgcn import runs
 from rgcn.cli import main
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, NodeLabels
-from rgcn.memory import LIMIT, available_bytes, held_bytes, limit_memory
+from rgcn.models.estimator import Estimator
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed
 from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
-from rgcn.tasks.estimator import Estimator
+from rgcn.system.memory import LIMIT, available_bytes, held_bytes, limit_memory
 
 
 def drawn(triples=20_000, nodes=5_000):

@@ -198,7 +198,7 @@ def test_a_signal_while_measuring_is_obeyed_and_nothing_is_lost(config, world, t
         raise AssertionError("the signal was ignored")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rgcn.tasks.estimator.Estimator.measure", measure)
+        patched.setattr("rgcn.models.estimator.Estimator.measure", measure)
         with pytest.raises(StoppedError, match="at step 3 of 3, and saved") as caught:
             train(config, world, tmp_path / "run")
     assert caught.value.exit_code == 128 + number

@@ -9,13 +9,13 @@ import pytest
 import rgcn
 from rgcn.errors import DataError, StoppedError
 from rgcn.pages.run_report import make_report
-from rgcn.progress import ProgressMeter
-from rgcn.runs import choosing
-from rgcn.runs.choosing import ModelCost, choose, estimate, plan_selection, with_validation
+from rgcn.runs import model_selection as choosing
 from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
+from rgcn.runs.model_selection import ModelCost, choose, estimate, plan_selection, with_validation
 from rgcn.runs.selection import Candidate, Selection, read_selection
 from rgcn.runs.training import train
+from rgcn.system.progress import ProgressMeter
 from rgcn.training import sizing
 
 SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minutes=null")

@@ -8,15 +8,16 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rgcn import axes, memory
-from rgcn.axes import allowed
-from rgcn.environment import WAITING
+from rgcn import plugins as axes
 from rgcn.errors import DataError
-from rgcn.memory import memory_limit
+from rgcn.plugins import allowed
 from rgcn.runs import load_configuration
 from rgcn.runs.series import SeedTraining, SeriesListener, training_team
-from rgcn.runs.workers import Died, Done, WorkerProcess, hear_from, stop
-from rgcn.threads import NUMBERS
+from rgcn.runs.worker_pool import Died, Done, WorkerProcess, hear_from, stop
+from rgcn.system import memory
+from rgcn.system.environment import WAITING
+from rgcn.system.memory import memory_limit
+from rgcn.system.threads import NUMBERS
 from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying, dies_at_once, dies_at_work
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rgcn.sampling import drawn_graphs
-from rgcn.sampling.drawn_graphs import KINDS, composed, draw_graph, inverse, renumbered
+from rgcn.sampling import synthetic_graphs as drawn_graphs
+from rgcn.sampling.synthetic_graphs import KINDS, composed, draw_graph, inverse, renumbered
 
 
 def test_a_seed_gives_one_graph():

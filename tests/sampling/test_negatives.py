@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.known import KnownTriples
 from rgcn.sampling import corrupt, negatives, prefetched, share
+from rgcn.sampling.known_triples import KnownTriples
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 

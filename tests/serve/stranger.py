@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from rgcn.models import NodeClassifier
+from rgcn.models.link_classifier import LinkClassifier
+from rgcn.models.tasks import NodeClassification
 from rgcn.serve.batching import Lane
 from rgcn.serve.limits import Name
-from rgcn.serve.served import Endpoints, endpoint
-from rgcn.serve.shapes import AnswerShape, QuestionShape
-from rgcn.tasks import NodeClassifier
-from rgcn.tasks.built_in_tasks import NodeClassification
-from rgcn.tasks.link_classifier import LinkClassifier
+from rgcn.serve.schemas import AnswerShape, QuestionShape
+from rgcn.serve.served_model import Endpoints, endpoint
 
 
 class Cousins(NodeClassification):

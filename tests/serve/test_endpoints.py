@@ -10,12 +10,12 @@ from servers import asking
 from stranger import BothAtOnce, CousinFinder, CousinsAnswer, ThiefFinder
 
 import rgcn
-from rgcn.axis_tables import TASKS
+from rgcn.components import TASKS
 from rgcn.errors import ConfigError, DataError
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassAnswer
 from rgcn.serve.link_endpoints import LinkAnswer
-from rgcn.serve.served import groups_of
+from rgcn.serve.served_model import groups_of
 from rgcn.serve.why_endpoints import Explained
 
 MODEL = "/api/models/tiny"

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from servers import asking
 
-from rgcn.explain import METHODS, explaining
+from rgcn.explain import METHODS
+from rgcn.explain import methods as explaining
 from rgcn.serve import Limits, batching, create_app
 from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.why_endpoints import Explained

@@ -17,7 +17,7 @@ from rgcn.predict.answer_tables import nodes_to_classify, of_labelled_kind
 from rgcn.runs import RunFolder, load_data, train
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassEndpoints
-from rgcn.serve.served import Served
+from rgcn.serve.served_model import Served
 
 PEOPLE, TOWNS = 12, 3
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgcn import axes
+from rgcn import plugins as axes
 
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from in_process import rgcn as command

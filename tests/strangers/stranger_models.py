@@ -15,8 +15,8 @@ from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.heads import Head
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling import EdgeSampler, Negatives
-from rgcn.scoring import Questions, Scorer
 from rgcn.training.objectives import Objective, ObjectivePlan
 
 

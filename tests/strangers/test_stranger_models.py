@@ -18,16 +18,16 @@ from outside import command, forgotten, installed
 from stranger_models import Doubled, EveryOther, Softmax, Translation, Walks
 
 import rgcn
-from rgcn.answers.completion import complete
-from rgcn.answers.links import answer_links
-from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import explain_class, explain_link
+from rgcn.links.completion import complete
+from rgcn.links.relation_constraints import EVERYTHING
+from rgcn.links.top_k import answer_links
+from rgcn.models import LinkClassifier
 from rgcn.nn.link_network import VectorNetwork
-from rgcn.predict.unseen import with_new_triples
+from rgcn.nn.scorer import Questions
+from rgcn.predict.new_nodes import with_new_triples
 from rgcn.runs import load_configuration
-from rgcn.scoring import Questions
-from rgcn.tasks import LinkClassifier
 
 HERE = Path(__file__).parent
 MODELS = {

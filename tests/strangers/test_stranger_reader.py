@@ -12,12 +12,12 @@ import zstandard
 from outside import command, forgotten, installed, written_package
 
 import rgcn
-from rgcn.axis_tables import READERS
+from rgcn.components import READERS
 from rgcn.config import DataConfig
 from rgcn.data import files
 from rgcn.errors import ConfigError, DataError, ParseError
-from rgcn.progress import ProgressMeter
 from rgcn.runs.assembly import load_data
+from rgcn.system.progress import ProgressMeter
 
 PACKAGE = "stranger_reading"
 MINE = f"{PACKAGE}:EdgeList"

@@ -12,19 +12,19 @@ import yaml
 from outside import command, forgotten, installed, written_package
 
 import rgcn
+from rgcn.models import task_of
 from rgcn.runs import load_configuration
-from rgcn.tasks import task_of
 
 # What it brings to pages and to the command line comes last, and may be left out.
 CODE = """
 from markupsafe import Markup
 from pydantic import Field
 
-from rgcn.cli.outcome import Outcome
+from rgcn.cli.results import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.pages import PageSection
 from rgcn.pages.reporting import Measured, Reporting
-from rgcn.tasks import NodeClassifier, Task
+from rgcn.models import NodeClassifier, Task
 from rgcn.training.history import Metric
 
 

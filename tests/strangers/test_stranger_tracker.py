@@ -11,7 +11,7 @@ import pytest
 from outside import command, forgotten, installed, written_package
 
 import rgcn
-from rgcn.axis_tables import TRACKERS
+from rgcn.components import TRACKERS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError
 from rgcn.runs import load_configuration, resume, train

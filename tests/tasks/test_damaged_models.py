@@ -14,9 +14,9 @@ import torch
 
 import rgcn
 from rgcn.errors import RgcnError
+from rgcn.models import size_check as within_bounds
+from rgcn.models.size_check import WithinBounds
 from rgcn.predict import open_model
-from rgcn.tasks import within_bounds
-from rgcn.tasks.within_bounds import WithinBounds
 
 DEEP = 200_000
 

@@ -21,8 +21,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.kernels import reference
 from rgcn.kernels.ahead import compile_ahead
 from rgcn.kernels.dispatch import plain_kernels
-from rgcn.tasks import export
-from rgcn.tasks.export import WholeGraphEncoder, export_encoder, save_encoder
+from rgcn.models import export
+from rgcn.models.export import WholeGraphEncoder, export_encoder, save_encoder
 
 NODE_MODELS = {
     "full": {},

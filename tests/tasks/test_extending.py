@@ -9,8 +9,8 @@ import torch
 import rgcn
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.unseen import joined
-from rgcn.tasks.extending import estimated_rows, extended
+from rgcn.models.growth import estimated_rows, extended
+from rgcn.predict.new_nodes import joined
 
 TRIPLES = [(f"p{i}", "works_at", f"firm{i % 3}") for i in range(12)] + [
     (f"p{i}", "knows", f"p{(i + 3) % 12}") for i in range(12)
@@ -120,7 +120,7 @@ def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to()
 
 def test_folding_in_sees_the_new_triples_and_no_others(predictor, monkeypatch):
     seen = []
-    monkeypatch.setattr("rgcn.tasks.link_predictor.fold_in", lambda *given, **_: seen.append(given[2]))
+    monkeypatch.setattr("rgcn.models.link_predictor.fold_in", lambda *given, **_: seen.append(given[2]))
     graph = joined(predictor.graph_, NEW, "new")
     extended(predictor, graph)
     assert seen[0].tolist() == graph.triples[len(predictor.graph_) :].tolist()
@@ -151,7 +151,7 @@ def test_many_known_triples_are_gone_through_in_blocks(monkeypatch):
     kg, larger = known(), joined(known(), NEW, "new")
     rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
     whole = estimated_rows(rows, kg, larger)
-    monkeypatch.setattr("rgcn.tasks.extending.BLOCK", 2)
+    monkeypatch.setattr("rgcn.models.growth.BLOCK", 2)
     assert torch.allclose(estimated_rows(rows, kg, larger), whole, atol=1e-7)
 
 

@@ -11,9 +11,9 @@ import rgcn
 from naive import SmallGraph, naive_adjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models import LinkPredictor
+from rgcn.models.growth import extended
 from rgcn.nn.encoders import Encoder
-from rgcn.tasks import LinkPredictor
-from rgcn.tasks.extending import extended
 from strangers.stranger_models import WalkNetwork
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain.explaining import explain_class
+from rgcn.explain.methods import explain_class
 from rgcn.graph import NodeLabels, Vocabulary
 from rgcn.graph.titles import Titles
+from rgcn.nn.scorer import Questions
 from rgcn.predict import OpenModel
-from rgcn.scoring import Questions
 from small_models import random_graph
 
 SMALL = {"layers": 3, "width": 6, "batch_edges": 4}

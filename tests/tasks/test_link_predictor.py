@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.answers.relation_rules import EVERYTHING
 from rgcn.data.world import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import repeated_across_splits
-from rgcn.tasks import LinkPredictor
+from rgcn.links.relation_constraints import EVERYTHING
+from rgcn.models import LinkPredictor
+from rgcn.sampling.known_triples import repeated_across_splits
 
 TRAIN, VALID, TEST = 0, 1, 2
 SMALL = {"embedding": 8, "bottleneck": 4, "device": "cpu"}

@@ -16,9 +16,9 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models import LinkPredictor
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
 from rgcn.sampling import Negatives, corrupt, share
-from rgcn.tasks import LinkPredictor
 from rgcn.training import sizing
 from rgcn.training.link_trainer import learning_rate_factor
 from rgcn.training.objectives import cross_entropy

@@ -14,7 +14,7 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.data.world import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.tasks import NodeClassifier
+from rgcn.models import NodeClassifier
 
 CLASSES = ("fruit", "stone")
 

@@ -11,9 +11,9 @@ import torch
 from rgcn.config import PretrainingConfig, PretrainingRun
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models.pretrainer import DRAWN, Pretrainer
 from rgcn.runs import load_configuration
 from rgcn.runs.training import resume, train
-from rgcn.tasks.pretraining import DRAWN, Pretrainer
 from rgcn.training.fitting import TrainingState
 
 SETTINGS = {
@@ -140,7 +140,7 @@ def test_its_graphs_are_looked_for_in_the_mirror_also_when_it_is_resumed(tmp_pat
         return GRAPHS[name]
 
     monkeypatch.setattr(Pretrainer, "read", READ)
-    monkeypatch.setattr("rgcn.tasks.pretraining.named_or_read", found)
+    monkeypatch.setattr("rgcn.models.pretrainer.named_or_read", found)
 
     def killed(step):
         raise RuntimeError("killed")

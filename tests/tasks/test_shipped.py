@@ -11,18 +11,18 @@ import torch
 from safetensors.torch import load_file
 
 import rgcn
-from rgcn.answers.completion import complete
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import explain_link, methods_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
-from rgcn.look.vectors import relation_table
-from rgcn.nn import shipped_weights
+from rgcn.links.completion import complete
+from rgcn.models.growth import extended
+from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.nn import pretrained_weights as shipped_weights
 from rgcn.predict import OpenModel
-from rgcn.predict.unseen import with_new_triples
+from rgcn.predict.new_nodes import with_new_triples
 from rgcn.runs import load_configuration
-from rgcn.tasks.extending import extended
-from rgcn.tasks.shipped import shipped_classifier, shipped_predictor
+from rgcn.visualization.vectors import relation_table
 
 FAMILIES, TOWNS = 8, 3
 

@@ -19,14 +19,14 @@ import yaml
 from filelock import FileLock
 
 from rgcn.config import RunConfig
-from rgcn.config.knobs import SearchSpace
+from rgcn.config.fields import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
+from rgcn.models.task import task_of
+from rgcn.models.tasks import ACCURACY, LOSS
 from rgcn.runs import load_configuration
-from rgcn.runs.workers import Done
-from rgcn.tasks.built_in_tasks import ACCURACY, LOSS
-from rgcn.tasks.task import task_of
+from rgcn.runs.worker_pool import Done
 from rgcn.training.history import Epoch, Metric
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
@@ -275,7 +275,7 @@ def test_trials_fail_if_a_test_label_can_be_read(monkeypatch: pytest.MonkeyPatch
     """Not even through the graph's attributes: whatever reads the test split of what trials see finds it empty."""
     config = load_configuration("rgcn/nc-world", ["training.epochs=2"])
     seen: list[KnowledgeGraph] = []
-    from rgcn.tasks import NodeClassifier
+    from rgcn.models import NodeClassifier
 
     fit = NodeClassifier.fit
 

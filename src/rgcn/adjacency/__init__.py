@@ -7,6 +7,6 @@ for each node a self-loop under the last relation. H = Σ_r A_r X W_r then sums,
 from rgcn.adjacency.operator import Aggregation, Normalization, RelationalAdjacency
 from rgcn.adjacency.receptive_field import ReceptiveField
 from rgcn.adjacency.structure import EdgeStructure
-from rgcn.sparse import Pairs
+from rgcn.kernels.sparse import Pairs
 
 __all__ = ["Aggregation", "EdgeStructure", "Normalization", "Pairs", "ReceptiveField", "RelationalAdjacency"]

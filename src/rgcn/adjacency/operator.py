@@ -17,9 +17,9 @@ from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, rows_of
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.kernels import gather_sum
-from rgcn.memory import give_back
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.placement import NodePartition
-from rgcn.sparse import SparsePattern
+from rgcn.system.memory import give_back
 
 LARGE = 1 << 19  # triples: bytes an edge are worth a moment
 Normalization = Literal["relation", "node", "direction", "none"]

@@ -12,8 +12,8 @@ from typing_extensions import Self
 
 from rgcn.adjacency.operator import RelationalAdjacency
 from rgcn.adjacency.structure import EdgeStructure
+from rgcn.kernels.sparse import computed_once, pointer_from_sorted
 from rgcn.placement import LOCAL, Placement, RowExchange
-from rgcn.sparse import computed_once, pointer_from_sorted
 
 # The operator of the edges into some nodes int64 [n], and the nodes that these read.
 Rows = Callable[[Tensor], tuple[RelationalAdjacency, Tensor]]

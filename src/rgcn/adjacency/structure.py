@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow, pointer_from_sorted
+from rgcn.kernels.sparse import (
+    Named,
+    Pairs,
+    SparsePattern,
+    TripleIndex,
+    constant_when_compiled,
+    narrow,
+    pointer_from_sorted,
+)
 
 OF_EDGES = ("relation", "source", "origin")  # what a structure holds of each edge
 

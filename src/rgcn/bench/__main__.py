@@ -17,8 +17,8 @@ from rgcn.bench.measuring import measure_here
 from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
 from rgcn.bench.sides import MODELS, PEERS
 from rgcn.bench.turns import BenchPlan, compare
-from rgcn.environment import prepare_process
 from rgcn.errors import RgcnError
+from rgcn.system.environment import prepare_process
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,10 +27,10 @@ import torch
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
+from rgcn.models import Estimator
 from rgcn.nn import RelationalGraphConv
 from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
 from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
-from rgcn.tasks import Estimator
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import write_atomically
 from rgcn.data import load
 from rgcn.data.catalog import CATALOG, NODE_CLASSIFICATION, find
 from rgcn.data.graph_store import load_graph
 from rgcn.data.registry import sources
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
+from rgcn.system.atomic_files import write_atomically
 
 
 class Shape(NamedTuple):

@@ -26,8 +26,8 @@ from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
 from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import STATUS, give_back, size_in
-from rgcn.tasks import Estimator
+from rgcn.models import Estimator
+from rgcn.system.memory import STATUS, give_back, size_in
 
 try:
     import resource

@@ -8,10 +8,10 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rgcn.atomic import write_atomically
 from rgcn.errors import ConfigError
-from rgcn.extras import import_extra
-from rgcn.words import count, duration, memory, times
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.extras import import_extra
+from rgcn.system.formatting import count, duration, memory, times
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

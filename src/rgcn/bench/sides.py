@@ -10,9 +10,9 @@ import torch
 from torch.nn import functional
 
 from rgcn.errors import ConfigError
-from rgcn.extras import import_extra
 from rgcn.graph import KnowledgeGraph
-from rgcn.tasks import NodeClassifier
+from rgcn.models import NodeClassifier
+from rgcn.system.extras import import_extra
 
 MODELS = ("rgcn", "e-rgcn")
 PEERS = {"fast": "FastRGCNConv", "plain": "RGCNConv"}

@@ -19,8 +19,8 @@ from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
 from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import available_bytes
 from rgcn.runs.folder import environment
+from rgcn.system.memory import available_bytes
 from rgcn.training.devices import choose_device
 from rgcn.version import __version__
 

@@ -8,7 +8,7 @@ import typer
 from rgcn.bench.__main__ import measured
 from rgcn.bench.graphs import find_graph, graph_to_npz
 from rgcn.bench.showing import plain_table, write_json
-from rgcn.cli.printing import busy, print_json
+from rgcn.cli.output import busy, print_json
 from rgcn.cli.study_commands import BenchCommand
 from rgcn.errors import ConfigError
 

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rgcn import axes
-from rgcn.atomic import full_disk
+from rgcn import plugins as axes
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
 from rgcn.cli.options import Command
 from rgcn.distributed.launch import end, one_voice
 from rgcn.distributed.rendezvous import invited, join, leave
-from rgcn.environment import prepare_process, quiet_distributed
 from rgcn.errors import RgcnError
 from rgcn.placement import current
-from rgcn.terminal import safe_output
+from rgcn.system.atomic_files import full_disk
+from rgcn.system.environment import prepare_process, quiet_distributed
+from rgcn.system.terminal import safe_output
 from rgcn.version import __version__
 
 GROUPS = {

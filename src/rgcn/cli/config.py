@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from rgcn.cli.printing import print_json
+from rgcn.cli.output import print_json
 from rgcn.cli.study_commands import ConfigDiffCommand, ConfigSchemaCommand, ConfigsCommand, ConfigShowCommand
 from rgcn.runs import configuration as settings
 

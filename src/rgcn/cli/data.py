@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.cli.printing import output, print_json, report_skipped, table
+from rgcn.cli.output import output, print_json, report_skipped, table
 from rgcn.cli.study_commands import (
     DataBuildCommand,
     DataCheckCommand,
@@ -28,10 +28,10 @@ from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, so
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import GraphStatistics, KnowledgeGraph
 from rgcn.graph.titles import readable
-from rgcn.words import count, memory
+from rgcn.system.formatting import count, memory
 
 if TYPE_CHECKING:
-    from rgcn.answers.relation_rules import RelationProfile
+    from rgcn.links.relation_constraints import RelationProfile
 
 BAR_WIDTH = 30
 WIDTH = 130
@@ -105,7 +105,7 @@ def show_statistics(asked: DataStatsCommand) -> None:
     name, statistics = graph.name or asked.source, graph.statistics()
     profiles = []
     if asked.relations:
-        from rgcn.answers.relation_rules import rules_of  # loads PyTorch
+        from rgcn.links.relation_constraints import rules_of  # loads PyTorch
 
         profiles = rules_of(graph).profiles()
     if asked.as_json:

@@ -6,19 +6,19 @@ import numpy as np
 import typer
 
 from rgcn.cli.model_commands import EmbedCommand, ExportCommand
+from rgcn.cli.output import print_json, tell_opened
 from rgcn.cli.predict import listed_nodes
-from rgcn.cli.printing import print_json, tell_opened
 from rgcn.errors import ConfigError, DataError
-from rgcn.look.map_page import map_page, split_looked_at
-from rgcn.look.mapping import STEPS, check_method
-from rgcn.look.node_map import make_map
-from rgcn.look.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
+from rgcn.models.export import save_encoder
 from rgcn.pages import save_page
 from rgcn.predict import open_model
-from rgcn.predict.opened import open_trained
-from rgcn.progress import progress
-from rgcn.tasks.export import save_encoder
-from rgcn.words import count, memory
+from rgcn.predict.opened_model import open_trained
+from rgcn.system.formatting import count, memory
+from rgcn.system.progress import progress
+from rgcn.visualization.map_page import map_page, split_looked_at
+from rgcn.visualization.mapping import STEPS, check_method
+from rgcn.visualization.node_map import make_map
+from rgcn.visualization.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
 
 
 def embed(asked: EmbedCommand) -> None:

@@ -25,9 +25,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
 import typer
 from typing_extensions import dataclass_transform
 
-from rgcn.environment import use_threads
 from rgcn.errors import ConfigError
 from rgcn.placement import current
+from rgcn.system.environment import use_threads
 
 # Beyond these a slip of the finger is likelier than a wish.
 MOST_JOBS, MOST_RUNS, MOST_THREADS = 256, 10_000, 256

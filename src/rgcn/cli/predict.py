@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.answers.calibration import Calibration
-from rgcn.answers.completion import WORTH_ADDING, Completion
-from rgcn.answers.completion import complete as search
-from rgcn.answers.links import ScoredTriples, answer_links
-from rgcn.answers.relation_rules import SENSELESS, Permitted
-from rgcn.answers.reliability import as_text
 from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
-from rgcn.cli.printing import late_progress, output, print_json, table, tell_opened
+from rgcn.cli.output import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.graph.titles import readable
+from rgcn.links.calibration import Calibration
+from rgcn.links.completion import WORTH_ADDING, Completion
+from rgcn.links.completion import complete as search
+from rgcn.links.relation_constraints import SENSELESS, Permitted
+from rgcn.links.reliability import as_text
+from rgcn.links.top_k import ScoredTriples, answer_links
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
 from rgcn.predict import answer_tables as answers
+from rgcn.predict.new_nodes import with_new_triples
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
 from rgcn.predict.question_notes import notes_of, question_words
-from rgcn.predict.unseen import with_new_triples
-from rgcn.progress import progress
-from rgcn.runs.workers import Interruption
-from rgcn.words import count, rough_duration
+from rgcn.runs.worker_pool import Interruption
+from rgcn.system.formatting import count, rough_duration
+from rgcn.system.progress import progress
 
 MOST_ROWS = 20
 ANSWERS = 10  # to each question, where nobody says how many

@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rgcn.cli.model_commands import CardCommand, CompareCommand, ReportCommand
-from rgcn.cli.printing import late_progress, output, print_json
+from rgcn.cli.output import late_progress, output, print_json
 from rgcn.pages import Comparison, compare_runs, comparison_page, make_report, save_page
 from rgcn.pages.model_card import model_card
 from rgcn.pages.text_plot import text_plot
 from rgcn.runs.folder import RunFolder
-from rgcn.words import setting
+from rgcn.system.formatting import setting
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
 WIDEST_PLOT, PLOT_HEIGHT = 100, 12

@@ -7,15 +7,15 @@ from typing import Any
 import typer
 from rich.markdown import Markdown
 
-from rgcn.atomic import write_atomically
 from rgcn.cli import study_commands as commands
-from rgcn.cli.printing import busy, output
+from rgcn.cli.output import busy, output
 from rgcn.cli.training_progress import series_progress
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
 from rgcn.paper import quick_tables as quick
 from rgcn.paper import rendering, trainings
 from rgcn.paper.judging import PaperReport, PaperTable
+from rgcn.system.atomic_files import write_atomically
 
 
 def train_task(asked: commands.PaperTaskCommand) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from rgcn import serve as serving
 from rgcn.cli.model_commands import LimitOptions, ServeCommand
-from rgcn.cli.printing import busy
+from rgcn.cli.output import busy
 from rgcn.data.registry import path_or_dataset
 from rgcn.runs.folder import RunFolder
 from rgcn.serve.address import Address, bound_socket, read_token

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from rgcn.cli.model_commands import SplitCommand
-from rgcn.cli.printing import print_json, report_skipped
+from rgcn.cli.output import print_json, report_skipped
 from rgcn.config import DataConfig, validated
 from rgcn.data.registry import path_or_dataset
 from rgcn.data.split_files import write_splits

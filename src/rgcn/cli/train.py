@@ -17,8 +17,8 @@ from rich.markup import escape
 from rgcn import runs
 from rgcn.cli import model_commands as commands
 from rgcn.cli.options import RUNS, TellingOptions
-from rgcn.cli.outcome import Outcome, print_outcome, print_selection
-from rgcn.cli.printing import output, print_json, report_skipped, table, tell_opened
+from rgcn.cli.output import output, print_json, report_skipped, table, tell_opened
+from rgcn.cli.results import Outcome, print_outcome, print_selection
 from rgcn.cli.training_progress import series_progress, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
@@ -26,17 +26,17 @@ from rgcn.data.registry import path_or_dataset
 from rgcn.distributed.launch import launch
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import limit_memory
+from rgcn.models.task import task_of
 from rgcn.placement import current
-from rgcn.progress import progress
 from rgcn.runs import run_record
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Selection, read_selection
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
-from rgcn.tasks.task import task_of
-from rgcn.words import count as counted
-from rgcn.words import duration
+from rgcn.system.formatting import count as counted
+from rgcn.system.formatting import duration
+from rgcn.system.memory import limit_memory
+from rgcn.system.progress import progress
 
 if TYPE_CHECKING:
     from rgcn.runs.planning import RunPlan
@@ -282,7 +282,7 @@ def _free_folder(configuration: str) -> Path:
 
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
-    from rgcn.runs.choosing import estimate, plan_selection, with_validation
+    from rgcn.runs.model_selection import estimate, plan_selection, with_validation
     from rgcn.runs.planning import plan_run
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
@@ -312,7 +312,7 @@ def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: 
 
 
 def _choose(selection: Selection, folder: Path, graph: KnowledgeGraph, how: TellingOptions, kept: bool = True) -> None:
-    from rgcn.runs.choosing import choose
+    from rgcn.runs.model_selection import choose
 
     with progress("choosing", round(60 * selection.minutes), "s", show=how.bars) as meter:
         result = choose(selection, folder, graph, None if how.quiet else meter)
@@ -347,7 +347,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 
     plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     if minutes is not None:
-        from rgcn.runs.choosing import with_steps_for
+        from rgcn.runs.model_selection import with_steps_for
 
         plan = with_steps_for(plan, minutes)
     if not asked.quiet:
@@ -360,7 +360,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 
 def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand) -> None:
     """What a training would do, or each of those that would be tried; nothing is trained or written."""
-    from rgcn.runs.choosing import with_validation
+    from rgcn.runs.model_selection import with_validation
     from rgcn.runs.planning import plan_run
 
     if len(configs) > 1:  # of which the best on validation data is kept

@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from rich import progress as bars
 
+from rgcn.models.task import task_of
 from rgcn.runs.series import SeriesListener, SeriesRow
-from rgcn.tasks.task import task_of
-from rgcn.terminal import text_console
+from rgcn.system.formatting import duration, rough_duration
+from rgcn.system.terminal import text_console
 from rgcn.training.history import Epoch, Metric
-from rgcn.words import duration, rough_duration
 
 LINES = 10
 LONGEST_SILENCE_S = 60.0

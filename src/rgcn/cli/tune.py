@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from rgcn.cli.model_commands import TuneCommand
-from rgcn.cli.printing import busy, print_json
+from rgcn.cli.output import busy, print_json
 from rgcn.cli.train import configured, plain_name
 from rgcn.errors import ConfigError, StoppedError
 from rgcn.runs.folder import with_whole_paths

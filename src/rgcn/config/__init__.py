@@ -5,10 +5,12 @@ cannot be together stands below the fields of their section, or of the run. A fi
 search, and one that chooses on an axis, on which (`knobs`).
 """
 
+from rgcn.config.base_section import Section as Section
+from rgcn.config.base_section import validated as validated
 from rgcn.config.data_section import DataConfig as DataConfig
-from rgcn.config.knobs import SearchSpace as SearchSpace
-from rgcn.config.knobs import search_spaces as search_spaces
-from rgcn.config.knobs import tuned as tuned
+from rgcn.config.fields import SearchSpace as SearchSpace
+from rgcn.config.fields import search_spaces as search_spaces
+from rgcn.config.fields import tuned as tuned
 from rgcn.config.model_section import LinkModelConfig as LinkModelConfig
 from rgcn.config.model_section import ModelSection as ModelSection
 from rgcn.config.model_section import NodeModelConfig as NodeModelConfig
@@ -20,8 +22,6 @@ from rgcn.config.run_section import NodeClassificationRun as NodeClassificationR
 from rgcn.config.run_section import PretrainingRun as PretrainingRun
 from rgcn.config.run_section import RunConfig as RunConfig
 from rgcn.config.run_section import Tracker as Tracker
-from rgcn.config.section import Section as Section
-from rgcn.config.section import validated as validated
 from rgcn.config.training_section import ClassLinkTrainingConfig as ClassLinkTrainingConfig
 from rgcn.config.training_section import LinkTrainingConfig as LinkTrainingConfig
 from rgcn.config.training_section import NodeTrainingConfig as NodeTrainingConfig

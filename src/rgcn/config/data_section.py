@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rgcn.axis_tables import READERS
-from rgcn.config.knobs import OnAxis
-from rgcn.config.section import Section, impossible
+from rgcn.components import READERS
+from rgcn.config.base_section import Section, impossible
+from rgcn.config.fields import OnAxis
 
 # How `path` is read: arguments of `rgcn.read`.
 READING = (

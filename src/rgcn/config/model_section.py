@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rgcn.axis_tables import DECODERS, ENCODERS, HEADS
-from rgcn.config.knobs import Description, OnAxis, OptionsOf, described, tuned
-from rgcn.config.section import Rule, Section, impossible
+from rgcn.components import DECODERS, ENCODERS, HEADS
+from rgcn.config.base_section import Rule, Section, impossible
+from rgcn.config.fields import Description, OnAxis, OptionsOf, described, tuned
 
 Scheme = Literal[
     "glorot-uniform",

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rgcn.axis_tables import TRACKERS
+from rgcn.components import TRACKERS
+from rgcn.config.base_section import Section, impossible
 from rgcn.config.data_section import DataConfig
-from rgcn.config.knobs import OnAxis
+from rgcn.config.fields import OnAxis
 from rgcn.config.model_section import LinkModelConfig, NodeModelConfig
-from rgcn.config.section import Section, impossible
 from rgcn.config.training_section import (
     ClassLinkTrainingConfig,
     LinkTrainingConfig,

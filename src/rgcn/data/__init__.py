@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rgcn.data.registry import datasets, get, load
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.data.reading import read

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from rgcn.compression import ByteStream
 from rgcn.errors import DataError
+from rgcn.system.compression import ByteStream
 
 MAX_MEMBERS = 100_000
 CHUNK = 1 << 20

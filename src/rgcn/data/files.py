@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rgcn.axis_tables import READERS
-from rgcn.compression import DAMAGE, compression_of, expanding, without_compression
+from rgcn.components import READERS
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
+from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
 
 PathLike = str | os.PathLike[str]
 

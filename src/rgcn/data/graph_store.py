@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import remove, replace_atomically, sha256_of, sync, write_array, write_atomically, write_pieces
 from rgcn.data.triple_rows import incidence
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, StoredGraph, Vocabulary
@@ -39,9 +38,18 @@ from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.graph.name_search import SEARCH_FILES
 from rgcn.graph.stored_names import MOST_NAMES, StoredNames
 from rgcn.graph.titles import TITLES, write_search
-from rgcn.progress import progress
-from rgcn.threads import in_order
-from rgcn.words import shortened
+from rgcn.system.atomic_files import (
+    remove,
+    replace_atomically,
+    sha256_of,
+    sync,
+    write_array,
+    write_atomically,
+    write_pieces,
+)
+from rgcn.system.formatting import shortened
+from rgcn.system.progress import progress
+from rgcn.system.threads import in_order
 
 FORMAT_VERSION, OLDEST_VERSION = 3, 2  # format 2 (rgcn 0.2.0) has no hashes, and no fingerprint in its parts
 MANIFEST = "graph.json"

@@ -9,7 +9,7 @@ import polars as pl
 
 from rgcn.data.files import said
 from rgcn.errors import DataError
-from rgcn.words import shortened
+from rgcn.system.formatting import shortened
 
 TRIPLE = ("subject", "relation", "object")
 # What people call the columns of a table of triples: in any case, with or without an ending.

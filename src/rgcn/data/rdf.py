@@ -15,14 +15,14 @@ import polars as pl
 from numpy.typing import NDArray
 from pyoxigraph import RdfFormat, parse, serialize
 
-from rgcn.data.document_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.line_scanning import FoundTriples, line_triples
+from rgcn.data.rdf_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind, Vocabulary
 from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
-from rgcn.threads import in_order
+from rgcn.system.threads import in_order
 
 LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")

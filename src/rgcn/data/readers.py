@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.data.collecting import TripleCollector
 from rgcn.data.files import BadLines, ByteSource, SourceFile, decoded_lines, line_blocks
+from rgcn.data.triple_collector import TripleCollector
 from rgcn.errors import DataError
 
 if TYPE_CHECKING:

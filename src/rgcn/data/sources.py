@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from rgcn.atomic import full_disk, sha256_of, sync
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
-from rgcn.data.fetching import Client, locate_archive, pip_settings
+from rgcn.data.downloads import Client, locate_archive, pip_settings
 from rgcn.errors import DataError
+from rgcn.system.atomic_files import full_disk, sha256_of, sync
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph

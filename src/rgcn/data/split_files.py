@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from rgcn.atomic import replace_atomically
 from rgcn.data.headers import TRIPLE
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeKind
+from rgcn.system.atomic_files import replace_atomically
 
 
 def write_splits(graph: KnowledgeGraph, folder: Path) -> list[Path]:

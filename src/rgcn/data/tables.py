@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import polars as pl
 
-from rgcn.compression import compression_of
 from rgcn.data.files import (
     SPLIT_NAMES,
     BadLines,
@@ -37,7 +36,8 @@ from rgcn.data.line_scanning import FoundTriples, table_triples
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError, UnknownNameError
 from rgcn.graph import SPLITS
-from rgcn.threads import in_order
+from rgcn.system.compression import compression_of
+from rgcn.system.threads import in_order
 
 Column = str | int
 SEPARATORS = {"tsv": "\t", "csv": ","}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.threads import in_order
+from rgcn.system.threads import in_order
 
 Array = NDArray[Any]
 PIECE = 1 << 23  # rows, or ends of rows, that are put in order at a time

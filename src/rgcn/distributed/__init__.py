@@ -9,7 +9,7 @@ heartbeat      processes notice that another one is lost
 
 from typing import TYPE_CHECKING
 
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

@@ -14,11 +14,11 @@ from uuid import uuid4
 
 from rgcn.distributed.heartbeat import say
 from rgcn.distributed.rendezvous import ADVICE, OUR_RUNS, last_words, told
-from rgcn.environment import limit_threads, quiet_distributed
 from rgcn.errors import StoppedError
 from rgcn.placement import current
-from rgcn.terminal import shown
-from rgcn.threads import threads_each
+from rgcn.system.environment import limit_threads, quiet_distributed
+from rgcn.system.terminal import shown
+from rgcn.system.threads import threads_each
 
 SECONDS_TO_SAVE = 3600  # that processes have to save themselves in once they are told to stop
 

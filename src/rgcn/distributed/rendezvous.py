@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from rgcn.atomic import TEMPORARY_PREFIX
 from rgcn.distributed.heartbeat import GRACE_S, LEFT, Heartbeat, place
 from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
+from rgcn.system.atomic_files import TEMPORARY_PREFIX
 from rgcn.version import __version__
 
 VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun

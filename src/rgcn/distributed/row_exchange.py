@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rgcn.kernels import take_rows
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.placement import RowExchange
-from rgcn.sparse import SparsePattern
 
 if TYPE_CHECKING:
     from rgcn.distributed.placements import Sharded

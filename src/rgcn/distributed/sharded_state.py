@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.atomic import sha256_of, sync
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
 from rgcn.placement import NodePartition, current
+from rgcn.system.atomic_files import sha256_of, sync
 
 FILE = "{:05d}.safetensors"  # of a process
 

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from rgcn.explain.fidelity import Fidelity
-from rgcn.words import percent
+from rgcn.system.formatting import percent
 
 Named = dict[str, Any]
 """A node, relation or class as `OpenModel` describes it: at least its name and its title."""
@@ -103,7 +103,7 @@ class Explanation:
     probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
     score: float  # the network's own number: a logit, or a triple's score. People are shown `fidelity.shown` instead
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
-    ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.answers.relation_rules`)
+    ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.links.relation_constraints`)
     hidden: bool  # whether the triple itself is known, and was hidden while asking
     walked: bool  # whether the network walked from the asked node to the answer: paths are its ways there, best first
     added: tuple[Named, ...]  # asked nodes that were added after training
@@ -162,7 +162,7 @@ class Explanation:
 
     def as_svg(self, alone: bool = False) -> Markup:
         """The triples, or a walking network's ways, in the colors of the page around; `alone`: its own, on white."""
-        from rgcn.explain.picture import drawing
+        from rgcn.explain.drawing import drawing
 
         return drawing(self, alone)
 

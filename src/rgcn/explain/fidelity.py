@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.explain.question import LOG_ODDS, Question
-from rgcn.words import percent
+from rgcn.system.formatting import percent
 
 Numbers = NDArray[np.float64]
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
-from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import TripleStanding
 from rgcn.errors import DataError
+from rgcn.links.calibration import Calibration
+from rgcn.links.top_k import TripleStanding
+from rgcn.models.estimator import Estimator
 from rgcn.nn.link_network import Heard, LinkNetwork
-from rgcn.tasks.estimator import Estimator
 
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)

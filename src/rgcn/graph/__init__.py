@@ -6,7 +6,7 @@ from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.statistics import GraphStatistics
 from rgcn.graph.stored_graph import StoredGraph
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

@@ -16,8 +16,8 @@ from rgcn.errors import DataError
 from rgcn.graph import splitting
 from rgcn.graph.interop import libraries, pyg
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
-from rgcn.memory import let_go
-from rgcn.words import count, html_table
+from rgcn.system.formatting import count, html_table
+from rgcn.system.memory import let_go
 
 if TYPE_CHECKING:
     import os

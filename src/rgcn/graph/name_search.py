@@ -27,10 +27,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import replace_atomically, write_array
 from rgcn.errors import DataError
 from rgcn.graph.stored_names import name_hash, name_hashes
-from rgcn.threads import in_order
+from rgcn.system.atomic_files import replace_atomically, write_array
+from rgcn.system.threads import in_order
 
 EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
 LONGEST_QUERY = LONGEST_NAME = 200

@@ -14,7 +14,6 @@ from urllib.parse import quote, unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.atomic import write_array
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.name_search import (
@@ -29,8 +28,9 @@ from rgcn.graph.name_search import (
 )
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
-from rgcn.threads import in_order
-from rgcn.words import shortened
+from rgcn.system.atomic_files import write_array
+from rgcn.system.formatting import shortened
+from rgcn.system.threads import in_order
 
 # Relations whose literals name their subject, best first; an IRI's last part is compared.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.kernels.sparse import Pairs, SparsePattern
 
 
 def compile_ahead(*kernels: str) -> threading.Thread | None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from rgcn.kernels import loops, reference, update_loops
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
-from rgcn.sparse import Pairs, SparsePattern, computed_once
+from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from triton import cdiv
 from rgcn.kernels import reference, triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
-from rgcn.sparse import PIECE, Pairs, RowPieces, SparsePattern, computed_once
+from rgcn.kernels.sparse import PIECE, Pairs, RowPieces, SparsePattern, computed_once
 
 # Bytes that partial results may take; beyond, the work is cut differently.
 SCRATCH = 512 << 20

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from rgcn.kernels import dispatch, primitives
 from rgcn.kernels.reference import FactoredGradient
-from rgcn.sparse import Named, Pairs, SparsePattern, TripleIndex, named
+from rgcn.kernels.sparse import Named, Pairs, SparsePattern, TripleIndex, named
 
 # Rows whose gradients PyTorch adds one by one sooner than they are sorted.
 WORTH_SORTING = 4096

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for, product_kernels
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.kernels.sparse import Pairs, SparsePattern
 
 HALF = (torch.bfloat16, torch.float16)
 

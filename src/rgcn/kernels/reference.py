@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rgcn.sparse import Pairs, SparsePattern
+from rgcn.kernels.sparse import Pairs, SparsePattern
 
 # Numbers that a gathered copy may hold at once; longer lists are taken in chunks.
 CHUNK = 2**24

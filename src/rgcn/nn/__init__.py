@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.lazy import lazy_names
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Diagonal, Full
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.relational_encoder import RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.config.knobs import HasOptions
+from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.axis_tables import DECODERS, HEADS
+from rgcn.components import DECODERS, HEADS
 from rgcn.config import LinkModelConfig, NodeModelConfig
-from rgcn.config.knobs import Description, HasOptions, introduced
+from rgcn.config.fields import Description, HasOptions, introduced
 from rgcn.data.files import said
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
@@ -22,7 +22,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
 from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.words import count
+from rgcn.system.formatting import count
 
 
 class Encoder(HasOptions):

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig
-from rgcn.config.knobs import HasOptions, introduced
+from rgcn.config.fields import HasOptions, introduced
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import Over, RelationalEncoder

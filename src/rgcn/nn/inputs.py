@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.kernels import FactoredGradient, take_rows
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.table_files import empty_on_disk
 from rgcn.placement import NodePartition
-from rgcn.sparse import SparsePattern
 
 MOVED_AT_ONCE = 1 << 16  # rows
 KNOWN = 4  # lists of nodes whose places are kept

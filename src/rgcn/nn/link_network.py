@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
+from rgcn.kernels.sparse import distinct
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput, NodeTable
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling import Negatives
-from rgcn.scoring import Questions, Scorer
-from rgcn.sparse import distinct
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import VectorScorer
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.placement import NodePartition, Placement
-from rgcn.scoring import Questions, Scorer
 
 
 class LocalAnswers(VectorScorer):

@@ -7,20 +7,20 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig
-from rgcn.config.knobs import Description
+from rgcn.config.fields import Description
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, take_rows
-from rgcn.memory import available_bytes
+from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
 from rgcn.nn.path_head import AnswerHead
 from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Products, RelationTable, Told, Translations
-from rgcn.nn.reached import reached_hops
+from rgcn.nn.reachability import reached_hops
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling import Negatives
-from rgcn.scoring import Questions, Scorer
-from rgcn.sparse import expanded_ranges
-from rgcn.words import count, memory
+from rgcn.system.formatting import count, memory
+from rgcn.system.memory import available_bytes
 
 MESSAGES = {"multiply": Products, "add": Translations}
 RELATIONS = {"own": RelationTable, "question": AskedRelationTable}

@@ -11,8 +11,8 @@ from rgcn.kernels import gather_sum
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling import Negatives
-from rgcn.scoring import Questions, Scorer
 
 
 class PopularityEncoder(Encoder):

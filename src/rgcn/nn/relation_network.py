@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure
 from rgcn.kernels import gather_sum
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.path_layers import Told, drawn_weight
-from rgcn.sparse import SparsePattern
 
 # Up to so many relations, inverses among them, a matrix between them is written out: one product is then fastest.
 # Beyond, it is applied through what the relations have in common, and pairs of relations are never written.

@@ -12,7 +12,7 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions import Basis, Decomposition, Full
 from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
-from rgcn.nn.dropping import drop
+from rgcn.nn.dropout import drop
 from rgcn.nn.initialization import Initializer
 
 

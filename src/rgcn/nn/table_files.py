@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rgcn.data.registry import cache_folder
 from rgcn.errors import DataError
-from rgcn.memory import available_bytes
-from rgcn.words import memory
+from rgcn.system.formatting import memory
+from rgcn.system.memory import available_bytes
 
 PREFIX = "rgcn-table-"
 PIECE = 1 << 24  # numbers that are written at once

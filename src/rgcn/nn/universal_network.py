@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.config import LinkModelConfig
-from rgcn.config.knobs import Description
+from rgcn.config.fields import Description
 from rgcn.errors import ConfigError
 from rgcn.nn.link_network import LinkPlan
 from rgcn.nn.path_layers import Told
 from rgcn.nn.path_network import PathEncoder, PathNetwork
+from rgcn.nn.pretrained_weights import load_shipped
 from rgcn.nn.relation_network import NUMBERS, ComputedRelationTable, RelationMeetings, RelationNetwork
-from rgcn.nn.shipped_weights import load_shipped
 
 AT_ONCE = 32  # relations whose own vectors are computed together
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from rgcn.lazy import lazy_names
 from rgcn.pages.layout import PageParts as PageParts
 from rgcn.pages.layout import PageSection as PageSection
 from rgcn.pages.layout import Tile as Tile
@@ -13,6 +12,7 @@ from rgcn.pages.run_comparison import compare_runs as compare_runs
 from rgcn.pages.run_comparison import comparison_page as comparison_page
 from rgcn.pages.run_report import RunReport as RunReport
 from rgcn.pages.run_report import make_report as make_report
+from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

@@ -6,7 +6,7 @@ import re
 from markupsafe import Markup, escape
 
 from rgcn.graph.titles import short_name
-from rgcn.words import printable
+from rgcn.system.formatting import printable
 
 LONGEST_TITLE = 600
 # What Markdown reads as more than text, what a page would make a link or a mention of.

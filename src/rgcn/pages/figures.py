@@ -1,4 +1,4 @@
-"""Figures of pages: how many digits, where there is little room, and moments. Times and counts: `rgcn.words`."""
+"""Numbers on pages: how many digits, where there is little room, and moments. See also `rgcn.system.formatting`."""
 
 import math
 from collections.abc import Mapping

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from rgcn.atomic import write_atomically
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
 from rgcn.pages.escaping import breakable, markdown_text, named, prose
 from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.formatting import count, duration, memory, printable, setting
 from rgcn.version import __version__
-from rgcn.words import count, duration, memory, printable, setting
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.answers.relation_rules import rules_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.known import repeated_across_splits, splits_up_to
+from rgcn.links.ranking import RankingReport, RankMetrics, summarize
+from rgcn.links.relation_constraints import rules_of
+from rgcn.models.estimator import Estimator
+from rgcn.models.link_predictor import LinkPredictor
+from rgcn.models.tasks import RANKING
 from rgcn.pages.charts import Bar
 from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
-from rgcn.ranking import RankingReport, RankMetrics, summarize
-from rgcn.tasks.built_in_tasks import RANKING
-from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.link_predictor import LinkPredictor
-from rgcn.words import count
+from rgcn.sampling.known_triples import repeated_across_splits, splits_up_to
+from rgcn.system.formatting import count
 
 SHOWN_TRIPLES = 10
 ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000

@@ -11,6 +11,7 @@ import yaml
 
 from rgcn.data.catalog import CATALOG
 from rgcn.errors import RgcnError
+from rgcn.models.estimator import Estimator
 from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import render
 from rgcn.pages.reporting import Reporting
@@ -19,7 +20,6 @@ from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import WITHOUT_EFFECT, changed_settings, flat_settings
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import RunRecord, read_run
-from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 
 

@@ -9,17 +9,17 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from rgcn.answers.calibration import AnsweringModel
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles
+from rgcn.links.calibration import AnsweringModel
+from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, heat_map
 from rgcn.pages.escaping import markdown_text
 from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
-from rgcn.tasks.estimator import Estimator
-from rgcn.words import count
+from rgcn.system.formatting import count
 
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 

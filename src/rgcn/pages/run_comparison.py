@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
+from rgcn.models.task import Task
 from rgcn.pages.charts import Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings, without_folders
 from rgcn.runs.run_record import RunRecord, Spread, read_run
-from rgcn.tasks.task import Task
 from rgcn.training.history import Metric
 from rgcn.version import __version__
 

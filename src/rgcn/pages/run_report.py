@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
+from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, Mark, Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Measured, NamesOnPage, OnProgress, Panel, Reporting
@@ -18,7 +19,6 @@ from rgcn.runs.configuration import without_folders
 from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.selection import read_selection
-from rgcn.tasks.estimator import Estimator
 from rgcn.version import __version__
 
 STATE_WORDS = {

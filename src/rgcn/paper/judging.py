@@ -17,7 +17,7 @@ from rgcn.errors import RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.paper.published import Figure
 from rgcn.runs.folder import environment
-from rgcn.words import times
+from rgcn.system.formatting import times
 
 Kind = Literal["number", "count", "percent", "time"]
 

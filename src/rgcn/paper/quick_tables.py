@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.axis_tables import ENCODERS
+from rgcn.components import ENCODERS
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
@@ -21,8 +21,8 @@ from rgcn.paper.trainings import subject
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt
+from rgcn.system.formatting import count, duration
 from rgcn.training.devices import choose_device
-from rgcn.words import count, duration
 
 DATASETS = (*NODE_DATASETS, *LINK_DATASETS)
 WITH_PARAMETERS = (*NODE_DATASETS, "wn18")

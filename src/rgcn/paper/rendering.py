@@ -8,7 +8,7 @@ from typing import Any
 from rgcn.pages.layout import page, parts
 from rgcn.paper.judging import Kind, PaperReport, PaperRow, PaperTable
 from rgcn.paper.published import Figure
-from rgcn.words import count, duration
+from rgcn.system.formatting import count, duration
 
 COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
 NUMBERS = ("ours", "runs", "time")  # set to the right

@@ -1,6 +1,6 @@
 """A trained model opened for questions by name, and its answers as tables and files."""
 
 from rgcn.predict.answer_tables import predict_classes
-from rgcn.predict.opened import OpenModel, open_model
+from rgcn.predict.opened_model import OpenModel, open_model
 
 __all__ = ["OpenModel", "open_model", "predict_classes"]

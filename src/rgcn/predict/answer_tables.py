@@ -17,10 +17,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.answers.links import ScoredTriples
-from rgcn.atomic import full_disk, replace_atomically
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.links.top_k import ScoredTriples
+from rgcn.system.atomic_files import full_disk, replace_atomically
 
 if TYPE_CHECKING:
     import polars as pl

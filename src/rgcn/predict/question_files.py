@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rgcn.data.headers import named_columns
 from rgcn.errors import ConfigError, DataError, ParseError, UnknownNameError
-from rgcn.scoring import Questions
-from rgcn.words import count
+from rgcn.nn.scorer import Questions
+from rgcn.system.formatting import count
 
 if TYPE_CHECKING:
     from rgcn.predict import OpenModel

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rgcn.answers.links import LinkAnswers
-from rgcn.answers.relation_rules import FINISHED, SENSELESS, UNLIKELY, rules_of
-from rgcn.known import KnownTriples
-from rgcn.scoring import Questions
+from rgcn.links.relation_constraints import FINISHED, SENSELESS, UNLIKELY, rules_of
+from rgcn.links.top_k import LinkAnswers
+from rgcn.nn.scorer import Questions
+from rgcn.sampling.known_triples import KnownTriples
 
 if TYPE_CHECKING:
     from rgcn.graph.titles import Titles

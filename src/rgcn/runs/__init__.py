@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.runs.assembly import evaluate as evaluate

@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from rgcn.axis_tables import READERS
+from rgcn.components import READERS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import named_or_read
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.titles import Titles
+from rgcn.models.estimator import Estimator
+from rgcn.models.storage import load_model
+from rgcn.models.task import task_of
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.folder import RunFolder, stamps_of
-from rgcn.tasks.estimator import Estimator
-from rgcn.tasks.storage import load_model
-from rgcn.tasks.task import task_of
 
 
 def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:

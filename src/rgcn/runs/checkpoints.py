@@ -20,13 +20,13 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from rgcn.atomic import TEMPORARY_PREFIX, remedy, remove, replace_atomically, sha256_of, write_atomically
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
 from rgcn.distributed.sharded_state import read_tables, write_tables
 from rgcn.errors import DataError
 from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.placement import current
+from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove, replace_atomically, sha256_of, write_atomically
 from rgcn.training.fitting import TrainingState
 
 VERSION, OLDEST = 3, 1

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from rgcn.axis_tables import TASKS, TRACKERS
+from rgcn.components import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
-from rgcn.config.knobs import choices, option_problems
-from rgcn.config.section import Origin, Problem, Section, listed, origin_of
+from rgcn.config.base_section import Origin, Problem, Section, listed, origin_of
+from rgcn.config.fields import choices, option_problems
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
+from rgcn.models.task import task_of
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
-from rgcn.tasks.task import task_of
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -47,7 +47,7 @@ def load_configuration(name: str, changes: Iterable[str] = (), overrides: Mappin
 
     A graph, that is a file or folder of triples or a data set's name, stands for link prediction on it, or where labels
     are given for classes of nodes, with the training that suits `model.name`, which must be given. A class that is
-    named by "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.axes`).
+    named by "package.module:Class" is imported, unless it is a run's folder that names it (`rgcn.plugins`).
 
     >>> load_configuration("rgcn/nc-aifb", ["training.epochs=100"]).training.epochs
     100

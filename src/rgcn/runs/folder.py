@@ -29,14 +29,14 @@ from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
 
-from rgcn.atomic import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
-from rgcn.axis_tables import TASKS
+from rgcn.components import TASKS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
+from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
 from rgcn.version import __version__
 
 FORMAT_VERSION = 2

@@ -11,13 +11,13 @@ from typing import Any
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import available_bytes
+from rgcn.models.task import Task, task_of
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed
-from rgcn.tasks.task import Task, task_of
+from rgcn.system.formatting import count, memory
+from rgcn.system.memory import available_bytes
 from rgcn.training.plan import Plan
 from rgcn.training.resources import ResourceEstimate
-from rgcn.words import count, memory
 
 
 @dataclass(frozen=True, eq=False)

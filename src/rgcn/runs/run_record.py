@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import DataError
+from rgcn.models.task import Task, task_of
 from rgcn.runs.folder import RunFolder
-from rgcn.tasks.task import Task, task_of
 from rgcn.training.history import Metric
 
 DEEPEST = 4  # folders below the one that is listed

@@ -19,12 +19,12 @@ from typing import Any
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.errors import DataError
+from rgcn.models.task import task_of
 from rgcn.runs.configuration import kept_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.tasks.task import task_of
+from rgcn.system.formatting import duration
 from rgcn.training.history import Metric
 from rgcn.version import __version__
-from rgcn.words import duration
 
 FILE, FORMAT, VERSION = "selection.json", "rgcn-selection", 1
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.axis_tables import TASKS
+from rgcn.components import TASKS
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
@@ -29,7 +29,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.workers import TAKEN, Crew, Done, Interruption
+from rgcn.runs.worker_pool import TAKEN, Crew, Done, Interruption
 from rgcn.version import __version__
 
 FORMAT, VERSION = "rgcn-series", 1

@@ -1,4 +1,4 @@
-"""Who hears of a training while it goes on: files always, others on request (`rgcn.axis_tables.TRACKERS`)."""
+"""Who hears of a training while it goes on: files always, others on request (`rgcn.components.TRACKERS`)."""
 
 import csv
 import errno
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
-from rgcn.atomic import write_atomically
-from rgcn.axis_tables import TRACKERS
+from rgcn.components import TRACKERS
 from rgcn.errors import ConfigError, DataError
-from rgcn.extras import import_extra
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.extras import import_extra
 
 Value = float | int | None
 STEP = "number"

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from rgcn.atomic import remedy
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models.estimator import Estimator, OnEpoch
+from rgcn.models.task import task_of
 from rgcn.placement import current
 from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
@@ -23,12 +24,11 @@ from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
 from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
-from rgcn.runs.workers import HEARD, Interruption
-from rgcn.tasks.estimator import Estimator, OnEpoch
-from rgcn.tasks.task import task_of
+from rgcn.runs.worker_pool import HEARD, Interruption
+from rgcn.system.atomic_files import remedy
+from rgcn.system.formatting import html_table
 from rgcn.training.fitting import Fitting
 from rgcn.training.history import Epoch
-from rgcn.words import html_table
 
 OnStep = Callable[[float], None]
 Measure = Callable[[Estimator], dict[str, dict[str, Any]]]

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.config.knobs import HasOptions
+from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class UniformEdges(EdgeSampler):
         self._swaps = np.empty(self.size, dtype=np.int32)
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        from rgcn.sampling import _walk
+        from rgcn.sampling import walk_loops as _walk
 
         _walk.uniform(state, self._deck, self._swaps, out)
 
@@ -154,7 +154,7 @@ class ShuffledEdges(EdgeSampler):
         return self._orders[key]
 
     def _shuffled(self, word: int, round_: int) -> NDArray[np.int64]:
-        from rgcn.sampling import _walk
+        from rgcn.sampling import walk_loops as _walk
 
         deck = np.empty(self.num_triples, dtype=np.int64)
         _walk.uniform(seed_word((word, round_)), self._deck, self._swaps, deck)
@@ -231,7 +231,7 @@ class NeighborhoodEdges(EdgeSampler):
         self._frontier = np.empty(len(ends), dtype=np.int64)
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        from rgcn.sampling import _walk
+        from rgcn.sampling import walk_loops as _walk
 
         # The starts are shuffled by drawing from them; a copy, or a batch would depend on the batches before it.
         scratch = (self._starts.copy(), self._seen, self._picked, self._frontier)

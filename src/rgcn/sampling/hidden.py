@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import assert_never
 
-from rgcn.known import Answers
+from rgcn.sampling.known_triples import Answers
 
 Hidden = Literal["triple", "pair"]
 

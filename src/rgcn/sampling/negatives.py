@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.known import KnownTriples
-from rgcn.sparse import SparsePattern, narrow
+from rgcn.kernels.sparse import SparsePattern, narrow
+from rgcn.sampling.known_triples import KnownTriples
 
 # Devices that need not be waited for.
 AT_HAND = ("cpu",)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rgcn.extras import import_extra
-from rgcn.lazy import lazy_names
 from rgcn.serve.address import Address
 from rgcn.serve.limits import Limits
+from rgcn.system.extras import import_extra
+from rgcn.system.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rgcn.serve.graph_endpoints import line
-    from rgcn.serve.served import Served
+    from rgcn.serve.served_model import Served
     from rgcn.serve.server import create_app, load_models, serve
 
 __all__ = ["Address", "Limits", "Served", "create_app", "line", "load_models", "serve"]

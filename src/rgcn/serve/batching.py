@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rgcn.serve.error_responses import Refusal, come_later
 from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import Refusal, come_later
 
 if TYPE_CHECKING:
-    from rgcn.serve.served import Served
+    from rgcn.serve.served_model import Served
 
 # Of a batch's places this share is kept for requests with many questions, so that single ones cannot starve them.
 BULK_SHARE = 4

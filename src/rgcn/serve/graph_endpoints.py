@@ -14,14 +14,14 @@ from starlette.responses import Response
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.known import AT_ONCE
-from rgcn.nn.shipped_weights import shipped_card
+from rgcn.nn.pretrained_weights import shipped_card
 from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
+from rgcn.sampling.known_triples import AT_ONCE
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.limits import AtMost, Count, NodeName, Number
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
-from rgcn.serve.shapes import AnswerShape, Class, Node, QuestionShape, Relation, Split
+from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Relation, Split
+from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 FEW, REMEMBERED = 2, 64
 

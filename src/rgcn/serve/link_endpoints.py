@@ -11,19 +11,19 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-from rgcn.answers.calibration import Calibration
-from rgcn.answers.links import Known, answer_links, rate_triples
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
-from rgcn.known import KnownTriples, split_of
+from rgcn.links.calibration import Calibration
+from rgcn.links.top_k import Known, answer_links, rate_triples
+from rgcn.nn.scorer import Questions, Scorer
 from rgcn.predict.question_notes import notes_of
-from rgcn.scoring import Questions, Scorer
+from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve.batching import Desk, Lane
+from rgcn.serve.error_responses import Refusal
 from rgcn.serve.graph_endpoints import FEW
 from rgcn.serve.limits import Count, Many, NodeName, RelationName
-from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Endpoints, Example, OnStep, Served, Shown, endpoint
-from rgcn.serve.shapes import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
+from rgcn.serve.schemas import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
+from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
 # for ten. How many a batch has, the scorer says where questions are dear (`Scorer.questions_at_once`).

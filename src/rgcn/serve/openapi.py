@@ -7,11 +7,11 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn.serve.batching import Desk
+from rgcn.serve.error_responses import STATUSES, Error
 from rgcn.serve.limits import BOUNDS, Limits
-from rgcn.serve.refusals import STATUSES, Error
 from rgcn.serve.routing import JSON
-from rgcn.serve.served import Endpoint, Endpoints, Example
-from rgcn.serve.shapes import WRITER
+from rgcn.serve.schemas import WRITER
+from rgcn.serve.served_model import Endpoint, Endpoints, Example
 from rgcn.version import __version__
 
 DESCRIPTION = """Ask trained models by name: search nodes, see their facts, predict classes and missing links, score

@@ -25,17 +25,17 @@ from starlette.types import Receive, Scope, Send
 
 from rgcn.data.registry import DATASET
 from rgcn.predict import open_model
-from rgcn.predict.unseen import with_new_triples
+from rgcn.predict.new_nodes import with_new_triples
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.gate import Gate, ServerMetrics
+from rgcn.serve.error_responses import Refusal
 from rgcn.serve.graph_endpoints import ModelLine, line
 from rgcn.serve.limits import Limits
 from rgcn.serve.openapi import openapi
-from rgcn.serve.refusals import Refusal
 from rgcn.serve.routing import JSON, Asking, all_endpoints
-from rgcn.serve.served import Endpoints, Example, Served, Shown, endpoint
-from rgcn.serve.shapes import AnswerShape
+from rgcn.serve.schemas import AnswerShape
+from rgcn.serve.security import Gate, ServerMetrics
+from rgcn.serve.served_model import Endpoints, Example, Served, Shown, endpoint
 from rgcn.serve.slow_clients import protocol_for
 from rgcn.version import __version__
 
@@ -162,7 +162,7 @@ def load_models(
 ) -> list[Served]:
     """Every run or graph opened and made ready, each under the name of its folder or file (`distinct_names`).
 
-    new_nodes  nodes that training never saw, as arguments of `rgcn.predict.unseen.with_new_triples`
+    new_nodes  nodes that training never saw, as arguments of `rgcn.predict.new_nodes.with_new_triples`
     opening    arguments of `rgcn.open_model`
     """
     models, folders = list[Served](), list(runs)

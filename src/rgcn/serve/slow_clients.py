@@ -5,9 +5,9 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rgcn.serve.gate import API_HEADERS
+from rgcn.serve.error_responses import Refusal, come_later
 from rgcn.serve.limits import Limits
-from rgcn.serve.refusals import Refusal, come_later
+from rgcn.serve.security import API_HEADERS
 
 # A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
 PART = 4096

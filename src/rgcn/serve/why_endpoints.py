@@ -9,13 +9,14 @@ from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity, explaining
-from rgcn.explain.explaining import Method
+from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity
+from rgcn.explain import methods as explaining
+from rgcn.explain.methods import Method
 from rgcn.serve.batching import Desk
+from rgcn.serve.error_responses import Refusal
 from rgcn.serve.limits import Name, NodeName, Number, RelationName
-from rgcn.serve.refusals import Refusal
-from rgcn.serve.served import Endpoints, Example, Shown, endpoint
-from rgcn.serve.shapes import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
+from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
+from rgcn.serve.served_model import Endpoints, Example, Shown, endpoint
 
 
 class ExplainQuery(QuestionShape):

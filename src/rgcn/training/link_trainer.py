@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.axis_tables import OBJECTIVES, OPTIMIZERS, SAMPLERS
+from rgcn.components import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import available_bytes
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
+from rgcn.system.formatting import memory
+from rgcn.system.memory import available_bytes
 from rgcn.training.devices import choose_device
 from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.training.optimizers import RowOptimizer
 from rgcn.training.recording import StepRecording
 from rgcn.training.trainer import Trainer
-from rgcn.words import memory
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64

@@ -12,14 +12,14 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.config import LinkTrainingConfig
-from rgcn.config.knobs import HasOptions
+from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
-from rgcn.known import KnownTriples
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import HeardEdges, LinkNetwork
+from rgcn.nn.scorer import Questions
 from rgcn.placement import Placement
 from rgcn.sampling import Negatives, corrupt, share
-from rgcn.scoring import Questions
+from rgcn.sampling.known_triples import KnownTriples
 
 # Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
 MOST_IN_A_STEP = 1 << 30

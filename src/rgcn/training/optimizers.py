@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.inputs import NodeTable, RowTable, TakenRows
 from rgcn.nn.table_files import zeros_beside
-from rgcn.sparse import SparsePattern
 
 
 class Adam(torch.optim.Optimizer):

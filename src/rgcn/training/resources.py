@@ -10,12 +10,12 @@ import numpy as np
 
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import held_bytes
 from rgcn.nn.link_network import BYTES_A_NUMBER
 from rgcn.placement import Placement
+from rgcn.system.formatting import memory
+from rgcn.system.memory import held_bytes
 from rgcn.training.plan import Plan
 from rgcn.training.sizing import field_edges
-from rgcn.words import memory
 
 # Bytes: of an edge that carries messages (its ends, relation, origin and weight); of one in a receptive field, with
 # what is sorted out once for its layer, forward and backward; of libraries and loops that the first step loads.

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.axis_tables import ENCODERS, OBJECTIVES
+from rgcn.components import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.graph import KnowledgeGraph
-from rgcn.memory import available_bytes
 from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.link_network import BYTES_A_NUMBER
 from rgcn.placement import current
+from rgcn.system.memory import available_bytes
 from rgcn.training.devices import choose_device
 from rgcn.training.objectives import AmongAllNodes
 

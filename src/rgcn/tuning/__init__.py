@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.models.task import task_of
 from rgcn.runs.folder import sole_use
-from rgcn.tasks.task import task_of
 from rgcn.tuning.result import TuneResult, importance, keep
 from rgcn.tuning.spaces import choose_spaces
 from rgcn.tuning.study import StudyObjective, StudyPlan, TrialRecord, check_objective

@@ -10,16 +10,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rgcn.atomic import write_atomically
 from rgcn.config import RunConfig
+from rgcn.models.task import task_of
 from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import changed, dump_configuration
-from rgcn.tasks.task import task_of
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.formatting import count
 from rgcn.tuning.spaces import Spaces, described
 from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
-from rgcn.words import count
 
 SHOWN = 10  # of the best trials, on the page
 

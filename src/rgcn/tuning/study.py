@@ -16,12 +16,12 @@ import numpy as np
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError
-from rgcn.extras import import_extra
+from rgcn.models.task import task_of
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.tasks.task import task_of
+from rgcn.system.extras import import_extra
+from rgcn.system.formatting import shortened
 from rgcn.training.history import Metric
 from rgcn.tuning.spaces import Spaces, own_values
-from rgcn.words import shortened
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models.task import task_of
 from rgcn.runs.assembly import load_run_data, make_model
 from rgcn.runs.configuration import changed
-from rgcn.runs.workers import MOST_DEATHS, TAKEN, Crew, Done
-from rgcn.tasks.task import task_of
+from rgcn.runs.worker_pool import MOST_DEATHS, TAKEN, Crew, Done
 from rgcn.training.history import Epoch, Metric
 from rgcn.tuning.spaces import draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna

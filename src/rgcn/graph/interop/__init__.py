@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rgcn.lazy import lazy_names
+from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

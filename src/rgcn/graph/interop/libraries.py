@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.extras import import_extra
 from rgcn.graph.vocabulary import SPLITS, NodeKind
+from rgcn.system.extras import import_extra
 
 if TYPE_CHECKING:
     import polars as pl

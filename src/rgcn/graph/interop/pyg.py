@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.extras import import_extra
 from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
+from rgcn.system.extras import import_extra
 
 if TYPE_CHECKING:
     import torch

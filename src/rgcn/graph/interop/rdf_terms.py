@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pyoxigraph import BlankNode, Literal, NamedNode, Quad, RdfFormat, Triple, parse, serialize
 
-from rgcn.atomic import replace_atomically
-from rgcn.compression import compressing, compression_of, without_compression
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
+from rgcn.system.atomic_files import replace_atomically
+from rgcn.system.compression import compressing, compression_of, without_compression
 
 Term: TypeAlias = NamedNode | Literal | BlankNode
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
 from rgcn.kernels import gather_sum
+from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
-from rgcn.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
+from rgcn.kernels.sparse import SparsePattern, narrow
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
-from rgcn.sparse import SparsePattern, narrow
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,416 @@
+"""Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
+
+Exact, known answers marked or left out, ties in the order of the ids. An answer has the score of the direction that was
+asked; a given triple (`rate_triples`) the mean of both directions. Either way a known triple is hidden while it is
+scored, where the model can hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.links.calibration import AnsweringModel, Calibration
+from rgcn.links.relation_constraints import Marks, Permitted, mark, rules_of
+from rgcn.nn.scorer import Questions, Scorer
+from rgcn.placement import LOCAL, Placement
+from rgcn.sampling.known_triples import KnownTriples
+
+Known = Literal["mark", "drop"]
+Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
+
+# Scores held at once, in bytes; fifty questions over the nodes of WN18 are 8 MB.
+BLOCK = 64 << 20
+# A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
+LONGEST_LIST = 512
+# Fewer comparisons than this are done before a second thread has woken up.
+WORTH_A_THREAD = 4_000_000
+# Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
+# whatever k is, so that a longer list begins with the shorter one.
+MOST_KNOWN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class LinkAnswers:
+    """The best answers to q questions, best first, on the CPU; k as asked for, or all nodes if they are fewer."""
+
+    node: Tensor  # int64 [q, k]: -1 where a question has fewer than k answers
+    score: Tensor  # float [q, k]: the model's own numbers, of known triples as if they were not known; -inf there
+    # float [q, k]: calibrated; 0 there, NaN for what is known. None where there was nothing to calibrate on
+    probability: Tensor | None
+    known: Tensor  # bool [q, k]: whether it is a training triple
+    expected: Tensor  # int8 [q]: OPEN, FINISHED or SENSELESS (`RelationRules.expectation`)
+    not_shown: Tensor  # int64 [q]: known answers that would fit into k and were left out (`MOST_KNOWN`)
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredTriples:
+    """Triples with what a model says of them."""
+
+    triples: NDArray[np.int64]  # [n, 3]
+    score: NDArray[np.float32]  # [n]: the model's own number
+    # [n]: calibrated; NaN for what is known. None where there was nothing to calibrate on
+    probability: NDArray[np.float32] | None
+    known: NDArray[np.bool_]  # [n]: whether it is a training triple
+    # [n]: what is to be said of the question that each answers, or None; None where they answer none
+    note: NDArray[np.object_] | None
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
+        share = None if self.probability is None else self.probability[part]
+        note = None if self.note is None else self.note[part]
+        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
+
+    def at_least(self, probability: float) -> ScoredTriples:
+        """Those that are known, or at least so probable."""
+        return self if self.probability is None else self[self.known | (self.probability >= probability)]
+
+    @classmethod
+    def of_answers(
+        cls, questions: Questions, answers: LinkAnswers, notes: Sequence[str | None] | None = None
+    ) -> ScoredTriples:
+        """The triples that answers make with their questions, question by question, best first; notes: on each."""
+        row, column = torch.nonzero(answers.node >= 0, as_tuple=True)
+        node, asked = answers.node[row, column], questions.node[row]
+        is_object = questions.asks_objects()[row]
+        subject, object_ = torch.where(is_object, asked, node), torch.where(is_object, node, asked)
+        share = answers.probability
+        return cls(
+            torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
+            answers.score[row, column].float().numpy(),
+            None if share is None else share[row, column].float().numpy(),
+            answers.known[row, column].numpy(),
+            None if notes is None else np.array(notes, dtype=object)[row.numpy()],
+        )
+
+
+def answer_links(
+    model: AnsweringModel,
+    questions: Questions,
+    k: int = 10,
+    known: Known = "mark",
+    permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
+) -> LinkAnswers:
+    """The k best answers to many questions at once: the one top-k of this package.
+
+    known      "mark" or "drop"     training triples are marked, or left out. A model that can hide a triple it is asked
+                                    about ranks each by its score while it is hidden, among the new answers; of each
+                                    question 20 at most, those that score highest while nothing is hidden
+    permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
+               are given, and `expected` says why
+
+    All questions are scored together, and the best are picked in one pass over the scores: fifty questions cost little
+    more than the product itself, far less than fifty calls. Safe to call from several threads. Scores of more than
+    64 MB are made in parts.
+    """
+    _check(model, questions, k, known)
+    permitted = permitted._replace(new=tuple(model.new_nodes))
+    index, rules = KnownTriples.of_graph(model.graph_, "train"), rules_of(model.graph_)
+    asked = Questions(questions.node.cpu(), questions.relation.cpu(), questions.asks_objects().cpu())
+    (node, score, is_known), level = _best(model, asked, k, known, permitted)
+    probability, calibration = None, _calibration(model)
+    counts = rules.known_answers(index, asked)
+    if calibration is not None:
+        probability = calibration.answer_probabilities(score, level, counts, rules.answer_place(asked))
+        probability = probability.masked_fill_(node < 0, 0.0).masked_fill_(is_known, torch.nan)
+    expected = torch.zeros(questions.size, dtype=torch.int8)
+    if permitted.nodes != "any":
+        expected = rules.expectation(asked, index, permitted.new)
+    bounded = known == "mark" and k > MOST_KNOWN and model.scorer().hides
+    not_shown = (counts - MOST_KNOWN).clamp(min=0) * bounded
+    return LinkAnswers(node, score, probability, is_known, expected, not_shown)
+
+
+def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> None:
+    if k < 1 or known not in ("mark", "drop"):
+        raise ConfigError(f'k is at least 1 and known is "mark" or "drop"; got k = {k}, known = {known!r}')
+    node, relation, _ = questions
+    if node.ndim != 1 or node.shape != relation.shape:
+        shapes = f"{list(node.shape)} and {list(relation.shape)}"
+        raise DataError(f"questions are a node and a relation each, int64 [q]; got {shapes}")
+    graph = model.graph_
+    for ids, size, what in ((node, graph.num_nodes, "node"), (relation, graph.num_relations, "relation")):
+        if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
+            raise DataError(f"a question refers to a {what} outside 0..{size - 1}")
+
+
+@torch.no_grad()
+def _best(
+    model: AnsweringModel, questions: Questions, k: int, known: Known, permitted: Permitted
+) -> tuple[Best, Tensor]:
+    """The answers and the levels, in the order of the questions; those that ask for objects are looked at first."""
+    scorer = model.scorer()
+    index = KnownTriples.of_graph(model.graph_, "train", device=scorer.device)
+    k, rows = min(k, scorer.num_nodes), max(1, BLOCK // (4 * scorer.num_nodes))
+    for_objects = questions.asks_objects()
+    order = torch.argsort(~for_objects, stable=True)
+    found: list[Best] = [(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
+    levels, partition, candidates, among = [torch.empty(0)], scorer.placement.partition, None, None
+    if partition is not None:  # each process looks among its local nodes
+        candidates = torch.sort(partition.nodes.to(scorer.device)).values
+        among = partition.row(candidates)
+    for part in torch.split(order, rows):
+        asked = questions.take(part).to(scorer.device)
+        scores = scorer.local(asked).scores(asked, among)
+        objects = int(for_objects[part].sum())
+        for side, first in ((slice(objects), True), (slice(objects, None), False)):
+            node = asked.node[side]
+            if len(node):
+                marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
+                best = best_of(scores[side], k, marks, known == "drop" or scorer.hides, candidates)
+                if known == "mark" and scorer.hides:
+                    given = Questions(node, asked.relation[side], first)
+                    best = _with_known(scorer, given, scores[side], best, k, marks)
+                found.append(best if partition is None else merged(best, k, scorer.placement))
+                levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
+    back = torch.argsort(order)
+    node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
+    return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
+
+
+def merged(best: Best, k: int, placement: Placement) -> Best:
+    """The k best of what each process found among its local nodes; of equal ones the first node, as in one process."""
+    missing = k - best[0].shape[1]
+    whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
+    every = [placement.stack_over_nodes(part).cpu() for part in whole]
+    node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
+    return _first((node, score, is_known), k)
+
+
+def _first(found: Best, k: int) -> Best:
+    """The k best of each row, best first, of equal ones the first node."""
+    node, score, is_known = found
+    by_node = torch.argsort(node, dim=1)
+    order = by_node.gather(1, torch.argsort(score.gather(1, by_node), dim=1, descending=True, stable=True))[:, :k]
+    return node.gather(1, order), score.gather(1, order), is_known.gather(1, order)
+
+
+def _with_known(scorer: Scorer, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
+    """The k best of new answers and of known ones, each of these scored as if its triple were not known."""
+    only_known = marks._replace(out=torch.ones_like(marks.out))
+    node, score, is_known = best_of(scores, MOST_KNOWN, only_known, drop=False)
+    row, column = torch.nonzero(is_known, as_tuple=True)
+    if len(row):
+        score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()
+    both = (torch.cat(pair, dim=1) for pair in zip(new, (node, score, is_known), strict=True))
+    return _first(tuple(both), k)  # type: ignore[arg-type]
+
+
+def level_of(
+    scores: Tensor,
+    marks: Marks,
+    candidates: Tensor | None = None,
+    hidden: tuple[Tensor, Tensor] | None = None,
+    placement: Placement = LOCAL,
+) -> Tensor:
+    """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
+
+    Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
+
+    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
+    hidden      (question, node) of answers that count as new, whatever is known
+    placement   of the scorer: where nodes are divided among processes, each has other candidates
+    """
+    nothing = marks.out.clone()
+    if candidates is None:
+        candidates = torch.arange(scores.shape[1], device=scores.device)
+    mark(nothing, candidates, *marks.known_nodes())
+    if hidden is not None:
+        nothing[hidden] = False
+    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
+    if placement.partition is not None:
+        level = torch.logsumexp(placement.stack_over_nodes(level), dim=0)
+    return torch.where(torch.isfinite(level), level, 0.0)
+
+
+def _calibration(model: AnsweringModel) -> Calibration | None:
+    """None where there was nothing to calibrate on; what was fitted to classes says nothing about links."""
+    calibration = model.calibration_
+    return calibration if calibration.fitted and calibration.kind != "classes" else None
+
+
+@dataclass(frozen=True, eq=False)
+class TripleStanding:
+    """Each of n triples as an answer: row 0 of [2, n] to (subject, relation, ?), row 1 to (?, relation, object).
+
+    On the CPU. A known triple is hidden while its score and its level are computed, where the model can hide it.
+    """
+
+    scores: Tensor  # float [2, n]
+    level: Tensor  # float [2, n], as `level_of`
+    known_answers: Tensor  # int64 [2, n]: how many answers the question has, but for this one
+    place: Tensor  # int64 [2, n]: where the answer stands (`RelationRules.answer_place`)
+    forbidden: Tensor  # bool [2, n]: it is not known, and rules leave it out of the answers
+    known: Tensor  # bool [n]
+
+    @property
+    def score(self) -> Tensor:
+        """float64 [n]: of the triples, the mean of both directions."""
+        return self.scores.double().mean(0)
+
+    @property
+    def ruled_out(self) -> Tensor:
+        """bool [n]: left out of the answers from whichever end one asks."""
+        return self.forbidden.all(0)
+
+    def by_scores(self, calibration: Calibration, scores: Tensor) -> Tensor:
+        """[n]: the probabilities that these scores [2, n] would give, whether the triples are known or ruled out.
+
+        The mean over the directions in which rules permit the answer; over both where they permit it in none.
+        """
+        columns = (part.flatten() for part in (self.level, self.known_answers, self.place))
+        found = calibration.answer_probabilities(scores.reshape(-1, 1), *columns).view(2, -1)
+        counted = ~self.forbidden | self.ruled_out
+        return (found * counted).sum(0) / counted.sum(0)
+
+    def probability(self, calibration: Calibration | None) -> Tensor | None:
+        """[n]: the mean of what the answer is given in each direction; of a known triple, which is in the data, NaN.
+
+        One that is ruled out is given what such triples had in the validation split. None without a calibration.
+        """
+        if calibration is None:
+            return None
+        found = self.by_scores(calibration, self.scores)
+        if calibration.ruled_out_share is not None:
+            found[self.ruled_out] = calibration.ruled_out_share
+        return found.masked_fill_(self.known, torch.nan)
+
+
+@torch.no_grad()
+def standing_of(model: AnsweringModel, triples: Tensor) -> TripleStanding:
+    """How triples int64 [n, 3] stand among the other answers to the two questions that each is an answer to."""
+    graph, triples = model.graph_, triples.cpu()
+    index, rules = KnownTriples.of_graph(graph, "train"), rules_of(graph)
+    known, columns = index.contains(triples), list[tuple[Tensor, ...]]()
+    for for_objects in (True, False):
+        node, relation, answer = triples[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
+        questions = Questions(node, relation, for_objects)
+        score, level, forbidden = _as_answers(model, questions, answer, known)
+        counts = rules.known_answers(index, questions) - known.long()
+        columns.append((score, level, counts, rules.answer_place(questions), forbidden))
+    score, level, counts, place, forbidden = map(torch.stack, zip(*columns, strict=True))
+    return TripleStanding(score, level, counts, place, forbidden, known)
+
+
+def _as_answers(
+    model: AnsweringModel, questions: Questions, answers: Tensor, known: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of one answer int64 [q] to each question its score, the level it is compared with, and whether rules forbid it.
+
+    Answers that are not known (bool [q]) and have the same question share one row of scores.
+    """
+    graph, scorer, for_objects = model.graph_, model.scorer(), bool(questions.for_objects)
+    index, rules = KnownTriples.of_graph(graph, "train", device=scorer.device), rules_of(graph)
+    permitted, place = Permitted(new=tuple(model.new_nodes)), rules.answer_place(questions)
+    alone = torch.where(known, 1 + torch.arange(len(known)), 0)
+    keys = torch.stack([questions.node, questions.relation, alone], dim=1)
+    distinct, row = torch.unique(keys, dim=0, return_inverse=True)
+    numbers, size = torch.arange(len(row)), max(1, BLOCK // (4 * scorer.num_nodes))
+    one = numbers.new_zeros(len(distinct)).scatter_reduce(0, row, numbers, "amin", include_self=False)  # of each row
+    parts, order = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))], torch.argsort(row, stable=True)
+    for first, chosen in zip(range(0, len(one), size), torch.split(one, size), strict=True):
+        asked, hidden = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
+        scores = scorer.scores_hiding(asked, hidden)
+        marks = Marks.of(graph, index, asked.node, asked.relation, for_objects, permitted)
+        mine = order[(row[order] >= first) & (row[order] < first + size)]
+        at = (row[mine] - first).to(scorer.device), answers[mine].to(scorer.device)
+        score, forbidden = scores[at], marks.out[at]
+        there = torch.nonzero(known[chosen]).squeeze(1)
+        for number in there.tolist():  # that it is known told what rules expect: as `hidden_examples` has it
+            marks.out[number] = rules.outside(int(place[chosen[number]]), "seen").to(scores.device)
+        there = there.to(scores.device)
+        level = level_of(scores, marks, hidden=(there, hidden[there]))
+        parts.append((score.cpu(), level[at[0]].cpu(), forbidden.cpu() & ~known[mine]))
+    back = torch.argsort(order)
+    score, level, forbidden = map(torch.cat, zip(*parts, strict=True))
+    return score[back], level[back], forbidden[back]
+
+
+@torch.no_grad()
+def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(scores [n], calibrated probabilities [n]) of given triples int64 [n, 3]: the mean of both directions.
+
+    A known triple is hidden while it is scored, where the model can hide it; it is in the data, and its probability is
+    NaN. One that rules leave out of the answers from one end has the probability of the other; one that they leave out
+    from both, what such triples had in the validation split. No probabilities where there was nothing to calibrate on.
+    """
+    calibration = _calibration(model)
+    if calibration is None:
+        return model.scorer().triple_scores(triples).cpu(), None
+    standing = standing_of(model, triples)
+    return standing.score, standing.probability(calibration)
+
+
+def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None) -> Best:
+    """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
+
+    marks       what is known of the answers to each row's question; what rules forbid is left out
+    drop        whether known answers are left out; else they are marked
+    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
+    """
+    k = min(k, scores.shape[1])
+    if candidates is None:
+        candidates = torch.arange(scores.shape[1], device=scores.device)
+    compiled = _compiled() if scores.device.type == "cpu" and k <= LONGEST_LIST else None
+    if compiled is None or scores.dtype not in (torch.float32, torch.float64):
+        return _plainly(scores, k, marks, drop, candidates)
+    size = len(scores)
+    node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
+    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in (scores, candidates, *marks)]
+    arrays += [drop, *[tensor.numpy() for tensor in (node, score, is_known)]]
+    threads = torch.get_num_threads()
+    if threads == 1 or scores.numel() < WORTH_A_THREAD:
+        strange = compiled.best(0, size, *arrays)
+    else:
+        cuts = [size * i // threads for i in range(threads + 1)]
+        with ThreadPoolExecutor(threads) as pool:
+            strange = sum(pool.map(lambda cut: compiled.best(*cut, *arrays), pairwise(cuts)))
+    if strange:
+        _refuse_strange()
+    return node, score, is_known
+
+
+def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
+    """In PyTorch, on any device."""
+    if bool(scores.isnan().any()):
+        _refuse_strange()
+    known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    if len(candidates):
+        mark(known, candidates, *marks.known_nodes())
+    out = (scores == -torch.inf) | (known | marks.out if drop else marks.out & ~known)
+    ordered = torch.sort(scores.masked_fill(out, -torch.inf), dim=1, descending=True, stable=True)
+    column, score = ordered.indices[:, :k], ordered.values[:, :k]
+    nothing = out.gather(1, column)
+    node, is_known = candidates[column].masked_fill(nothing, -1), known.gather(1, column) & ~nothing
+    return node.cpu(), score.cpu(), is_known.cpu()
+
+
+def _refuse_strange() -> NoReturn:
+    raise DataError("the scores contain NaN: nothing can be ranked by them; the training has probably diverged")
+
+
+@cache
+def _compiled() -> ModuleType | None:
+    """The numba loop; None where numba does not run. Same answers, another speed."""
+    try:
+        from rgcn.links import top_k_loops as _best
+    except ImportError:
+        return None
+    return _best

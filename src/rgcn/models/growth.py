@@ -1,0 +1,163 @@
+"""Nodes that training never saw: a trained model over a graph that has grown.
+
+A convolution has no weights of a node's own, so that it computes a new node from its neighbors like any other. What a
+new node lacks is its input: given features are given for it too; a learned embedding is estimated from the company the
+node keeps (`estimated_rows`). A model whose first layer is a lookup by node (one-hot) has nothing to look up, and one
+without message passing (DistMult) does not listen to neighbors: these refuse.
+"""
+
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rgcn.adjacency import RelationalAdjacency
+from rgcn.errors import DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.models.estimator import Estimator
+from rgcn.nn.inputs import EmbeddingInput, RowTable
+from rgcn.nn.link_network import LinkNetwork, VectorNetwork
+from rgcn.training.objectives import Objective
+
+Model = TypeVar("Model", bound=Estimator)
+Integers = NDArray[np.int64]
+
+# Of fitting new rows; chosen on the validation triples of the inductive sets: docs/results.md.
+STEPS, LEARNING_RATE = 100, 0.02
+BLOCK = 1 << 16
+BY_NODE = ("source.rows.", "source.features")  # what a network holds for each node
+
+
+def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
+    """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
+
+    No number that was trained changes. steps: how long what is new in `graph` is fitted (`Estimator.settle`).
+    """
+    known = model.graph_
+    same_names = known.relations == graph.relations and graph.nodes[: known.num_nodes] == tuple(known.nodes)
+    if not same_names or not np.array_equal(graph.triples[: len(known)], known.triples):
+        raise DataError(
+            "a larger graph has the known nodes and triples first, in their order, and exactly the known relations"
+        )
+    why_not = model.cannot_extend()
+    if why_not is not None:
+        raise DataError(why_not)
+    larger = type(model).from_settings(model.get_params()).restore_saved(graph)
+    state = larger.network_.state_dict()
+    for name, value in model.network_.state_dict().items():
+        if name.endswith("decoder.node_bias.trained"):
+            state[name][: len(value)] = value  # a new node's biases stay at zero, where biases begin
+        elif not any(part in name for part in BY_NODE):
+            state[name] = value
+    larger.network_.load_state_dict(state)
+    old, new = (getattr(each.network_, "source", None) for each in (model, larger))
+    if isinstance(old, EmbeddingInput) and isinstance(new, EmbeddingInput):
+        values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
+        is_new = torch.arange(graph.num_nodes) >= known.num_nodes
+        new.rows = RowTable(values, is_new).to(next(larger.network_.parameters()).device)
+    larger.restore_beside(model.beside())
+    larger.settle(known, steps)
+    larger.network_.eval()
+    return larger
+
+
+def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) -> Tensor:
+    """Embeddings [nodes of the larger graph, width]: the known ones as they are, the new ones estimated.
+
+    A new node's embedding is the mean, over its triples, of its companions' mean embedding: of the known nodes that
+    have the very same triple (the same relation to the same node), or where there are none, of those that stand on the
+    same side of the relation. A node without triples gets the mean of all.
+
+        E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
+    """
+    first_new, size = known.num_nodes, larger.num_nodes
+    node, role, other = _roles(larger)
+    asked = node >= first_new
+    node, role, other = node[asked] - first_new, role[asked], other[asked]
+    known_node, known_role, known_other = _roles(known)
+    by_role = _Means(rows, known_node, known_role, role)
+    by_triple = _Means(rows, known_node, known_role * size + known_other, role * size + other)
+    total = torch.zeros(size - first_new, rows.shape[1], dtype=torch.float64)
+    count = torch.zeros(size - first_new, dtype=torch.int64)
+    for begin in range(0, len(node), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        company, found = by_triple.at(part)
+        others, found_others = by_role.at(part)
+        company = torch.where(found[:, None], company, others)
+        counts = found | found_others  # nobody: a relation that the training triples lack
+        which = torch.from_numpy(node[part])
+        total.index_add_(0, which, company * counts[:, None])
+        count.index_add_(0, which, counts.long())
+    estimated = torch.where(count[:, None] > 0, total / count[:, None].clamp(min=1), rows.double().mean(0))
+    return torch.cat([rows, estimated.to(rows.dtype)])
+
+
+def _roles(graph: KnowledgeGraph) -> tuple[Integers, Integers, Integers]:
+    """(node, role, the node at the other end) of both ends of each triple; a role is a relation and a side of it."""
+    subject, relation, object_ = graph.split_triples("train").T
+    ends, roles = (subject, object_), (relation, relation + graph.num_relations)
+    return np.concatenate(ends), np.concatenate(roles), np.concatenate(ends[::-1])
+
+
+class _Means:
+    """For each key that is asked for, the mean vector [keys, width] of the known nodes that have it."""
+
+    def __init__(self, rows: Tensor, node: Integers, key: Integers, asked: Integers) -> None:
+        keys, back = np.unique(asked, return_inverse=True)
+        found = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
+        wanted = np.flatnonzero(keys[found] == key) if len(keys) else np.zeros(0, dtype=np.int64)
+        place, which = torch.from_numpy(found[wanted]), torch.from_numpy(node[wanted])
+        sums = torch.zeros(len(keys), rows.shape[1], dtype=torch.float64)
+        for begin in range(0, len(place), BLOCK):  # a vector for every known triple at once would fill the memory
+            part = slice(begin, begin + BLOCK)
+            sums.index_add_(0, place[part], rows[which[part]].double())
+        self.count, self.place = torch.bincount(place, minlength=len(keys)), torch.from_numpy(back)
+        self.mean = sums / self.count[:, None].clamp(min=1)
+
+    def at(self, asked: slice) -> tuple[Tensor, Tensor]:
+        """(means, whether anybody has the key) of some of the questions."""
+        place = self.place[asked]
+        return self.mean[place], self.count[place] > 0
+
+
+def fold_in(
+    network: LinkNetwork,
+    adjacency: RelationalAdjacency,
+    positives: Tensor,
+    objective: Objective,
+    *,
+    edge_dropout: float = 0.0,
+    steps: int = STEPS,
+    seed: int = 0,
+) -> None:
+    """Fit the rows that the network's embedding table holds as trained, and nothing else, to positives int64 [n, 3].
+
+    An estimate from a new node's company knows what kind of node it is, and no more: two new nodes with the same
+    relations get the same vector. A few steps of the training's own loss over the new triples tell them apart. Edges
+    are dropped as in training, so that a triple is not only recognized by its own edge.
+    """
+    if network.source is None or not len(positives) or not network.source.rows.trained.numel():
+        return
+    rows = network.source.rows.trained
+    for parameter in network.parameters():
+        parameter.requires_grad_(parameter is rows)
+    generator = torch.Generator(device=positives.device).manual_seed(seed)
+    optimizer = torch.optim.Adam([rows], lr=LEARNING_RATE)
+    network.eval()  # the messages' own dropout would only blur so few steps
+    if isinstance(network, VectorNetwork):
+        network.only_asked = True
+    every, most = positives, objective.most_positives
+    for _ in range(steps):
+        if most is not None and len(every) > most:
+            positives = every[torch.randperm(len(every), generator=generator, device=every.device)[:most]]
+        drawn = objective.draw(positives, generator)
+        dropped = adjacency.masked(adjacency.draw_mask(edge_dropout, generator=generator))
+        optimizer.zero_grad(set_to_none=True)
+        objective.loss(network, dropped, positives, drawn).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    if isinstance(network, VectorNetwork):
+        network.only_asked = False
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)

@@ -1,0 +1,297 @@
+"""A model opened for questions by name: a trained one, or the one that comes with rgcn, over any graph."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rgcn.config import DataConfig, validated
+from rgcn.data.registry import cache_folder, path_or_dataset
+from rgcn.errors import ConfigError, DataError
+from rgcn.graph import KnowledgeGraph
+from rgcn.graph.titles import NameLookup, Titles, askable
+from rgcn.links.calibration import Calibration
+from rgcn.models.estimator import Estimator
+from rgcn.models.hooks import cannot_answer
+from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.models.storage import load_model
+from rgcn.models.task import Task
+from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
+from rgcn.runs.folder import RunFolder
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.formatting import count
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from rgcn.nn.scorer import Scorer
+
+SHIPPED = "the model that comes with rgcn"
+TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
+KINDS = ("iri", "literal", "blank")
+PLAIN = "name"
+# What a table means as an IRI: a colon alone is no sign of one there ("12:30", "section:libs").
+_IRI_IN_TABLE = re.compile(r"([a-z][a-z0-9+.-]*://|urn:)\S+", re.IGNORECASE)
+CALIBRATION_FILE = "calibration.json"
+CALIBRATION_VERSION = 5
+
+
+@dataclass(frozen=True, eq=False)
+class OpenModel:
+    """A model, the graph it knows, and the names people use for what is in it."""
+
+    path: Path  # folder of the run, or of a saved model; of a graph, where that is or what it is called
+    name: str  # the last part of it
+    model: Estimator
+    titles: Titles
+    about: dict[str, Any] = field(default_factory=dict)  # what run.json says; empty for a model saved outside a run
+    result: dict[str, Any] | None = None  # the run's figures, once it is finished
+    data: DataConfig | None = None  # how its graph was read, where that is known
+    new_nodes: tuple[int, ...] = ()  # added after training (`unseen.with_new_triples`)
+    untrained: KnowledgeGraph | None = None  # a graph as it was read, over which nothing was trained
+
+    @property
+    def graph(self) -> KnowledgeGraph:
+        return self.model.graph_
+
+    @property
+    def task(self) -> Task:
+        return self.model.task_()
+
+    @property
+    def dataset(self) -> str:
+        """What its data are called, without the folders they lie in."""
+        return (self.graph.name if self.data is None else self.data.title) or "unnamed"
+
+    def answers(self, kind: str) -> bool:
+        """Whether it answers questions about "classes", or about "links"."""
+        return kind in self.task.answers
+
+    def must_answer(self, kind: str) -> None:
+        """Refuse a kind of question that this model does not answer, with a word on what would."""
+        if not self.answers(kind):
+            raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return str(self.model.model.title) if self.untrained is None else SHIPPED
+
+    @property
+    def source(self) -> dict[str, str]:
+        """What was opened, for programs."""
+        return {"run": str(self.path)} if self.untrained is None else {"graph": str(self.path), "model": SHIPPED}
+
+    @property
+    def folder(self) -> Path | None:
+        """Where to keep what belongs to the model. Not beside a graph: that place is the user's."""
+        return self.path if self.untrained is None else None
+
+    @property
+    def words(self) -> str:
+        """Which model answers, where nobody has trained it."""
+        graph = self.untrained
+        if graph is None:
+            return f"{self.title} of {self.path}"
+        labels = 0 if graph.labels is None or not self.answers("classes") else len(graph.labels.of("train")[0])
+        told = count(len(graph), "triple") + (f", {count(labels, 'label')}" if labels else "")
+        return f"{SHIPPED}, over {self.path} ({told}); nothing was trained"
+
+    # -- what answers are made of (`AnsweringModel`) -------------------------------------------------------
+
+    @property
+    def graph_(self) -> KnowledgeGraph:
+        return self.model.graph_
+
+    @property
+    def calibration_(self) -> Calibration:
+        return self.calibration
+
+    @property
+    def fingerprint_(self) -> str:
+        return self.model.fingerprint_
+
+    def scorer(self) -> Scorer:
+        return self.model.scorer()
+
+    def logits(self, nodes: Iterable[str | int]) -> Tensor:
+        return self.model.logits(nodes)
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def names(self) -> NameLookup:
+        """Nodes, relations and classes by what people type."""
+        return NameLookup(self.titles)
+
+    def node(self, text: str) -> int:
+        """The node somebody means."""
+        return self.names.node(text)
+
+    def relation(self, text: str) -> int:
+        """The relation somebody means."""
+        return self.names.relation(text)
+
+    def class_(self, text: str) -> int:
+        """The class somebody means."""
+        return self.names.class_(text)
+
+    def describe(self, node: int) -> dict[str, Any]:
+        """A node for people and programs: name (`askable`), title, description, kind."""
+        name = self.graph.nodes[node]
+        return {
+            "name": askable(name),
+            "title": self.titles.of(node),
+            "description": self.titles.description(node),
+            "kind": self._kind(node, name),
+        }
+
+    def _kind(self, node: int, name: str) -> str:
+        """A kind of RDF term; "name" for what is none, a plain name from a table."""
+        kind = KINDS[self.graph.kind(node)]
+        if kind != "iri":
+            return kind
+        is_iri = _IRI_IN_TABLE.fullmatch(name) if self.graph.node_kinds is None else ":" in name
+        return kind if is_iri else PLAIN
+
+    def describe_relation(self, relation: int) -> dict[str, str]:
+        return {"name": askable(self.graph.relations[relation]), "title": self.titles.relation(relation)}
+
+    def describe_class(self, number: int) -> dict[str, str]:
+        assert self.graph.labels is not None
+        return {"name": askable(self.graph.labels.names[number]), "title": self.titles.class_(number)}
+
+    # -- probabilities -----------------------------------------------------------------------------------
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
+        return calibration_of(self.model, self.folder)
+
+
+def open_model(
+    source: str | Path | KnowledgeGraph,
+    *,
+    mirror: Path | None = None,
+    device: str = "auto",
+    accept_changed_data: bool = False,
+    classes: bool = False,
+    **reading: Any,
+) -> OpenModel:
+    """Open a trained model, or any graph with the model that comes with rgcn, which nobody needs to train.
+
+    source   folder of a run or a saved model (`open_trained`), else a file or folder of triples, else a data set's
+             name (`path_or_dataset`); or a graph itself
+    classes  of a graph: ask for classes of nodes, as its labels have them, instead of links
+    reading  of a graph's files: how they are read, as `rgcn.config.DataConfig` has it: labels, format, columns, ...
+
+    >>> opened = open_model("world")
+    >>> opened.task.name, opened.words
+    ('link-prediction', 'the model that comes with rgcn, over world (33,290 triples); nothing was trained')
+    """
+    if isinstance(source, KnowledgeGraph):
+        return _over(source, source.name or "graph", None, mirror, device, classes)
+    place = path_or_dataset(source)
+    if not isinstance(place, Path):
+        if reading:
+            raise ConfigError(f"{', '.join(reading)} say how files are read, and {place.name} is a data set")
+        data = DataConfig(dataset=place.name)
+        return _over(load_data(data, mirror), place.name, data, mirror, device, classes)
+    if any((place / name).is_file() for name in TRAINED):
+        if reading:
+            raise ConfigError(
+                f"{', '.join(reading)} say how a graph is read, and {place} has a trained model and its own"
+            )
+        return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+    given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
+    data = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read")
+    try:
+        graph = load_data(data)
+    except DataError as error:
+        if not place.is_dir():
+            raise
+        raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
+    return _over(graph, str(place), data, mirror, device, classes)
+
+
+def _over(
+    graph: KnowledgeGraph, path: str, data: DataConfig | None, mirror: Path | None, device: str, classes: bool
+) -> OpenModel:
+    """The model that comes with rgcn."""
+    if classes and (graph.labels is None or not len(graph.labels)):
+        raise DataError(
+            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or "
+            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
+        )
+    try:
+        model = (shipped_classifier if classes else shipped_predictor)(graph, device)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    titles = titles_of(model.graph_, None if data is None else data.dataset, mirror)
+    return OpenModel(Path(path), Path(path).resolve().name, model, titles, data=data, untrained=graph)
+
+
+def open_trained(
+    folder: Path, *, mirror: Path | None = None, device: str = "auto", accept_changed_data: bool = False
+) -> OpenModel:
+    """Open a run, finished or as far as it has come, or a folder that `save` wrote.
+
+    A model answers from the copy of the graph that was saved with it. Where the data it was trained on can still be
+    read and are no longer the same, its answers are about a graph that is gone: refused, unless `accept_changed_data`.
+
+    >>> import rgcn, tempfile
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")], name="small")
+    >>> folder = tempfile.mkdtemp()
+    >>> rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(folder)
+    >>> opened = open_trained(Path(folder))
+    >>> opened.task.name, opened.node("B"), opened.describe(2)["title"]
+    ('link-prediction', 1, 'c')
+    """
+    if (folder / "model.json").is_file() and not RunFolder(folder).exists():
+        model = load_model(folder, device=device)
+        return OpenModel(folder, folder.resolve().name, model, titles_of(model.graph_, None, mirror))
+    run = RunFolder(folder)
+    run.check()
+    if not accept_changed_data:
+        refuse_changed_data(run)
+    config = run.config()
+    model = load_trained(run, mirror, device)
+    titles = titles_of(model.graph_, config.data.dataset, mirror)
+    return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config.data)
+
+
+def kept_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration | None, Path, str]:
+    """(what is kept of it while weights and graph are the same, where, and what tells that they are)."""
+    same = model.fingerprint_
+    key, found = f"{CALIBRATION_VERSION} {same}", None
+    path = cache_folder() / "calibrations" / f"{same}.json" if folder is None else folder / CALIBRATION_FILE
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = Calibration.from_dict(values) if values.get("of") == key else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
+        pass
+    if found is not None and found.curve is not None and len(found.curve.offset) != 2 * model.graph_.num_relations:
+        found = None
+    return found, path, key
+
+
+def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
+    """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
+
+    One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
+    used again while weights and graph are the same.
+    """
+    found, path, key = kept_calibration(model, folder)
+    if found is None:
+        found = model.calibration_
+        if folder is None or folder.is_dir():  # a folder that is gone is not made again
+            with suppress(OSError):  # one that may only be read is none the worse
+                write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
+    model.calibration_ = found
+    return found

@@ -1,0 +1,1 @@
+"""The machine: files, compression, memory, threads, environment variables, progress bars, terminal, formatting."""
