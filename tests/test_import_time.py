@@ -29,7 +29,7 @@ with contextlib.suppress(SystemExit):
 """
 
 
-@pytest.mark.parametrize("statement", ["import rgcn.pages, rgcn.look, rgcn.explain", HELP])
+@pytest.mark.parametrize("statement", ["import rgcn.pages, rgcn.visualization, rgcn.explain", HELP])
 def test_templates_are_loaded_when_a_page_is_made(statement):
     assert not {"jinja2"} & modules_after(statement)
 

@@ -1,4 +1,4 @@
-"""Writes tests/ranking/pykeen_fixture.json: what PyKEEN's RankBasedEvaluator says of a small table of scores.
+"""Writes tests/links/pykeen_fixture.json: what PyKEEN's RankBasedEvaluator says of a small table of scores.
 
 PyKEEN is not a dependency of this project, not even of its tests: the test reads the recorded answers. To record them
 again, in an environment of its own:

@@ -23,7 +23,7 @@ from rgcn.system.threads import NUMBERS
 from rgcn.training.fitting import CUBLAS_WORKSPACE, FIXED_WORKSPACES, _fixed_order
 from test_house import house
 
-SOURCE = Path(environment.__file__).parent
+SOURCE = Path(environment.__file__).parents[1]
 WRITTEN = (*DEFAULTS, *WAITING_CHOSEN, *NUMBERS, "MKL_DYNAMIC", "TORCH_CPP_LOG_LEVEL")
 
 LIBRARY = """
@@ -77,14 +77,14 @@ def writes(tree: ast.Module) -> Iterator[int]:
 
 def test_one_module_writes_variables():
     found = {file: lines for file, tree in house.parsed(SOURCE).items() if (lines := list(writes(tree)))}
-    assert list(found) == ["environment"]
+    assert list(found) == ["system/environment"]
 
 
 def test_only_processes_of_its_own_use_that_module():
     files = set(house.parsed(SOURCE))
-    users = {file for file, tree in house.parsed(SOURCE).items() if "environment" in house.imports(tree, files)}
+    users = {file for file, tree in house.parsed(SOURCE).items() if "system/environment" in house.imports(tree, files)}
     assert {user for user in users if not user.startswith("cli/")} == {
-        "runs/workers",
+        "runs/worker_pool",
         "bench/__main__",
         "distributed/launch",
     }

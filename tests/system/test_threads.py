@@ -61,7 +61,7 @@ def test_openmp_hears_it() -> None:
 
 
 def test_pytorch_first_gives_one_hint_and_no_error() -> None:
-    code = "import torch, rgcn; rgcn.wait_passively(); rgcn.wait_passively(); import rgcn.tasks"
+    code = "import torch, rgcn; rgcn.wait_passively(); rgcn.wait_passively(); import rgcn.models"
     done = fresh(code, "-W", "error::UserWarning", OMP_NUM_THREADS="2")
     assert done.stderr.count("torch was imported before rgcn.wait_passively() was called") == 1
     assert len(done.stderr.splitlines()) == 1

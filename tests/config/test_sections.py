@@ -356,7 +356,7 @@ def test_a_misspelled_setting_is_a_type_error_as_it_is_an_error(tmp_path):
         [sys.executable, "-m", "mypy", str(tmp_path / "own.py")],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         check=False,
     )
     for words in expected.values():
