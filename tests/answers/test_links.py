@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,11 +16,11 @@ from rgcn.known import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 
-def by_definition(scores, there, out, given, relation, for_objects, k):
-    """[(node, score, is known)] of one question: score everything, leave out, sort."""
+def by_definition(scores, there, out, given, relation, for_objects, k, keys):
+    """[(node, score, is known)] of one question: score everything, leave out, sort; equal scores by their names' keys."""
     of = (given, relation) if for_objects else (slice(None), relation, given)
     rows = zip(range(len(scores)), scores[of].tolist(), there[of].tolist(), strict=True)
-    return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], row[0]))[:k]
+    return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], keys[row[0]]))[:k]
 
 
 def as_rows(answers, i):
@@ -45,9 +46,10 @@ def test_answers_are_those_of_the_definition(known, permitted, decoder, k, make)
     assert answers.node.shape == (len(given), min(k, graph.num_nodes))
     scores, there, rules = every_score(opened), mask(graph, "train"), NaiveRules(graph)
     out = [ruled_out(graph, there, permitted, side) | (there & (known == "drop")) for side in (False, True)]
+    keys = graph.nodes.keys(np.arange(graph.num_nodes)).tolist()
     for i in range(len(given)):
         node, of, side = int(given[i]), int(relation[i]), bool(sides[i])
-        assert as_rows(answers, i) == by_definition(scores, there, out[side], node, of, side, k)
+        assert as_rows(answers, i) == by_definition(scores, there, out[side], node, of, side, k, keys)
         expected = rules.expectation(
             node, (of, int(not side)), int((there[node, of] if side else there[:, of, node]).sum())
         )

@@ -1,6 +1,7 @@
 """Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
 
-Exact, known answers marked or left out, ties in the order of the ids.
+Exact, known answers marked or left out. Equal scores come in the order of a hash of the names (`ties`), not of the ids,
+which follow the order of the input's rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from torch import Tensor
 
 from rgcn.answers.calibration import AnsweringModel, Calibration
 from rgcn.answers.relation_rules import Marks, Permitted, mark, rules_of
+from rgcn.answers.ties import settle_ties
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import Vocabulary
 from rgcn.known import KnownTriples
 from rgcn.processes import Processes
 from rgcn.scoring import Questions
@@ -159,23 +162,24 @@ def _best(
             node = asked.node[side]
             if len(node):
                 marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                best = best_of(scores[side], k, marks, known == "drop", candidates)
+                best = best_of(scores[side], k, marks, known == "drop", model.graph_.nodes, candidates)
                 group = None if shards is None else shards.group
-                found.append(best if group is None else merged(best, k, group))
+                found.append(best if group is None else merged(best, k, group, model.graph_.nodes))
                 levels.append(level_of(scores[side], marks, candidates, group=group).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
 
 
-def merged(best: Best, k: int, group: Processes) -> Best:
-    """The k best of what each process found among its own nodes; of equal ones the first node, as in one process."""
+def merged(best: Best, k: int, group: Processes, names: Vocabulary) -> Best:
+    """The k best of what each process found among its own nodes; equal ones by their names' hashes, as in one process."""
     missing = k - best[0].shape[1]
     whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
     every = [group.gather(part.to(group.device)).cpu().view(group.size, len(part), k) for part in whole]
     node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
-    by_node = torch.argsort(node, dim=1)
-    order = by_node.gather(1, torch.argsort(score.gather(1, by_node), dim=1, descending=True, stable=True))[:, :k]
+    keys = names.keys(node.clamp(min=0).flatten().numpy()).reshape(node.shape)
+    by_key = torch.from_numpy(np.argsort(keys, axis=1, kind="stable"))
+    order = by_key.gather(1, torch.argsort(score.gather(1, by_key), dim=1, descending=True, stable=True))[:, :k]
     return node.gather(1, order), score.gather(1, order), is_known.gather(1, order)
 
 
@@ -244,6 +248,15 @@ def standing_of(model: AnsweringModel, triples: Tensor) -> tuple[QuestionStandin
     return QuestionStanding(level, known, rules.answer_place(questions)), out & ~there
 
 
+def forbidden(model: AnsweringModel, triples: Tensor) -> Tensor:
+    """bool [n], on the CPU: which of triples int64 [n, 3] are not known and rules forbid; no score is computed."""
+    graph, (subject, relation, object_) = model.graph_, triples.cpu().unbind(1)
+    index, candidates = KnownTriples.of_graph(graph, "train"), torch.unique(object_)
+    marks = Marks.of(graph, index, subject, relation, True, Permitted(new=tuple(model.new_nodes)), candidates)
+    out = marks.out.gather(1, torch.searchsorted(candidates, object_)[:, None]).squeeze(1)
+    return out & ~index.contains(triples.cpu())
+
+
 def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor) -> Tensor | None:
     """Calibrated probabilities [n] of given triples int64 [n, 3] and their scores [n]: as `answer_links` has them.
 
@@ -261,20 +274,41 @@ def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor)
     return probability.masked_fill_(known, torch.nan).to(scores.device)
 
 
-def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None) -> Best:
+def best_of(
+    scores: Tensor, k: int, marks: Marks, drop: bool, names: Vocabulary, candidates: Tensor | None = None
+) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
     marks       what is known of the answers to each row's question; what rules forbid is left out
     drop        whether known answers are left out; else they are marked
+    names       of all nodes: equal scores come in the order of the names' hashes
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
     """
     k = min(k, scores.shape[1])
     if candidates is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)
-    compiled = _compiled() if scores.device.type == "cpu" and k <= LONGEST_LIST else None
-    if compiled is None or scores.dtype not in (torch.float32, torch.float64):
-        return _plainly(scores, k, marks, drop, candidates)
-    size = len(scores)
+    compiled = _compiled() if scores.device.type == "cpu" and k < LONGEST_LIST else None
+    plainly = compiled is None or scores.dtype not in (torch.float32, torch.float64)
+    one_more = min(k + 1, scores.shape[1])  # shows whether the last one is as good as others that are left out
+    found = (_plainly if plainly else _compiled_best)(scores, one_more, marks, drop, candidates)
+
+    def scores_of(row: int) -> Tensor:
+        nothing, known = marks.out[row : row + 1].clone(), marks.known[marks.known_begin[row] : marks.known_end[row]]
+        there = torch.zeros_like(nothing)
+        mark(there, candidates, torch.zeros_like(known), known)
+        return scores[row].masked_fill((nothing | there if drop else nothing & ~there)[0], -torch.inf)
+
+    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names)
+    is_known = found[2][:, :k].clone()
+    for row in rows:
+        is_known[row] = torch.isin(node[row], marks.known[marks.known_begin[row] : marks.known_end[row]].cpu())
+    return node, score, is_known
+
+
+def _compiled_best(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
+    """By numba, on the CPU; of equal scores the first column comes first."""
+    compiled, size = _compiled(), len(scores)
+    assert compiled is not None
     node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
     arrays: list[Any] = [tensor.contiguous().numpy() for tensor in (scores, candidates, *marks)]
     arrays += [drop, *[tensor.numpy() for tensor in (node, score, is_known)]]
@@ -291,7 +325,7 @@ def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor
 
 
 def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
-    """In PyTorch, on any device."""
+    """In PyTorch, on any device; of equal scores the first column comes first."""
     if bool(scores.isnan().any()):
         _refuse_strange()
     known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)

@@ -82,6 +82,11 @@ class Reach:
     def __len__(self) -> int:
         return len(self.triples)
 
+    def question_work(self, network: nn.Module) -> int:
+        """Multiply-adds of a question about what is in reach, about."""
+        edges = self.field.layers[0].structure
+        return network.question_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
+
     def weighted(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
         """Each triple's messages times its factor [T], nothing normalized again. Differentiable in `factor`."""
         every = torch.cat([factor, factor.new_full((1,), loops)])
@@ -136,6 +141,11 @@ class Question(ABC):
 
     strength_name: ClassVar[str] = "the score"
 
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """Multiply-adds of one `output`, about; 0 where they are few."""
+
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
         """What the network gives when it hears these edges."""
@@ -179,6 +189,10 @@ class ClassQuestion(Question):
 
     strength_name = "the log-odds"
 
+    @property
+    def work(self) -> int:
+        return len(self.model.class_links(self.node)) * self.reach.question_work(self.network)
+
     def output(self, field: ReceptiveField) -> Tensor:
         return self.model.class_heard(self.network, field, self.node)
 
@@ -208,8 +222,12 @@ class LinkQuestion(Question):
     subject: int
     relation: int
     object: int
-    standing: QuestionStanding
+    standing: QuestionStanding | None  # None where nothing is calibrated
     shift: float = 0.0  # what the network's own number has more than the scorer's, which knows all answers
+
+    @property
+    def work(self) -> int:
+        return self.reach.question_work(self.network)
 
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network.score_heard(self._heard(field)) - self.shift
@@ -228,7 +246,7 @@ class LinkQuestion(Question):
 
     def probability(self, output: Tensor) -> float | None:
         """By the score alone, among the answers to the same question, known or forbidden as it may be."""
-        if not self.calibration.fitted:
+        if self.standing is None:
             return None
         return float(self.calibration.answer_probabilities(output[:, None].cpu(), *self.standing)[0, 0])
 

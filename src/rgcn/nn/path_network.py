@@ -120,6 +120,10 @@ class PathNetwork(LinkNetwork):
         kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
         return self.states(num_nodes) * questions * self.width * each * kept
 
+    def question_work(self, nodes: int, edges: int) -> int:
+        layers = sum(nodes * layer.weight.numel() + edges * self.width for layer in self.layers)  # type: ignore[union-attr,operator]
+        return int(layers + nodes * self.head.of_state.numel())
+
     def states(self, num_nodes: int) -> int:
         """How many states a question has."""
         return num_nodes
@@ -203,6 +207,7 @@ class PathScorer(Scorer):
                 f"a question about {self.num_nodes:,} nodes needs about {memory(bytes_each)}, and {memory(available)} "
                 "are free: ask on a machine with more, or train with a smaller model.width"
             )
+        self.work = network.question_work(self.num_nodes, adjacency.structure.num_edges)
         self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, states // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
         self.around = network.head.around([self.whole] * network.num_layers)

@@ -80,8 +80,9 @@ function howWorkedOut(context, answer, askOtherwise) {
   const others = context.about.explain_methods.filter((method) => method !== answer.method);
   return element("details", { class: "small" }, element("summary", {}, "How this was worked out"),
     element("p", {}, `${capital(methodWords(answer.method))} (${answer.method}). `,
-      `${capital(name)}: ${left(0)}; without the ${count(edges, "named fact")} ${left(without.named)}; `,
-      `without as many chosen by chance ${left(without.random)} (mean of ${count(draws, "draw")}).`),
+      `${capital(name)}: ${left(0)}; without the ${count(edges, "named fact")} ${left(without.named)}`,
+      draws ? `; without as many chosen by chance ${left(without.random)} (mean of ${count(draws, "draw")}).` : ".",
+      answer.left_out.map((said) => ` ${said}`)),
     others.map((method) => element("button", { type: "button", onclick: () => askOtherwise(method) }, `Ask again ${methodWords(method)}`)));
 }
 
