@@ -32,9 +32,9 @@ FEWEST = 20
 MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 40, 100_000_000
 BLOCK = 32 << 20  # scores held at once, in bytes
 # Known triples and labels that are hidden in turn: as many as this work (`Scorer.work`) asks about, FEWEST at least.
-MOST_HIDDEN, HIDING_WORK = 500, 6e10
+MOST_HIDDEN, HIDING_WORK = 500, 5e10
 # What a question may wait for: no probabilities where FEWEST would cost more work, and an end after so many seconds.
-QUICK, PATIENT = Budget(work=1.5e11, seconds=8.0), Budget()
+QUICK, PATIENT = Budget(work=1.5e11, seconds=15.0), Budget()
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
@@ -337,7 +337,8 @@ def validation_examples(
             on_asking(len(key) / 2)  # the other half is asked from the other end
             questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
             true = held_out.objects if for_objects else held_out.subjects
-            found.append(first_answers(graph, questions, scorer.scores(questions), *true.expand(*true.ranges(key))))
+            right, scores = true.expand(*true.ranges(key)), scorer.scores(questions)
+            found.append(first_answers(graph, questions, scores, *right, rounding=scorer.rounding))
     return LinkExamples.together(found)
 
 
@@ -357,16 +358,23 @@ def hidden_examples(
             node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
             questions, row = Questions(node, relation, for_objects), torch.arange(len(part), device=scorer.device)
             scores = scorer.scores_hiding(questions, answer)
-            found.append(first_answers(graph, questions, scores, row, answer, hidden=True))
+            found.append(first_answers(graph, questions, scores, row, answer, True, scorer.rounding))
     return LinkExamples.together(found)
 
 
 def first_answers(
-    graph: KnowledgeGraph, questions: Questions, scores: Tensor, row: Tensor, node: Tensor, hidden: bool = False
+    graph: KnowledgeGraph,
+    questions: Questions,
+    scores: Tensor,
+    row: Tensor,
+    node: Tensor,
+    hidden: bool = False,
+    rounding: float = 0.0,
 ) -> LinkExamples:
     """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.
 
-    hidden  what is true is known, and was hidden: it counts as new
+    hidden    what is true is known, and was hidden: it counts as new
+    rounding  as a scorer has it
     """
     rules, index = rules_of(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
     marks = Marks.of(graph, index, questions.node, questions.relation, bool(questions.for_objects))
@@ -381,7 +389,8 @@ def first_answers(
     new = scores.masked_fill(known | out, -torch.inf)
     level, best = torch.logsumexp(new, dim=1), torch.topk(new, min(FIRST + 1, scores.shape[1]), dim=1)
     every = torch.arange(scores.shape[1], device=scores.device)
-    nodes, values, _ = settle_ties(best.indices.cpu(), best.values.cpu(), FIRST, new.__getitem__, every, graph.nodes)
+    found = best.indices.cpu(), best.values.cpu()
+    nodes, values, _ = settle_ties(*found, FIRST, new.__getitem__, every, graph.nodes, rounding)
     real = torch.isfinite(values)
     each = real.sum(1)
     count, place = rules.known_answers(index.to("cpu"), questions) - int(hidden), rules.answer_place(questions)

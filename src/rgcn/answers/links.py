@@ -162,9 +162,10 @@ def _best(
             node = asked.node[side]
             if len(node):
                 marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                best = best_of(scores[side], k, marks, known == "drop", model.graph_.nodes, candidates)
+                names, rounding = model.graph_.nodes, scorer.rounding
+                best = best_of(scores[side], k, marks, known == "drop", names, candidates, rounding)
                 group = None if shards is None else shards.group
-                found.append(best if group is None else merged(best, k, group, model.graph_.nodes))
+                found.append(best if group is None else merged(best, k, group, names))
                 levels.append(level_of(scores[side], marks, candidates, group=group).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
@@ -275,7 +276,13 @@ def triple_probabilities(model: AnsweringModel, triples: Tensor, scores: Tensor)
 
 
 def best_of(
-    scores: Tensor, k: int, marks: Marks, drop: bool, names: Vocabulary, candidates: Tensor | None = None
+    scores: Tensor,
+    k: int,
+    marks: Marks,
+    drop: bool,
+    names: Vocabulary,
+    candidates: Tensor | None = None,
+    rounding: float = 0.0,
 ) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
@@ -283,6 +290,7 @@ def best_of(
     drop        whether known answers are left out; else they are marked
     names       of all nodes: equal scores come in the order of the names' hashes
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
+    rounding    scores that differ by less than this share are equal
     """
     k = min(k, scores.shape[1])
     if candidates is None:
@@ -298,7 +306,7 @@ def best_of(
         mark(there, candidates, torch.zeros_like(known), known)
         return scores[row].masked_fill((nothing | there if drop else nothing & ~there)[0], -torch.inf)
 
-    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names)
+    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names, rounding)
     is_known = found[2][:, :k].clone()
     for row in rows:
         is_known[row] = torch.isin(node[row], marks.known[marks.known_begin[row] : marks.known_end[row]].cpu())

@@ -12,9 +12,15 @@ from rgcn.graph import Vocabulary
 
 
 def settle_ties(
-    node: Tensor, score: Tensor, k: int, scores_of: Callable[[int], Tensor], candidates: Tensor, names: Vocabulary
+    node: Tensor,
+    score: Tensor,
+    k: int,
+    scores_of: Callable[[int], Tensor],
+    candidates: Tensor,
+    names: Vocabulary,
+    rounding: float,
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """The k best nodes of each row, best first and equal ones by their keys; their scores; the rows that had ties.
+    """The k best nodes of each row, equal ones by their names' hashes; their scores; and which rows had equal ones.
 
     Args:
         node, score: [q, k + 1] on the CPU, or fewer columns where there are no more nodes: the best, best first, in
@@ -23,21 +29,23 @@ def settle_ties(
         scores_of: Gives the scores [n] of all candidates of a row, -inf for those that may be no answers.
         candidates: int64 [n]: the nodes that these scores belong to.
         names: Of all nodes.
+        rounding: Of two scores that differ by less than this share of them, none is higher (`Scorer.rounding`).
     """
-    tied = ((score[:, 1:] == score[:, :-1]) & torch.isfinite(score[:, 1:])).any(1)
-    rows = torch.nonzero(tied).flatten().tolist()
-    kept, values = node[:, :k].clone(), score[:, :k]
+    rows = torch.nonzero((~_falls(score, rounding) & torch.isfinite(score[:, 1:])).any(1)).flatten().tolist()
+    node, score = node[:, :k].clone(), score[:, :k].clone()
     for row in rows:
-        if score.shape[1] > k and (last := score[row, k - 1]) == score[row, k] and torch.isfinite(last):
-            better = int((values[row] > last).sum())
-            equal = candidates[scores_of(row) == last.to(candidates.device)].cpu()
-            kept[row, better:] = equal[_by_key(names, equal)[: k - better]]
-        count = int(torch.isfinite(values[row]).sum())
-        by_key = _by_key(names, kept[row, :count])
-        kept[row, :count] = kept[row, by_key][torch.argsort(values[row, by_key], descending=True, stable=True)]
-    return kept, values, rows
+        values, column = torch.sort(scores_of(row), descending=True, stable=True)
+        level = torch.cumsum(_falls(values.cpu(), rounding), 0)  # of the second value and all after it
+        real, last = int(torch.isfinite(values).sum()), min(k, len(values)) - 1
+        count = min(real, 1 + int((level <= (level[last - 1] if last else 0)).sum()))
+        some = candidates[column[:count]].cpu()
+        levels = np.append(0, level[: count - 1].numpy())
+        order = torch.from_numpy(np.lexsort((names.keys(some.numpy()), levels))[:k])
+        node[row, : len(order)], score[row, : len(order)] = some[order], values[:count].cpu()[order]
+    return node, score, rows
 
 
-def _by_key(names: Vocabulary, node: Tensor) -> Tensor:
-    """The order of nodes int64 [n] by the hashes of their names."""
-    return torch.from_numpy(np.argsort(names.keys(node.numpy()), kind="stable"))
+def _falls(score: Tensor, rounding: float) -> Tensor:
+    """bool [..., n - 1]: whether each score but the first is lower than the one before it."""
+    before, after = score[..., :-1], score[..., 1:]
+    return before - after > rounding * before.abs().clamp(min=1.0)

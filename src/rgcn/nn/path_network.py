@@ -196,6 +196,7 @@ class PathScorer(Scorer):
 
     questions_at_once: int
     hides = True
+    rounding = 4e-6  # about thirty times the precision of float32
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
