@@ -17,7 +17,7 @@ from small_models import Turning, answers_to, every_score, graph_of_kinds, mask,
 
 
 def by_definition(scores, there, out, given, relation, for_objects, k, keys):
-    """[(node, score, is known)] of one question: score everything, leave out, sort; equal scores by their names' keys."""
+    """[(node, score, is known)] of one question: score everything, leave out, sort; equal ones by their names' keys."""
     of = (given, relation) if for_objects else (slice(None), relation, given)
     rows = zip(range(len(scores)), scores[of].tolist(), there[of].tolist(), strict=True)
     return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], keys[row[0]]))[:k]

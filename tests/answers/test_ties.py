@@ -30,7 +30,7 @@ def test_the_best_are_those_of_the_definition_however_nodes_are_numbered(k, seed
         assert 4 not in rows
         for row in range(5):
             there = [n for n in range(NODES) if np.isfinite(exact[row, n])]
-            wanted = sorted(there, key=lambda n: (-exact[row, n], KEYS[n]))[:k]  # noqa: B023
+            wanted = sorted(there, key=lambda n: (-exact[row, n], KEYS[n]))[:k]
             found = node[row][torch.isfinite(score[row])].tolist()
             assert found == wanted
             assert score[row, : len(found)].tolist() == scores[row, found].tolist()

@@ -124,7 +124,7 @@ class AnsweringModel(Protocol):
     def logits(self, nodes: Iterable[str | int]) -> Tensor: ...
 
 
-class _TimeIsUp(Exception):
+class _TimeIsUpError(Exception):
     """Within a block of questions, which then does not count."""
 
 
@@ -150,7 +150,7 @@ class _Drawing:
     @property
     def is_too_much(self) -> bool:
         """Whether even the fewest would take too long."""
-        return min(FEWEST, len(self.place)) * self.work > self.budget.work
+        return FEWEST * self.work > self.budget.work
 
     @property
     def is_cut(self) -> bool:
@@ -167,10 +167,10 @@ class _Drawing:
 
             def on_asking(count: float) -> None:
                 if timer.is_over():
-                    raise _TimeIsUp
+                    raise _TimeIsUpError
                 meter.advance(count)
 
-            with suppress(_TimeIsUp):
+            with suppress(_TimeIsUpError):
                 for first in range(0, 0 if self.is_too_much else len(self.place), self.block):
                     block = self.place[first : first + self.block]
                     found.append(ask(block, on_asking))
@@ -182,10 +182,8 @@ class _Drawing:
         more = "`rgcn predict --reliability` takes the time, once, and keeps the result."
         if self.done:
             return f" Of {len(self.place)} drawn, {self.done} could be asked about in {self.budget.seconds:g} s: {more}"
-        return (
-            f"they are calibrated on {FEWEST} {kind} at least, and asking about so many takes longer than "
-            f"{self.budget.seconds:g} s on a graph of this size. {more}"
-        )
+        long = "takes too long on a graph of this size" if self.is_too_much else f"took over {self.budget.seconds:g} s"
+        return f"they are calibrated on {FEWEST} {kind} at least, and asking about so many {long}. {more}"
 
 
 def _most(size: int, work: float) -> int:
@@ -213,8 +211,11 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
         )
         return Calibration("classes", False, words)
     which = "labelled" if hidden else "validation"
+    too_few = f"No probabilities: {len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
     drawing = _Drawing(label_keys(graph, nodes, classes), len(nodes), 0, None, PATIENT)
     if hidden or hiding == "":
+        if len(nodes) < FEWEST:
+            return Calibration("classes", False, too_few, examples=len(nodes))
         scorer = model.scorer()
         most, size = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.questions_at_once
         drawing = _Drawing(label_keys(graph, nodes, classes), most, scorer.work, size, budget)
@@ -235,8 +236,7 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
     before, bins_before = curves.class_reliability(logits, classes, 1.0)
     figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": drawing.is_cut}
     if len(nodes) < FEWEST:
-        words = f"No probabilities: {len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
-        return Calibration("classes", False, words, reliability=bins_before, **figures)
+        return Calibration("classes", False, too_few, reliability=bins_before, **figures)
     temperature = curves.fit_temperature(logits, classes)
     after, bins = curves.class_reliability(logits, classes, temperature)
     kind = "labelled nodes, the label of each hidden while it was asked about" if hidden else "validation nodes"

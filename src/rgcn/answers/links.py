@@ -173,7 +173,7 @@ def _best(
 
 
 def merged(best: Best, k: int, group: Processes, names: Vocabulary) -> Best:
-    """The k best of what each process found among its own nodes; equal ones by their names' hashes, as in one process."""
+    """The k best of what each process found among its own nodes; equal ones by their names' hashes, as in one."""
     missing = k - best[0].shape[1]
     whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
     every = [group.gather(part.to(group.device)).cpu().view(group.size, len(part), k) for part in whole]

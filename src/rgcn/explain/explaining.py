@@ -27,7 +27,6 @@ from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, Explained
 from rgcn.explain.fidelity import fidelity
 from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
 from rgcn.known import KnownTriples
-from rgcn.nn.link_network import LinkNetwork
 from rgcn.predict import OpenModel
 from rgcn.progress import progress
 from rgcn.tasks.estimator import Estimator
@@ -53,7 +52,7 @@ _FIND: dict[str, _Finding] = {
 EDGES, DRAWS = 10, 20
 MOST_EDGES, MOST_DRAWS = 1000, 1000
 AGAINST, NEIGHBORS, PATHS = 5, 10, 8
-# What an explanation may cost beyond asking a few times: how often is decided from counts (`LinkNetwork.question_work`).
+# What an explanation may cost beyond asking a few times: how often follows from counts (`LinkNetwork.question_work`).
 QUICK = Budget(work=1e11, seconds=8.0)
 OF_A_STEP, OF_A_DRAW = 3, 4  # questions that cost as much: forward and backward; two choices, left out and alone
 ALLOWING_MORE = "To answer in time; `rgcn explain --minutes 5` allows more."

@@ -121,8 +121,8 @@ class PathNetwork(LinkNetwork):
         return self.states(num_nodes) * questions * self.width * each * kept
 
     def question_work(self, nodes: int, edges: int) -> int:
-        layers = sum(nodes * layer.weight.numel() + edges * self.width for layer in self.layers)  # type: ignore[union-attr,operator]
-        return int(layers + nodes * self.head.of_state.numel())
+        of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
+        return nodes * (of_a_node + self.head.of_state.numel()) + edges * self.width * self.num_layers
 
     def states(self, num_nodes: int) -> int:
         """How many states a question has."""

@@ -65,8 +65,8 @@ class UniversalNetwork(PathNetwork):
         return Told(query if column is None else query[column], torch.cat([relations, stays]), column)
 
     def question_work(self, nodes: int, edges: int) -> int:
-        relations = sum(weight.numel() for weight in self.relations.weights) + 2 * self.width**2 * self.num_layers
-        return super().question_work(nodes, edges) + RELATION_WORK * self.meetings.size * relations
+        of_a_relation = 2 * self.width**2 * (len(self.relations.weights) + self.num_layers)
+        return super().question_work(nodes, edges) + RELATION_WORK * self.meetings.size * of_a_relation
 
     def states(self, num_nodes: int) -> int:
         return num_nodes + self.meetings.states

@@ -373,18 +373,17 @@ class Estimator(ABC):
         for."""
         return self.calibrate() if self._calibration is None else self._calibration
 
+    @calibration_.setter
+    def calibration_(self, calibration: Calibration) -> None:
+        self._calibration = calibration
+
     def calibrate(self, budget: Budget | None = None) -> Calibration:
-        """Fit `calibration_` anew, in a few seconds at most by default: `rgcn.answers.calibration.PATIENT` has no limit.
-        """
+        """Fit `calibration_` anew, in seconds by default; `rgcn.answers.calibration.PATIENT` has no limit."""
         from rgcn.answers.calibration import QUICK, calibrate_classes, calibrate_links
 
         calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
         self._calibration = calibrate(self, self.hiding_, budget or QUICK)
         return self._calibration
-
-    @calibration_.setter
-    def calibration_(self, calibration: Calibration) -> None:
-        self._calibration = calibration
 
     # -- vectors -----------------------------------------------------------------------------------------
 
