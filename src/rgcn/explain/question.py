@@ -20,6 +20,7 @@ from rgcn.answers.calibration import AnsweringModel, Calibration
 from rgcn.answers.links import QuestionStanding, triple_probabilities
 from rgcn.errors import DataError
 from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.nn.path_network import PathNetwork
 from rgcn.tasks.estimator import Estimator
 
 Ids = NDArray[np.int64]
@@ -85,7 +86,7 @@ class Reach:
     def question_work(self, network: nn.Module) -> int:
         """Multiply-adds of a question about what is in reach, about."""
         edges = self.field.layers[0].structure
-        return network.question_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
+        return network.heard_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
 
     def weighted(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
         """Each triple's messages times its factor [T], nothing normalized again. Differentiable in `factor`."""
@@ -258,6 +259,8 @@ class LinkQuestion(Question):
 def frozen(network: Network) -> Network:
     """The same network, weights shared and not copied, that asks for no gradients of them, nor remembers its last call.
 
+    A path network keeps what it computes of relations alone: each question of an explanation asks for the same one.
+
     A flag set on the network itself would disturb whoever else uses it at the same time.
     """
     shared: dict[int, object] = {id(buffer): buffer for buffer in network.buffers()}
@@ -267,4 +270,7 @@ def frozen(network: Network) -> Network:
         for name in ("_scorer", "_last"):
             if module.__dict__.get(name) is not None:
                 shared[id(module.__dict__[name])] = None
-    return copy.deepcopy(network, shared).eval()
+    made = copy.deepcopy(network, shared).eval()
+    if isinstance(made, PathNetwork):
+        made.kept_tables = {}
+    return made

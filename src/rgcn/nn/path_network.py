@@ -64,6 +64,9 @@ class PathNetwork(LinkNetwork):
 
     hides_asked = True
     mean_log_degree: Tensor
+    # By relation asked for, what is known of relations and each layer's table of them. Only copies whose weights never
+    # change keep it (`rgcn.explain`), which ask the same again and again.
+    kept_tables: dict[int, tuple[Told, list[Tensor]]] | None = None
 
     def __init__(self, plan: LinkPlan) -> None:
         super().__init__()
@@ -121,6 +124,9 @@ class PathNetwork(LinkNetwork):
         return self.states(num_nodes) * questions * self.width * each * kept
 
     def question_work(self, nodes: int, edges: int) -> int:
+        return self.heard_work(nodes, edges)
+
+    def heard_work(self, nodes: int, edges: int) -> int:
         of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
         return nodes * (of_a_node + self.head.of_state.numel()) + edges * self.width * self.num_layers
 
@@ -168,17 +174,25 @@ class PathNetwork(LinkNetwork):
 
     def score_heard(self, heard: Heard) -> Tensor:
         device = self.like.device
-        told = self.told(torch.tensor([heard.relation], device=device))
+        told, tables = self._tables(heard.relation)
         start = torch.nonzero(heard.field.inputs == heard.subject).squeeze(1)
         x = self.begun(start, told.query, len(heard.field.inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
-        for layer, hop in zip(self.layers, hops, strict=True):
-            x = layer(x, told, hop)
+        for layer, hop, table in zip(self.layers, hops, tables, strict=True):
+            x = layer(x, told, hop, table)
         place = heard.asked.tolist().index(heard.object)
         around = self.head.around(hops)
         here = slice(place, place + 1)
         scores: Tensor = self.head(x[here].to(device), told.query, None if around is None else around[here])
         return scores[0]
+
+    def _tables(self, relation: int) -> tuple[Told, list[Tensor]]:
+        """What a question for a relation knows of relations, and each layer's table of them."""
+        kept = {} if self.kept_tables is None else self.kept_tables
+        if relation not in kept:
+            told = self.told(torch.tensor([relation], device=self.like.device))
+            kept[relation] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
+        return kept[relation]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
