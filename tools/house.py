@@ -22,7 +22,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 # Each may import those before it. `axis_tables` is a table of contents: it names classes of later rooms as text, and
 # for the type checker alone.
 ORDER = """
-    version lazy errors words terminal progress extras threads environment memory heartbeat processes axes axis_tables
+    version lazy errors words terminal progress budget extras threads environment memory heartbeat processes axes
+    axis_tables
     atomic joining compression sparse graph data known kernels sharding adjacency config
     sampling scoring nn objectives optim ranking answers tasks
     runs pages tuning paper predict explain look serve bench cli __init__ __main__
