@@ -12,6 +12,7 @@ from in_process import rgcn
 import rgcn as package
 from rgcn.links.top_k import rate_triples
 from rgcn.predict import open_model
+from rgcn.system.time_budget import Budget
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,14 @@ def test_a_triple_is_explained_by_the_other_method(models):
     said = json.loads(done.stdout)
     assert said["method"] == "edge-mask"
     assert said["question"]["subject"]["title"] == "Peru"
+
+
+def test_minutes_allow_what_was_left_out(models, monkeypatch):
+    monkeypatch.setattr("rgcn.cli.predict.QUICK", Budget(seconds=0.0))
+    asked = ("explain", models / "links", *TRIPLE, "--draws", 2, "--json")
+    hurried, whole = (json.loads(rgcn(*asked, *more).stdout) for more in ((), ("--minutes", 5)))
+    assert "`rgcn explain --minutes 5` allows more" in hurried["left_out"][-1]
+    assert (hurried["fidelity"]["draws"], whole["fidelity"]["draws"], whole["left_out"]) == (0, 2, [])
 
 
 def test_a_class_may_be_chosen(models):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 
 import httpx
 import pytest
@@ -107,6 +109,27 @@ def test_why(here):
     assert done.stdout.startswith("Why p1 —worksFor→ c1?")
     done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FEW, cwd=here)
     assert json.loads(done.stdout)["question"]["kind"] == "class"
+
+
+def test_the_order_of_the_rows_changes_no_answer(tmp_path):
+    """More triples than are drawn to calibrate on; leaves that nothing tells apart."""
+    rows = [f"p{i},likes,p{(5 * i + j) % 150}\n" for i in range(150) for j in range(1, 4)]
+    rows += [f"p0,has,leaf{i}\n" for i in range(60)]
+    told = []
+    for number in range(2):
+        path = tmp_path / f"{number}.csv"
+        path.write_text("".join(rows))
+        random.Random(1).shuffle(rows)
+        answers = []
+        for asked in (("p7", "likes"), ("p3", "has"), ("p0", "has")):
+            done = rgcn("predict", path, "--subject", asked[0], "--relation", asked[1], "--json", "-k", 20)
+            assert done.returncode == 0, done.stderr
+            answers += json.loads(done.stdout)["answers"]
+        told.append(answers)
+    assert [row["object"] for row in told[0]] == [row["object"] for row in told[1]]
+    for name in ("score", "probability"):
+        first, second = ([math.nan if row[name] is None else row[name] for row in rows] for rows in told)
+        assert first == pytest.approx(second, rel=1e-4, abs=1e-5, nan_ok=True)
 
 
 def test_how_good_it_is(here):

@@ -57,7 +57,7 @@ def test_what_is_not_calibrated_is_told_on_one_scale(reading):
     why = explain_class(reading, reading.node("p3"), edges=4, draws=5)
     odds = f"{why.fidelity.strength.full:.3g}"
     assert odds != f"{why.score:.3g}"
-    assert why.sure == f"log-odds {odds}; no probability, since nothing was there to calibrate on"
+    assert why.sure == f"log-odds {odds}; no probability"
     page = why.as_page()
     tiles = re.findall(r'<div class="name">(.*?)</div><div class="value">(.*?)</div>', page)
     assert tiles[0] == ("log-odds", odds)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,12 @@ import pytest
 import torch
 
 import rgcn
+from fake_clock import FakeClock, SlowScorer
 from naive_rules import NaiveRules, ruled_out
-from rgcn.graph import NodeLabels
+from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.links.calibration import (
+    FEWEST,
+    PATIENT,
     Calibration,
     calibrate_classes,
     calibrate_links,
@@ -28,10 +32,11 @@ from rgcn.links.reliability import (
     class_reliability,
     fit_temperature,
 )
-from rgcn.links.top_k import rate_triples
+from rgcn.links.top_k import answer_links, rate_triples
 from rgcn.nn.scorer import Questions
 from rgcn.predict import open_model
 from rgcn.predict.opened_model import calibration_of
+from rgcn.system.time_budget import Budget
 from small_models import answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 from tabled import TableScorer
 
@@ -220,13 +225,169 @@ def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
     assert not walking(few).calibration_.fitted
 
 
-def test_few_are_hidden_of_a_large_graph_and_none_of_the_largest(monkeypatch):
+def test_how_many_are_hidden_follows_from_what_a_question_costs(monkeypatch):
     graph = random_graph(5, splits=False)
-    count = int((graph.triples[:, 0] != graph.triples[:, 2]).sum())
-    monkeypatch.setattr("rgcn.links.calibration.MOST_HEARD", 30 * count)
-    assert walking(graph).calibration_.examples == 30
-    monkeypatch.setattr("rgcn.links.calibration.LARGEST", count - 1)
-    assert not walking(graph).calibration_.fitted
+    work = walking(graph).scorer().work
+    assert work > 1000
+    monkeypatch.setattr("rgcn.links.calibration.HIDING_WORK", 30 * work)
+    found = walking(graph).calibration_
+    assert (found.examples, found.is_cut) == (30, False)
+    monkeypatch.setattr("rgcn.links.calibration.HIDING_WORK", 3 * work)
+    assert walking(graph).calibration_.examples == FEWEST
+
+
+def shuffled(rows, number):
+    return [rows[place] for place in np.random.default_rng(number).permutation(len(rows))]
+
+
+def some_rows():
+    """More than are drawn, so that it matters which."""
+    drawn = np.random.default_rng(3).integers(0, (90, 4, 6), (900, 3)).tolist()
+    return [(f"n{s}", f"r{r}", f"n{(7 * s + o) % 90}") for s, r, o in dict.fromkeys(map(tuple, drawn))]
+
+
+def test_the_order_of_the_rows_changes_no_score_and_no_probability():
+    rows, found = some_rows(), []
+    for number in range(2):
+        graph = KnowledgeGraph.from_triples(shuffled(rows, number) if number else rows)
+        opened = open_model(graph, device="cpu")
+        asked = [(graph.nodes[f"n{i}"], graph.relations[f"r{i % 4}"]) for i in range(40)]
+        answers = answer_links(opened, Questions(*torch.tensor(asked).T, torch.arange(40) % 2 == 0), 10)
+        assert 200 <= opened.calibration.examples < len(rows)
+        names = [[graph.nodes[node] for node in row if node >= 0] for row in answers.node.tolist()]
+        found.append((names, answers.score, answers.probability))
+    for names, score, probability in found[1:]:
+        assert names == found[0][0]
+        torch.testing.assert_close(score, found[0][1], rtol=2e-6, atol=1e-6)
+        torch.testing.assert_close(probability, found[0][2], rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def test_the_order_of_the_labels_changes_no_class_and_no_probability():
+    """There are more labels than are drawn, and classes are numbered as they are met."""
+    rows = some_rows()
+    labels = {f"n{i}": f"kind {'ab'[i % 2 if i % 7 else 0]}" for i in range(0, 90)}
+    found = []
+    for number in range(3):
+        mixed = dict(shuffled(list(labels.items()), number) if number else labels.items())
+        graph = KnowledgeGraph.from_triples(shuffled(rows, number) if number else rows, labels=mixed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rgcn.models.link_classifier.LEVELED_BY", 30)
+            patch.setattr("rgcn.links.calibration.MOST_HIDDEN", 40)
+            opened = open_model(graph, device="cpu", classes=True)
+            assert opened.calibration.examples == 40
+        asked = opened.logits([f"n{i}" for i in range(90)])
+        order = np.argsort(opened.model.classes_)
+        found.append([part[:, order] for part in (asked, opened.calibration.class_probabilities(asked))])
+    for of in found[1:]:
+        for one, other in zip(of, found[0], strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeypatch):
+    monkeypatch.setattr("rgcn.links.calibration.MOST_TRIPLES", 25)
+    monkeypatch.setattr("rgcn.links.calibration.LEAST_TRIPLES", 25)
+    rows = some_rows()
+    found = []
+    for number in range(2):
+        valid = shuffled(rows[:60], number) if number else rows[:60]
+        splits = np.repeat(np.array([0, 1], dtype=np.int8), [len(rows) - 60, 60])
+        graph = KnowledgeGraph.from_triples(rows[60:] + valid, triple_splits=splits)
+        asked, examples = [], validation_examples
+
+        def recorded(scorer, graph, triples, *more):
+            asked.extend(graph.named(triples))  # noqa: B023
+            return examples(scorer, graph, triples, *more)  # noqa: B023
+
+        monkeypatch.setattr("rgcn.links.calibration.validation_examples", recorded)
+        assert calibrate_links(with_whole_numbers(graph).model).examples == 25
+        monkeypatch.setattr("rgcn.links.calibration.validation_examples", examples)
+        found.append(asked)
+    assert sorted(found[0]) == sorted(found[1])
+
+
+def test_fewer_than_twenty_triples_give_no_probability_and_it_is_said_why():
+    graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
+    opened = open_model(graph, device="cpu")
+    assert not opened.calibration.fitted
+    assert "19 known triples between two nodes are too few to calibrate on; 20 would do" in opened.calibration.words
+    assert answers_to(opened, torch.tensor([0]), torch.tensor([0])).probability is None
+
+
+# -- how long it may take ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow():
+    """A model, its clock, and its scorer: seconds a question takes, and how many were asked."""
+    model, clock = walking(random_graph(5, splits=False)), FakeClock()
+    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_at_once=4)
+    model.network_._scorer = scorer
+    return model, clock, scorer
+
+
+def test_an_end_comes_after_whole_blocks(slow):
+    model, clock, scorer = slow
+    budget = Budget(seconds=5.0, clock=clock)
+    found = calibrate_links(model, "", budget)
+    assert (found.fitted, found.is_cut, found.examples) == (True, True, 40)  # of 20 each; the third was not finished
+    assert 50 <= scorer.asked <= 55
+    assert re.search(r"Of \d+ drawn, 40 could be asked about in 5 s: `rgcn predict --reliability`", found.words)
+    clock.seconds += 1000  # which were asked, and so what is found, does not depend on when
+    assert calibrate_links(model, "", budget) == found
+    scorer.asked = 0
+    whole = calibrate_links(model, "", PATIENT)
+    assert not whole.is_cut
+    assert scorer.asked == whole.examples > 60
+
+
+def test_no_probability_where_there_is_not_time_for_twenty(slow):
+    model, clock, scorer = slow
+    scorer.each = 1.0
+    found = calibrate_links(model, "", Budget(seconds=5.0, clock=clock))
+    assert (found.fitted, found.is_cut) == (False, True)
+    assert scorer.asked <= 8
+    assert "calibrated on 20 known triples at least" in found.words
+    assert "asking about so many took over 5 s" in found.words
+    assert "`rgcn predict --reliability` takes the time" in found.words
+
+
+def test_what_counts_tell_to_be_too_much_is_not_begun(slow):
+    model, _, scorer = slow
+    scorer.changes["work"] = 1e11
+    assert not model.calibration_.fitted
+    assert scorer.asked == 0
+    assert "takes too long on a graph of this size" in model.calibration_.words
+    assert calibrate_links(model, "", PATIENT).examples == FEWEST == scorer.asked
+
+
+def test_classes_have_the_same_bounds():
+    graph = random_graph(3, nodes=60, triples=300, splits=False)
+    graph = graph.with_labels({"train": {name: str(i % 2) for i, name in enumerate(graph.nodes)}})
+    model, clock = rgcn.LinkClassifier("path", layers=2, width=4, epochs=1).fit(graph), FakeClock()
+    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_at_once=4)
+    model.network_._scorer = scorer
+    found = calibrate_classes(model, "", Budget(seconds=5.0, clock=clock))
+    assert (found.examples, found.is_cut) == (40, True)
+    assert 50 <= scorer.asked <= 55
+    assert "Of 60 drawn, 40" in found.words
+    scorer.changes["work"], scorer.asked = 1e11, 0
+    found = calibrate_classes(model, "")
+    assert (found.fitted, found.is_cut, scorer.asked) == (False, True, 0)
+    assert "20 labelled nodes at least" in found.words
+
+
+def test_what_was_cut_is_kept_until_somebody_has_patience(tmp_path, monkeypatch, slow):
+    monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
+    model, clock, scorer = slow
+    cut = calibration_of(model, None, Budget(seconds=5.0, clock=clock))
+    asked = scorer.asked
+    assert calibration_of(model, None) == cut
+    assert scorer.asked == asked
+    whole = calibration_of(model, None, PATIENT)
+    assert whole.examples > cut.examples
+    asked = scorer.asked
+    assert calibration_of(model, None) == calibration_of(model, None, PATIENT) == whole
+    assert scorer.asked == asked
 
 
 def test_classes_are_calibrated_on_labels_hidden_in_turn():

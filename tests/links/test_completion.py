@@ -32,11 +32,12 @@ def by_definition(opened, relations, k, limit, permitted, known=()):
     out = there | ruled_out(graph, there, permitted._replace(nodes="any"))
     rules, found, curve, size = NaiveRules(graph), [], opened.calibration.curve, graph.num_relations
     chance, learned = rules_of(graph).chance_of_more, mask(graph, "train")
+    keys = graph.nodes.keys(np.arange(graph.num_nodes)).tolist()
     for r in range(graph.num_relations) if relations is None else relations:
         objects = sorted(rules.answers((r, 1), permitted.nodes))
         for s in subjects_of(rules, r, permitted.nodes):
             row = [(s, r, o, float(scores[s, r, o])) for o in objects if not out[s, r, o]]
-            best = sorted(row, key=lambda t: (-t[3], t[2]))[:k]
+            best = sorted(row, key=lambda t: (-t[3], keys[t[2]]))[:k]
             if curve is None:
                 found += [(*t, t[3]) for t in best]
                 continue

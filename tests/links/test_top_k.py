@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,11 +18,11 @@ from rgcn.sampling.known_triples import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
 
-def by_definition(scores, there, out, given, relation, for_objects, k):
-    """[(node, score, is known)] of one question: score everything, leave out, sort."""
+def by_definition(scores, there, out, given, relation, for_objects, k, keys):
+    """[(node, score, is known)] of one question: score everything, leave out, sort; equal ones by their names' keys."""
     of = (given, relation) if for_objects else (slice(None), relation, given)
     rows = zip(range(len(scores)), scores[of].tolist(), there[of].tolist(), strict=True)
-    return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], row[0]))[:k]
+    return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], keys[row[0]]))[:k]
 
 
 def as_rows(answers, i):
@@ -47,9 +48,10 @@ def test_answers_are_those_of_the_definition(known, permitted, decoder, k, make)
     assert answers.node.shape == (len(given), min(k, graph.num_nodes))
     scores, there, rules = every_score(opened), mask(graph, "train"), NaiveRules(graph)
     out = [ruled_out(graph, there, permitted, side) | (there & (known == "drop")) for side in (False, True)]
+    keys = graph.nodes.keys(np.arange(graph.num_nodes)).tolist()
     for i in range(len(given)):
         node, of, side = int(given[i]), int(relation[i]), bool(sides[i])
-        assert as_rows(answers, i) == by_definition(scores, there, out[side], node, of, side, k)
+        assert as_rows(answers, i) == by_definition(scores, there, out[side], node, of, side, k, keys)
         expected = rules.expectation(
             node, (of, int(not side)), int((there[node, of] if side else there[:, of, node]).sum())
         )
@@ -289,3 +291,8 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
     assert sum(row[2] for row in rows) == 20
     answers_to(model, hub, torch.tensor([0]), True, 200, "drop")
     assert not calls
+    for questions, most in ((3.5, 3), (0.5, 1)):  # of a large graph a question costs much: then fewer
+        monkeypatch.setattr("rgcn.links.top_k.KNOWN_WORK", questions * scorer.work)
+        answers = answers_to(model, hub, torch.tensor([0]), True, 200)
+        assert (sum(calls), int(answers.known.sum()), answers.not_shown.tolist()) == (most, most, [300 - most])
+        calls.clear()

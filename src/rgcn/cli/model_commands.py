@@ -360,6 +360,10 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     edges: int = option("How many triples to name.", default=10, min=1, max=1000)
     draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)
     seed: int = option("Decides these choices.", default=0, min=0)
+    minutes: float | None = option(
+        "Time for these choices and the method's steps; by default a few seconds, and it is said what was left out.",
+        min=0.01,
+    )
     out: Path | None = option("Also write it as a page, a picture or data: a name in .html, .svg, .json, .txt.")
     as_json: bool = options.AS_JSON
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainComma
 from rgcn.cli.output import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
+from rgcn.explain.methods import QUICK
 from rgcn.graph.titles import readable
 from rgcn.links.calibration import Calibration
 from rgcn.links.completion import WORTH_ADDING, Completion
@@ -34,6 +36,7 @@ from rgcn.predict.question_notes import notes_of, question_words
 from rgcn.runs.worker_pool import Interruption
 from rgcn.system.formatting import count, rough_duration
 from rgcn.system.progress import progress
+from rgcn.system.time_budget import Budget
 
 MOST_ROWS = 20
 ANSWERS = 10  # to each question, where nobody says how many
@@ -76,6 +79,7 @@ def predict(asked: PredictCommand) -> None:
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json, classes)
     _check(opened, asked, about_nodes, about_links)
     if asked.reliability:
+        opened.calibrate(asked.bars, patient=True)
         _show_reliability(opened, asked.as_json)
     elif about_links:
         _predict_links(opened, asked)
@@ -94,7 +98,10 @@ def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_li
             f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
             "`rgcn complete` asks about everything"
         )
-    if asked.min_probability is not None and not opened.calibration.fitted:
+    if asked.min_probability is None:
+        return
+    opened.calibrate(asked.bars)
+    if not opened.calibration.fitted:
         raise ConfigError(f"--min-probability needs probabilities. {opened.calibration.words}")
 
 
@@ -148,6 +155,7 @@ def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[
 
 def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
     ids, skipped = _chosen_nodes(opened, asked)
+    opened.calibrate(asked.bars)
     chunks = _classified(opened, ids, asked)
     kind = None if asked.out is None else answers.format_of(asked.out)
     predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
@@ -200,6 +208,7 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
         questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
+    opened.calibrate(asked.bars)
     size, notes = questions.questions.size, list[str]()
 
     def show(found: Rows) -> None:
@@ -251,6 +260,7 @@ def complete(asked: CompleteCommand) -> None:
     kept, out = _unfinished(opened, asked.out), asked.out
     if asked.restart and kept is not None:
         kept.unlink(missing_ok=True)
+    opened.calibrate(asked.bars)
     found = _completed(opened, asked, kept)
     about: dict[str, Any] = {**opened.source, "pairs": found.pairs, "left": found.left, "found": len(found)}
     if out is not None:
@@ -345,7 +355,9 @@ def explain(asked: ExplainCommand) -> None:
     _check_explained(asked)
     opened = opened_model(asked.run, asked, asked.as_json, classes=asked.node is not None)
     method = None if asked.method is None else asked.method.value
+    budget = QUICK if asked.minutes is None else Budget(seconds=60 * asked.minutes)
     how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    how["budget"] = replace(budget, bars=False if asked.as_json else None)
     if asked.node is not None:
         opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
         number = None if asked.class_ is None else opened.class_(asked.class_)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +19,7 @@ LOUD_ENOUGH = 0.05
 GRADIENT_STEPS = 32
 MASK_STEPS, MASK_RATE = 60, 0.1
 FIRST_PRICE, LAST_PRICE = 1e-3, 1.0
+OnStep = Callable[[], object]  # called after each step
 MOST_PARTS = 200  # edges that are looked at on each side: a path is no more important than its parts
 
 
@@ -89,7 +90,9 @@ class Attribution:
         return [(int(distinct[i]), float(total[i])) for i in order]
 
 
-def integrated_gradients(question: Question, steps: int = GRADIENT_STEPS) -> Attribution:
+def integrated_gradients(
+    question: Question, steps: int = GRADIENT_STEPS, on_step: OnStep = lambda: None
+) -> Attribution:
     """What each edge adds to the answer on the way from no triples to all of them.
 
         importance(e) = w_e ∫₀¹ ∂f(α w) / ∂w_e dα
@@ -108,6 +111,7 @@ def integrated_gradients(question: Question, steps: int = GRADIENT_STEPS) -> Att
     for alpha, share in zip(((points + 1) / 2).tolist(), (parts / 2).tolist(), strict=True):
         for mean, slope in zip(means, slopes_at(question, alpha), strict=True):
             mean += share * slope
+        on_step()
     with torch.no_grad():
         alone = question.strength_with(question.reach.silent())
         unheard = question.strength(question.unheard())
@@ -132,7 +136,7 @@ def by_slopes(reach: Reach, slopes: Iterable[Tensor], own: float | None = None) 
     return Attribution(reach, tuple(one.detach().double().cpu().numpy() for one in found), own)
 
 
-def edge_mask(question: Question) -> Attribution:
+def edge_mask(question: Question, steps: int = MASK_STEPS, on_step: OnStep = lambda: None) -> Attribution:
     """How long each triple was kept while keeping became dearer.
 
     Every triple's messages are multiplied by a mask σ(m) in 0 .. 1, one for the triple in all layers, and Adam
@@ -149,14 +153,15 @@ def edge_mask(question: Question) -> Attribution:
     reach = question.reach
     # The last mask belongs to no triple: it shows what the price alone does.
     logits = reach.field.layers[0].weight.new_zeros(len(reach) + 1).requires_grad_()
-    optimizer = torch.optim.Adam([logits], lr=MASK_RATE)
+    optimizer = torch.optim.Adam([logits], lr=MASK_RATE * MASK_STEPS / steps)  # fewer steps go as far
     kept = torch.zeros_like(logits)
-    for price in np.geomspace(FIRST_PRICE, LAST_PRICE, MASK_STEPS).tolist():
+    for price in np.geomspace(FIRST_PRICE, LAST_PRICE, steps).tolist():
         mask = torch.sigmoid(logits)
-        kept += mask.detach() / MASK_STEPS
+        kept += mask.detach() / steps
         answer = question.log_probability(question.output(reach.weighted(mask[:-1])))
         (logits.grad,) = torch.autograd.grad(price * mask.sum() - answer, [logits])
         optimizer.step()
+        on_step()
     # A triple has one mask for all its edges: each gets an equal part of its importance, a self-loop none.
     every = np.append((kept[:-1] - kept[-1]).double().cpu().numpy(), 0.0)
     places = [place.cpu().numpy() for place in reach.place]

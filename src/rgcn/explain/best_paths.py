@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.explain.attribution import Attribution, Numbers, Path, by_slopes, slopes_at
+from rgcn.explain.attribution import Attribution, Numbers, OnStep, Path, by_slopes, slopes_at
 from rgcn.explain.question import Question
 
 Ids = NDArray[np.int64]
 MOST_LOOKED_AT = 20_000  # beginnings of paths, for each length: a search that finds too few among these gives those
 
 
-def gradients(question: Question) -> Attribution:
+def gradients(question: Question, steps: int = 1, on_step: OnStep = lambda: None) -> Attribution:
     """What the answer would lose with each edge, were it linear in them: one backward pass.
 
         importance(e in layer l) = w_e · ∂f / ∂w_e
@@ -23,7 +23,9 @@ def gradients(question: Question) -> Attribution:
     w are the operator's entries, already normalized, and f is the answer's strength. After Zhu et al., "Neural
     Bellman-Ford Networks", 2021, whose paths have gradients alone for importances.
     """
-    return by_slopes(question.reach, slopes_at(question, 1.0))
+    found = by_slopes(question.reach, slopes_at(question, 1.0))
+    on_step()
+    return found
 
 
 class _Edges(NamedTuple):

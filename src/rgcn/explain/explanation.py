@@ -100,7 +100,8 @@ class Explanation:
     question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
     method: str  # how the importances were found
     model: str  # the name of the run or graph
-    probability: float | None  # of the answer, calibrated; None where there was nothing to calibrate on
+    calibration: str  # what probabilities are calibrated on, or why there are none
+    probability: float | None  # of the answer, calibrated; None where there is none, and for what is known
     score: float  # the network's own number: a logit, or a triple's score. People are shown `fidelity.shown` instead
     own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
     ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.links.relation_constraints`)
@@ -114,6 +115,7 @@ class Explanation:
     paths: tuple[ExplainedPath, ...]
     fidelity: Fidelity
     considered: int  # how many triples could have had a say
+    left_out: tuple[str, ...] = ()  # what there was not time for, in sentences
 
     @property
     def title(self) -> str:
@@ -135,7 +137,7 @@ class Explanation:
             return "in the data"
         if self.probability is None:
             shown = self.fidelity.shown
-            return f"{shown.title} {shown.words(shown.full)}; no probability, since nothing was there to calibrate on"
+            return f"{shown.title} {shown.words(shown.full)}; no probability"
         return f"probability {percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -209,7 +211,9 @@ def remarks(explanation: Explanation) -> list[str]:
         names = " and ".join(node["title"] for node in explanation.added)
         verb = "was" if len(explanation.added) == 1 else "were"
         said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
-    return said
+    if explanation.probability is None and not asked.get("known"):
+        said.append(explanation.calibration)
+    return [*said, *explanation.left_out]
 
 
 def _nothing_reaches(explanation: Explanation) -> str:

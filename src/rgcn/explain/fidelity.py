@@ -1,14 +1,17 @@
 """Whether the named triples really decided: ask again without them, and with nothing but them."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rgcn.explain.question import LOG_ODDS, Question
 from rgcn.system.formatting import percent
+from rgcn.system.time_budget import Budget, Timer
 
 Numbers = NDArray[np.float64]
 
@@ -21,8 +24,8 @@ class Change:
     """How far the answer falls when triples go; negative where it rises."""
 
     named: float  # the triples of the explanation
-    random: float  # as many, drawn from all in reach
-    random_near: float  # as many, drawn from those that touch an asked node: harder to beat
+    random: float | None  # as many, drawn from all in reach; None where there was no time to draw
+    random_near: float | None  # as many, drawn from those that touch an asked node: harder to beat
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,23 @@ class Fidelity:
         others = "one drawn at random" if self.edges == 1 else f"{self.edges} drawn at random"
         shown, evidence = self.shown, self.strength.without
         left, alone = shown.left(shown.without.named), shown.left(shown.only.named)
-        lead, it = "", shown.name
+        lead, it, without_others = "", shown.name, ""
         pronoun, be = ("they", "are") if shown.name.endswith("odds") else ("it", "is")
         if self.by_score:
             lead = f"By its score alone the triple would have a probability of {shown.words(shown.full)}. "
             it = "that"
+        if shown.without.random is not None:
+            moves = _moves(shown, shown.left(shown.without.random), brief=True)
+            without_others = f"; without {others} {pronoun} {moves}"
         said = (
-            f"{lead}Without {these} {it} {_moves(shown, left)}; without {others} {pronoun} "
-            f"{_moves(shown, shown.left(shown.without.random), brief=True)}. "
+            f"{lead}Without {these} {it} {_moves(shown, left)}{without_others}. "
             f"With {these} and no other {pronoun} {be} {shown.words(alone)}."
         )
         said = " ".join([said, *filter(None, [MEANING.get(shown.name)])])
         if shown.words(left) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
             return said
+        if evidence.random is None:
+            return f"{said} Other triples would have sufficed too."
         ours, theirs = (percent(change / self.evidence) for change in (evidence.named, evidence.random))
         return (
             f"{said} Other triples would have sufficed too: of the evidence, {ours} goes with {these}, {theirs} with "
@@ -102,35 +109,64 @@ class Fidelity:
         return {**asdict(self), "words": self.words}
 
 
-def fidelity(question: Question, named: NDArray[np.int64], draws: int, seed: int, by_score: bool = False) -> Fidelity:
-    """Measured for the triples `named` (places in reach), and for `draws` random choices of as many."""
-    rng, everywhere = np.random.default_rng(seed), np.arange(len(question.reach))
-    near = np.flatnonzero(question.reach.hop == 1)
+def fidelity(
+    question: Question,
+    output: Tensor,
+    named: NDArray[np.int64],
+    draws: int,
+    seed: int,
+    by_score: bool = False,
+    timer: Timer | None = None,
+    on_draw: Callable[[], object] = lambda: None,
+) -> Fidelity:
+    """Measured for the triples `named` (places in reach), and for `draws` random choices of as many.
 
-    def drawn(pool: NDArray[np.int64]) -> Numbers:
-        """[2, 2]: the mean change over the draws."""
-        choices = (rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws))
-        return np.asarray(np.mean([changes(chosen) for chosen in choices], axis=0))
+    output  what the network gives when it hears everything in reach
+    timer   of how long draws may take; fewer are made where it is over before
+    """
+    rng, everywhere = np.random.default_rng(seed), np.arange(len(question.reach))
+    near, timer = np.flatnonzero(question.reach.hop == 1), timer or Budget().started()
+    choices = [
+        [rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws)]
+        for pool in (everywhere, near)
+    ]
 
     def changes(chosen: NDArray[np.int64]) -> Numbers:
         """[2, 2]: what strength and probability lose without the chosen triples, and with them alone."""
         keep = np.isin(everywhere, chosen, invert=True)
-        return np.stack([full - _asked(question, kept) for kept in (keep, ~keep)])
+        return np.stack([full - _without(question, kept) for kept in (keep, ~keep)])
 
     with torch.no_grad():
-        full, bare = (_asked(question, np.full(len(question.reach), kept)) for kept in (True, False))
-        found = np.stack([changes(named), drawn(everywhere), drawn(near)])  # [named or drawn, without or only, measure]
+        full, bare = _measured(question, output), _without(question, np.zeros(len(question.reach), dtype=np.bool_))
+        began = timer.elapsed
+        of_named, drawn = changes(named), list[list[Numbers]]()
+        needed = 2 * (timer.elapsed - began)  # a draw asks twice as much
+        for pair in zip(*choices, strict=True):
+            if timer.is_over(needed):
+                break
+            drawn.append([changes(chosen) for chosen in pair])
+            on_draw()
+    of_drawn = np.mean(drawn, axis=0) if drawn else None  # [pool, without or only, measure]
+
+    def change(kept: int, measure: int) -> Change:
+        means = [None, None] if of_drawn is None else of_drawn[:, kept, measure].tolist()
+        return Change(float(of_named[kept, measure]), *means)
+
     strength, probability = (
-        Measure(name, float(full[i]), Change(*found[:, 0, i].tolist()), Change(*found[:, 1, i].tolist()))
+        Measure(name, float(full[i]), change(0, i), change(1, i))
         for i, name in enumerate((question.strength_name, PROBABILITY))
     )
     calibrated = probability if question.calibration.fitted else None
-    return Fidelity(len(named), draws, strength, calibrated, float(full[0] - bare[0]), by_score)
+    return Fidelity(len(named), len(drawn), strength, calibrated, float(full[0] - bare[0]), by_score)
 
 
-def _asked(question: Question, keep: NDArray[np.bool_]) -> Numbers:
+def _without(question: Question, keep: NDArray[np.bool_]) -> Numbers:
+    """`_measured` where only the triples that are kept are heard."""
+    return _measured(question, question.output(question.reach.keeping(keep)))
+
+
+def _measured(question: Question, output: Tensor) -> Numbers:
     """[2]: how strongly the network gives the answer, and its probability, where there is one (else 0)."""
-    output = question.output(question.reach.keeping(keep))
     return np.array([float(question.strength(output)), question.probability(output) or 0.0])
 
 

@@ -21,6 +21,7 @@ from rgcn.links.calibration import Calibration
 from rgcn.links.top_k import TripleStanding
 from rgcn.models.estimator import Estimator
 from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.nn.path_network import PathNetwork
 
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
@@ -86,6 +87,11 @@ class Reach:
     def __len__(self) -> int:
         return len(self.triples)
 
+    def question_work(self, network: nn.Module) -> int:
+        """Multiply-adds of a question about what is in reach, about."""
+        edges = self.field.layers[0].structure
+        return network.heard_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
+
     def weighted(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
         """Each triple's messages times its factor [T], nothing normalized again. Differentiable in `factor`."""
         every = torch.cat([factor, factor.new_full((1,), loops)])
@@ -140,6 +146,11 @@ class Question(ABC):
 
     strength_name: ClassVar[str] = "the score"
 
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """Multiply-adds of one `output`, about; 0 where they are few."""
+
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
         """What the network gives when it hears these edges."""
@@ -183,6 +194,10 @@ class ClassQuestion(Question):
 
     strength_name = LOG_ODDS
 
+    @property
+    def work(self) -> int:
+        return len(self.model.class_links(self.node)) * self.reach.question_work(self.network)
+
     def output(self, field: ReceptiveField) -> Tensor:
         return self.model.class_heard(self.network, field, self.node)
 
@@ -218,6 +233,10 @@ class LinkQuestion(Question):
     standing: TripleStanding  # of the triple alone
     shift: Tensor | float = 0.0  # what the network's own numbers have more than the scorer's, which knows all answers
 
+    @property
+    def work(self) -> int:
+        return 2 * self.reach.question_work(self.network)  # one question from each end
+
     def output(self, field: ReceptiveField) -> Tensor:
         return self.network.score_heard(self._heard(field)) - self.shift
 
@@ -227,11 +246,10 @@ class LinkQuestion(Question):
     def _heard(self, field: ReceptiveField) -> Heard:
         return Heard(field, field.outputs, self.subject, self.relation, self.object)
 
-    def shifted(self) -> LinkQuestion:
-        """The same, its output that of the scorer where everything is heard."""
-        with torch.no_grad():
-            ours, theirs = self.output(self.reach.field), self.standing.scores[:, 0]
-        return replace(self, shift=ours.double() - theirs.to(ours.device))  # exact: twice the digits
+    def shifted(self, output: Tensor) -> LinkQuestion:
+        """The same, its output that of the scorer where everything is heard; output: what it is there now."""
+        theirs = self.standing.scores[:, 0].to(output.device)
+        return replace(self, shift=output.double() - theirs)  # exact: twice the digits
 
     def log_probability(self, output: Tensor) -> Tensor:
         return nn.functional.logsigmoid(self.score(output))
@@ -253,6 +271,8 @@ class LinkQuestion(Question):
 def frozen(network: Network) -> Network:
     """The same network, weights shared and not copied, that asks for no gradients of them, nor remembers its last call.
 
+    A path network keeps what it computes of relations alone: each question of an explanation asks for the same one.
+
     A flag set on the network itself would disturb whoever else uses it at the same time.
     """
     shared: dict[int, object] = {id(buffer): buffer for buffer in network.buffers()}
@@ -262,4 +282,7 @@ def frozen(network: Network) -> Network:
         for name in ("_scorer", "_last"):
             if module.__dict__.get(name) is not None:
                 shared[id(module.__dict__[name])] = None
-    return copy.deepcopy(network, shared).eval()
+    made = copy.deepcopy(network, shared).eval()
+    if isinstance(made, PathNetwork):
+        made.kept_tables = {}
+    return made

@@ -37,22 +37,26 @@ def name_hash(text: bytes) -> int:
 
 
 def name_hashes(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.uint32]:
-    """`name_hash` of many names at once: word by word, of those that are so long."""
+    """`name_hash` of many names at once."""
+    return np.asarray(name_keys(text, starts, lengths) >> np.uint64(32), dtype=np.uint32)
+
+
+def name_keys(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.uint64]:
+    """The 64 bits of which `name_hash` is the upper half: word by word, of those names that are so long."""
     factor, last_factor, half = np.uint64(FACTOR), np.uint64(LAST_FACTOR), np.uint64(32)
     lengths = np.asarray(lengths, dtype=np.int64)
     state = np.uint64(SEED) ^ (lengths.astype(np.uint64) * last_factor)
     order = np.argsort(-lengths, kind="stable")  # those with another word are then always the first
-    words = (lengths[order] + 7) // 8
-    padded = np.concatenate([text, np.zeros(8, dtype=np.uint8)])
+    fewer_words = -((lengths[order] + 7) // 8)
     eight = np.arange(8)
-    for word in range(int(words[0]) if len(words) else 0):
-        some = order[: np.searchsorted(-words, -word, side="left")]
+    for word in range(int(-fewer_words[0]) if len(order) else 0):
+        some = order[: np.searchsorted(fewer_words, -word, side="left")]
         at = starts[some] + 8 * word
-        read = padded[at[:, None] + eight]
+        read = text[np.minimum(at[:, None] + eight, len(text) - 1)]
         read[eight >= (lengths[some] - 8 * word)[:, None]] = 0
         mixed = (state[some] ^ read.view("<u8")[:, 0]) * factor
         state[some] = mixed ^ (mixed >> half)
-    return np.asarray((state * last_factor) >> half, dtype=np.uint32)
+    return np.asarray(state * last_factor, dtype=np.uint64)
 
 
 class StoredNames(Sequence[str]):

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, NothingToHoldOutError, UnknownNameError
-from rgcn.graph.stored_names import StoredNames
+from rgcn.graph.stored_names import StoredNames, name_keys
 
 SPLITS = ("train", "valid", "test")
+MOST_KEYS = 1 << 20  # names whose hashes are all kept once one is asked for
 
 
 class NodeKind(IntEnum):
@@ -66,6 +67,29 @@ class Vocabulary(Sequence[str]):
         if len(ids) != len(self._names):
             raise DataError(f"a {self.kind} name stands twice in the vocabulary")
         return ids
+
+    @cached_property
+    def _keys(self) -> NDArray[np.uint64]:
+        return self._hashed(None)
+
+    def keys(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """uint64: stable hashes of the names of many ids. Unlike ids, they do not depend on the order of the input."""
+        if len(self) <= MOST_KEYS:
+            return self._keys[ids]
+        distinct, place = np.unique(ids, return_inverse=True)
+        return self._hashed(distinct)[place]
+
+    def _hashed(self, ids: NDArray[np.int64] | None) -> NDArray[np.uint64]:
+        """Of these ids, or of all."""
+        stored = self.stored
+        if stored is not None:
+            ends = np.asarray(stored.ends if ids is None else stored.ends[ids])
+            lengths = np.diff(ends, prepend=0) if ids is None else stored.lengths(ids)
+            return name_keys(stored.text, ends - lengths, lengths)
+        names = self._names if ids is None else self.many(ids)
+        encoded = [name.encode(errors="surrogatepass") for name in names]
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+        return name_keys(np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
 
     def __len__(self) -> int:
         return len(self._names)

@@ -261,7 +261,7 @@ class _Search:
         room = self._room(len(subject), len(objects))
         scores = self.scorer.scores(Questions(subject, relation), candidates, room)
         marks = Marks.of(self.graph, self.index, subject, relation, True, self.permitted, objects)
-        node, best, _ = best_of(scores, self.k, marks, True, objects)
+        node, best, _ = best_of(scores, self.k, marks, True, self.graph.nodes, objects, self.scorer.rounding)
         value = best.float()
         if self.calibration is not None:
             asked, level = Questions(subject.cpu(), relation.cpu()), level_of(scores, marks, objects)

@@ -1,8 +1,10 @@
 """Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
 
-Exact, known answers marked or left out, ties in the order of the ids. An answer has the score of the direction that was
-asked; a given triple (`rate_triples`) the mean of both directions. Either way a known triple is hidden while it is
-scored, where the model can hide it.
+Exact, known answers marked or left out. Equal scores come in the order of a hash of the names (`ties`), not of the ids,
+which follow the order of the input's rows.
+
+An answer has the score of the direction that was asked; a given triple (`rate_triples`) the mean of both directions.
+Either way a known triple is hidden while it is scored, where the model can hide it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import Vocabulary
 from rgcn.links.calibration import AnsweringModel, Calibration
 from rgcn.links.relation_constraints import Marks, Permitted, mark, rules_of
+from rgcn.links.ties import best_first, settle_ties
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.known_triples import KnownTriples
+from rgcn.system.time_budget import Budget
 
 Known = Literal["mark", "drop"]
 Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
@@ -38,8 +43,9 @@ LONGEST_LIST = 512
 # Fewer comparisons than this are done before a second thread has woken up.
 WORTH_A_THREAD = 4_000_000
 # Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
-# whatever k is, so that a longer list begins with the shorter one.
-MOST_KNOWN = 20
+# whatever k is, so that a longer list begins with the shorter one. Fewer where so many cost more work than this
+# (`Scorer.work`), one at least.
+MOST_KNOWN, KNOWN_WORK = 20, 1e11
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +58,7 @@ class LinkAnswers:
     probability: Tensor | None
     known: Tensor  # bool [q, k]: whether it is a training triple
     expected: Tensor  # int8 [q]: OPEN, FINISHED or SENSELESS (`RelationRules.expectation`)
-    not_shown: Tensor  # int64 [q]: known answers that would fit into k and were left out (`MOST_KNOWN`)
+    not_shown: Tensor  # int64 [q]: known answers that would fit into k and were left out (`most_known`)
 
     def __len__(self) -> int:
         return len(self.node)
@@ -112,7 +118,7 @@ def answer_links(
 
     known      "mark" or "drop"     training triples are marked, or left out. A model that can hide a triple it is asked
                                     about ranks each by its score while it is hidden, among the new answers; of each
-                                    question 20 at most, those that score highest while nothing is hidden
+                                    question 20 at most (`most_known`), those that score highest while nothing is hidden
     permitted  which answers make sense (`RelationRules`); `EVERYTHING` permits all. Where none does, only known ones
                are given, and `expected` says why
 
@@ -133,9 +139,14 @@ def answer_links(
     expected = torch.zeros(questions.size, dtype=torch.int8)
     if permitted.nodes != "any":
         expected = rules.expectation(asked, index, permitted.new)
-    bounded = known == "mark" and k > MOST_KNOWN and model.scorer().hides
-    not_shown = (counts - MOST_KNOWN).clamp(min=0) * bounded
+    most = most_known(model.scorer())
+    not_shown = (counts - most).clamp(min=0) * (known == "mark" and k > most and model.scorer().hides)
     return LinkAnswers(node, score, probability, is_known, expected, not_shown)
+
+
+def most_known(scorer: Scorer) -> int:
+    """How many known answers to a question may be shown by a model that hides them: it follows from counts alone."""
+    return max(1, Budget(KNOWN_WORK).times(scorer.work, MOST_KNOWN))
 
 
 def _check(model: AnsweringModel, questions: Questions, k: int, known: str) -> None:
@@ -156,7 +167,7 @@ def _best(
     model: AnsweringModel, questions: Questions, k: int, known: Known, permitted: Permitted
 ) -> tuple[Best, Tensor]:
     """The answers and the levels, in the order of the questions; those that ask for objects are looked at first."""
-    scorer = model.scorer()
+    scorer, names = model.scorer(), model.graph_.nodes
     index = KnownTriples.of_graph(model.graph_, "train", device=scorer.device)
     k, rows = min(k, scorer.num_nodes), max(1, BLOCK // (4 * scorer.num_nodes))
     for_objects = questions.asks_objects()
@@ -174,43 +185,43 @@ def _best(
             node = asked.node[side]
             if len(node):
                 marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                best = best_of(scores[side], k, marks, known == "drop" or scorer.hides, candidates)
+                drop = known == "drop" or scorer.hides
+                best = best_of(scores[side], k, marks, drop, names, candidates, scorer.rounding)
                 if known == "mark" and scorer.hides:
                     given = Questions(node, asked.relation[side], first)
-                    best = _with_known(scorer, given, scores[side], best, k, marks)
-                found.append(best if partition is None else merged(best, k, scorer.placement))
+                    best = _with_known(model, given, scores[side], best, k, marks)
+                found.append(best if partition is None else merged(best, k, scorer.placement, names))
                 levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
 
 
-def merged(best: Best, k: int, placement: Placement) -> Best:
-    """The k best of what each process found among its local nodes; of equal ones the first node, as in one process."""
+def merged(best: Best, k: int, placement: Placement, names: Vocabulary) -> Best:
+    """The k best of what each process found among its local nodes; equal ones by their names' hashes, as in one."""
     missing = k - best[0].shape[1]
     whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
     every = [placement.stack_over_nodes(part).cpu() for part in whole]
     node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
-    return _first((node, score, is_known), k)
+    return _first((node, score, is_known), k, names)
 
 
-def _first(found: Best, k: int) -> Best:
-    """The k best of each row, best first, of equal ones the first node."""
-    node, score, is_known = found
-    by_node = torch.argsort(node, dim=1)
-    order = by_node.gather(1, torch.argsort(score.gather(1, by_node), dim=1, descending=True, stable=True))[:, :k]
-    return node.gather(1, order), score.gather(1, order), is_known.gather(1, order)
+def _first(found: Best, k: int, names: Vocabulary, rounding: float = 0.0) -> Best:
+    """The k best of each row, best first, equal ones by their names' hashes."""
+    order = best_first(found[0], found[1], names, rounding)[:, :k]
+    node, score, is_known = (part.gather(1, order) for part in found)
+    return node, score, is_known
 
 
-def _with_known(scorer: Scorer, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
+def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
     """The k best of new answers and of known ones, each of these scored as if its triple were not known."""
-    only_known = marks._replace(out=torch.ones_like(marks.out))
-    node, score, is_known = best_of(scores, MOST_KNOWN, only_known, drop=False)
+    scorer, names, only_known = model.scorer(), model.graph_.nodes, marks._replace(out=torch.ones_like(marks.out))
+    node, score, is_known = best_of(scores, most_known(scorer), only_known, False, names, rounding=scorer.rounding)
     row, column = torch.nonzero(is_known, as_tuple=True)
     if len(row):
         score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()
     both = (torch.cat(pair, dim=1) for pair in zip(new, (node, score, is_known), strict=True))
-    return _first(tuple(both), k)  # type: ignore[arg-type]
+    return _first(tuple(both), k, names, scorer.rounding)  # type: ignore[arg-type]
 
 
 def level_of(
@@ -358,20 +369,48 @@ def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor
     return standing.score, standing.probability(calibration)
 
 
-def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor | None = None) -> Best:
+def best_of(
+    scores: Tensor,
+    k: int,
+    marks: Marks,
+    drop: bool,
+    names: Vocabulary,
+    candidates: Tensor | None = None,
+    rounding: float = 0.0,
+) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
     marks       what is known of the answers to each row's question; what rules forbid is left out
     drop        whether known answers are left out; else they are marked
+    names       of all nodes: equal scores come in the order of the names' hashes
     candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
+    rounding    scores that differ by less than this share are equal
     """
     k = min(k, scores.shape[1])
     if candidates is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)
-    compiled = _compiled() if scores.device.type == "cpu" and k <= LONGEST_LIST else None
-    if compiled is None or scores.dtype not in (torch.float32, torch.float64):
-        return _plainly(scores, k, marks, drop, candidates)
-    size = len(scores)
+    compiled = _compiled() if scores.device.type == "cpu" and k < LONGEST_LIST else None
+    plainly = compiled is None or scores.dtype not in (torch.float32, torch.float64)
+    one_more = min(k + 1, scores.shape[1])  # shows whether the last one is as good as others that are left out
+    found = (_plainly if plainly else _compiled_best)(scores, one_more, marks, drop, candidates)
+
+    def scores_of(row: int) -> Tensor:
+        nothing, known = marks.out[row : row + 1].clone(), marks.known[marks.known_begin[row] : marks.known_end[row]]
+        there = torch.zeros_like(nothing)
+        mark(there, candidates, torch.zeros_like(known), known)
+        return scores[row].masked_fill((nothing | there if drop else nothing & ~there)[0], -torch.inf)
+
+    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names, rounding)
+    is_known = found[2][:, :k].clone()
+    for row in rows:
+        is_known[row] = torch.isin(node[row], marks.known[marks.known_begin[row] : marks.known_end[row]].cpu())
+    return node, score, is_known
+
+
+def _compiled_best(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
+    """By numba, on the CPU; of equal scores the first column comes first."""
+    compiled, size = _compiled(), len(scores)
+    assert compiled is not None
     node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
     arrays: list[Any] = [tensor.contiguous().numpy() for tensor in (scores, candidates, *marks)]
     arrays += [drop, *[tensor.numpy() for tensor in (node, score, is_known)]]
@@ -388,7 +427,7 @@ def best_of(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor
 
 
 def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
-    """In PyTorch, on any device."""
+    """In PyTorch, on any device; of equal scores the first column comes first."""
     if bool(scores.isnan().any()):
         _refuse_strange()
     known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)

@@ -32,6 +32,7 @@ from rgcn.training.plan import Plan
 if TYPE_CHECKING:
     from rgcn.links.calibration import Calibration
     from rgcn.nn.scorer import Scorer
+    from rgcn.system.time_budget import Budget
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
@@ -292,16 +293,19 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
     def calibration_(self) -> Calibration:
         """How scores become probabilities; fitted on validation data, or on known ones (`hiding_`), when first asked
         for."""
-        from rgcn.links.calibration import calibrate_classes, calibrate_links
-
-        if self._calibration is None:
-            calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
-            self._calibration = calibrate(self, self.hiding_)
-        return self._calibration
+        return self.calibrate() if self._calibration is None else self._calibration
 
     @calibration_.setter
     def calibration_(self, calibration: Calibration) -> None:
         self._calibration = calibration
+
+    def calibrate(self, budget: Budget | None = None) -> Calibration:
+        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration.PATIENT` has no limit."""
+        from rgcn.links.calibration import QUICK, calibrate_classes, calibrate_links
+
+        calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
+        self._calibration = calibrate(self, self.hiding_, budget or QUICK)
+        return self._calibration
 
     # -- keeping -----------------------------------------------------------------------------------------
 

@@ -13,16 +13,19 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.graph.drawing import drawn, label_keys
 from rgcn.links.class_offsets import ClassLevel
 from rgcn.models.estimator import Nodes
 from rgcn.models.link_predictor import LinkEstimator
 from rgcn.models.node_classifier import ClassEstimator, trainable_labels, with_validation
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.nn.scorer import Questions
+from rgcn.system.time_budget import Budget
 from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"
-LEVELED_BY = 128  # labels at most: each is a question
+# Labels at most: each is a question. Fewer where so many cost more work than this (`Scorer.work`), FEWEST at least.
+LEVELED_BY, FEWEST, LEVELING_WORK = 128, 20, 3e11
 AT_ONCE = 1 << 14  # questions
 
 
@@ -119,10 +122,12 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
     def leveled(self) -> Self:
         """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
 
-        For weights that never met these classes; those that learned them need no such thing.
+        For weights that never met these classes; those that learned them need no such thing. They are drawn by a hash
+        of their names, so that the order in which labels were read changes nothing.
         """
         nodes, classes = self._labels.of("train")
-        some = np.random.default_rng(self.seed).permutation(len(nodes))[:LEVELED_BY]
+        most = max(FEWEST, Budget(LEVELING_WORK).times(self.scorer().work, LEVELED_BY))
+        some = drawn(label_keys(self.graph_, nodes, classes), most)
         self._level = ClassLevel.fitted(self._scores(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
         return self
 

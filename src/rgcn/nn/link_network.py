@@ -118,6 +118,14 @@ class LinkNetwork(nn.Module, ABC):
         """About how much memory a training step takes that asks so many questions at once; 0: little."""
         return 0
 
+    def question_work(self, nodes: int, edges: int) -> int:
+        """Multiply-adds of a question over so many nodes and edges, counted for `Budget`; 0: too few to count."""
+        return 0
+
+    def heard_work(self, nodes: int, edges: int) -> int:
+        """The same of `score_heard`, asked again about the same relation."""
+        return 0
+
     @abstractmethod
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         """[q, N]: every node as the answer to each question, hearing these edges; with gradients."""

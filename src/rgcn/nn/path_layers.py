@@ -229,9 +229,9 @@ class PathLayer(nn.Module):
         self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)
         self.shift = nn.Parameter(torch.zeros(width), requires_grad=layer_norm)
 
-    def forward(self, x: Tensor, told: Told, hop: Hop) -> Tensor:
-        """x [sources, B, width] → [targets, B, width]."""
-        table = self.relations(told)
+    def forward(self, x: Tensor, told: Told, hop: Hop, table: Tensor | None = None) -> Tensor:
+        """x [sources, B, width] → [targets, B, width]. table: what `relations` gives, where it is there already."""
+        table = self.relations(told) if table is None else table
         own = x if hop.own is None else x.index_select(0, hop.own)
         degree = hop.degree
         # The difference of two moments needs more digits than half precision has.

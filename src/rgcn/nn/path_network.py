@@ -64,6 +64,9 @@ class PathNetwork(LinkNetwork):
 
     hides_asked = True
     mean_log_degree: Tensor
+    # By relations asked for, what is known of relations and each layer's table of them. Only copies whose weights never
+    # change keep it (`rgcn.explain`), which ask the same again and again.
+    kept_tables: dict[tuple[int, ...], tuple[Told, list[Tensor]]] | None = None
 
     def __init__(self, plan: LinkPlan) -> None:
         super().__init__()
@@ -120,6 +123,13 @@ class PathNetwork(LinkNetwork):
         kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
         return self.states(num_nodes) * questions * self.width * each * kept
 
+    def question_work(self, nodes: int, edges: int) -> int:
+        return self.heard_work(nodes, edges)
+
+    def heard_work(self, nodes: int, edges: int) -> int:
+        of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
+        return nodes * (of_a_node + self.head.of_state.numel()) + edges * self.width * self.num_layers
+
     def states(self, num_nodes: int) -> int:
         """How many states a question has."""
         return num_nodes
@@ -163,17 +173,25 @@ class PathNetwork(LinkNetwork):
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, objects.new_zeros(()))
 
     def score_heard(self, heard: Heard) -> Tensor:
-        device, inputs, asked = self.like.device, heard.field.inputs, heard.asked.tolist()
+        inputs, asked = heard.field.inputs, heard.asked.tolist()
         nodes, kinds, answers = zip(*heard.questions(self.num_relations), strict=True)
-        told = self.told(torch.tensor(kinds, device=device))
+        told, tables = self._tables(kinds)
         x = self.begun(torch.cat([torch.nonzero(inputs == node)[0] for node in nodes]), told.query, len(inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
-        for layer, hop in zip(self.layers, hops, strict=True):
-            x = layer(x, told, hop)
+        for layer, hop, table in zip(self.layers, hops, tables, strict=True):
+            x = layer(x, told, hop, table)
         place = torch.tensor([asked.index(answer) for answer in answers], device=x.device)
         around = self.head.around(hops)
-        scores: Tensor = self.head(x[place].to(device), told.query, None if around is None else around[place])
+        scores: Tensor = self.head(x[place].to(self.like.device), told.query, None if around is None else around[place])
         return scores.diagonal()
+
+    def _tables(self, asked: tuple[int, ...]) -> tuple[Told, list[Tensor]]:
+        """What questions for these relations know of relations, and each layer's table of them."""
+        kept = {} if self.kept_tables is None else self.kept_tables
+        if asked not in kept:
+            told = self.told(torch.tensor(asked, device=self.like.device))
+            kept[asked] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
+        return kept[asked]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
@@ -191,6 +209,7 @@ class PathScorer(Scorer):
 
     questions_at_once: int
     hides = True
+    rounding = 4e-6  # about thirty times the precision of float32
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
@@ -202,6 +221,7 @@ class PathScorer(Scorer):
                 f"a question about {self.num_nodes:,} nodes needs about {memory(bytes_each)}, and {memory(available)} "
                 "are free: ask on a machine with more, or train with a smaller model.width"
             )
+        self.work = network.question_work(self.num_nodes, adjacency.structure.num_edges)
         self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, states // bytes_each))
         self.whole = Hop.along(adjacency, network.mean_log_degree)
         self.around = network.head.around([self.whole] * network.num_layers)

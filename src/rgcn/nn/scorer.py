@@ -62,6 +62,9 @@ class Scorer(ABC):
                        and take as many times as long. None where scores are a product: as many as memory holds
     placement          which of the nodes are scored in this process; where nodes are divided among processes, all of
                        these ask the same questions at the same time
+    work               multiply-adds of a question, where each costs a computation of its own; else 0
+    rounding           scores that differ by less than this share are equal but for rounding: edges are added up in the
+                       order of the ids, which follow the order of the input's rows
     in_blocks          whether a few candidates cost less than all nodes, so that ranking may go in blocks of nodes
     hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
                        are heard
@@ -70,6 +73,8 @@ class Scorer(ABC):
     num_nodes: int
     device: torch.device
     questions_at_once: int | None = None
+    work: int = 0
+    rounding: float = 0.0
     in_blocks: bool = False
     placement: Placement = LOCAL
     hides: bool = False

@@ -15,6 +15,8 @@ from rgcn.nn.pretrained_weights import load_shipped
 from rgcn.nn.relation_network import NUMBERS, ComputedRelationTable, RelationMeetings, RelationNetwork
 
 AT_ONCE = 32  # relations whose own vectors are computed together
+# How much longer a multiply-add of relations' vectors takes than one of nodes' states: these stay in the nearest cache.
+RELATION_WORK = 4
 
 
 class UniversalEncoder(PathEncoder):
@@ -61,6 +63,10 @@ class UniversalNetwork(PathNetwork):
         relations, query = self.relations(self.meetings, asked)
         stays = self.stays.expand(1, len(asked), -1)
         return Told(query if column is None else query[column], torch.cat([relations, stays]), column)
+
+    def question_work(self, nodes: int, edges: int) -> int:
+        of_a_relation = 2 * self.width**2 * (len(self.relations.weights) + self.num_layers)
+        return super().question_work(nodes, edges) + RELATION_WORK * self.meetings.size * of_a_relation
 
     def states(self, num_nodes: int) -> int:
         return num_nodes + self.meetings.states

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles, askable
-from rgcn.links.calibration import Calibration
+from rgcn.links.calibration import PATIENT, QUICK, Calibration
 from rgcn.models.estimator import Estimator
 from rgcn.models.hooks import cannot_answer
 from rgcn.models.pretrained import shipped_classifier, shipped_predictor
@@ -26,6 +27,7 @@ from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, tit
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
+from rgcn.system.time_budget import Budget
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +41,7 @@ PLAIN = "name"
 # What a table means as an IRI: a colon alone is no sign of one there ("12:30", "section:libs").
 _IRI_IN_TABLE = re.compile(r"([a-z][a-z0-9+.-]*://|urn:)\S+", re.IGNORECASE)
 CALIBRATION_FILE = "calibration.json"
-CALIBRATION_VERSION = 5
+CALIBRATION_VERSION = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +176,16 @@ class OpenModel:
         """How scores become probabilities; fitted when it is first asked for, and kept beside the model."""
         return calibration_of(self.model, self.folder)
 
+    def calibrate(self, bars: bool | None = False, patient: bool = False) -> None:
+        """Fit `calibration` now, unless it is kept.
+
+        bars     whether to draw a progress bar; None: where standard error is a terminal
+        patient  take as long as it needs, also where one is kept for which there was not time for everything
+        """
+        if patient or "calibration" not in self.__dict__:
+            budget = replace(PATIENT if patient else QUICK, bars=bars)
+            self.__dict__["calibration"] = calibration_of(self.model, self.folder, budget)
+
 
 def open_model(
     source: str | Path | KnowledgeGraph,
@@ -281,15 +293,16 @@ def kept_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration
     return found, path, key
 
 
-def calibration_of(model: Estimator, folder: Path | None) -> Calibration:
+def calibration_of(model: Estimator, folder: Path | None, budget: Budget = QUICK) -> Calibration:
     """The calibration of a model: from its folder, or fitted and kept there where there is one that can be written.
 
     One without a folder of its own, such as the model that comes with rgcn, has it in the user's cache folder. It is
-    used again while weights and graph are the same.
+    used again while weights and graph are the same, so that repeated questions agree. One for which there was not time
+    for everything is fitted again where the budget has no limit.
     """
     found, path, key = kept_calibration(model, folder)
-    if found is None:
-        found = model.calibration_
+    if found is None or (found.is_cut and math.isinf(budget.seconds)):
+        found = model.calibrate(budget)
         if folder is None or folder.is_dir():  # a folder that is gone is not made again
             with suppress(OSError):  # one that may only be read is none the worse
                 write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")

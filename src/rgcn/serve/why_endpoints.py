@@ -57,6 +57,7 @@ class Explained(AnswerShape):
     question: ExplainedQuestion
     method: str
     score: Score
+    calibration: Annotated[str, Meta(description="What probabilities are calibrated on, or why there are none.")]
     probability: Probability
     own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
     ruled_out: Annotated[bool, Meta(description="Whether the triple is not in the graph, and examples rule it out.")]
@@ -69,6 +70,7 @@ class Explained(AnswerShape):
     paths: list[ExplainedPath]
     fidelity: Fidelity
     considered: Annotated[int, Meta(description="Triples within reach of the answer.")]
+    left_out: Annotated[list[str], Meta(description="What there was not time for, in sentences.")]
     svg: Annotated[str, Meta(description="The explanation drawn, as an <svg> element.")]
 
 

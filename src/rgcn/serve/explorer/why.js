@@ -8,7 +8,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
 const REASONS_SHOWN = 8;
 
-/** A button and the panel that it opens; nothing where there are no explanations. */
+/** A button and the panel it opens; nothing where there are no explanations. */
 export function why(context, about, words, label = null) {
   if (!context.about.explain_methods.length) return [];
   const panel = element("div", { class: "panel", hidden: true });
@@ -77,12 +77,13 @@ function howWorkedOut(context, answer, askOtherwise) {
   const { edges, draws, probability, strength } = answer.fidelity;
   const { name, full, without } = probability ?? strength;
   const left = (change) => (probability ? percent(full - change) : (full - change).toPrecision(3));
-  const others = context.about.explain_methods.filter((method) => method !== answer.method);
   return element("details", { class: "small" }, element("summary", {}, "How this was worked out"),
     element("p", {}, `${capital(methodWords(answer.method))} (${answer.method}). `,
-      `${capital(name)}: ${left(0)}; without the ${count(edges, "named fact")} ${left(without.named)}; `,
-      `without as many chosen by chance ${left(without.random)} (mean of ${count(draws, "draw")}).`),
-    others.map((method) => element("button", { type: "button", onclick: () => askOtherwise(method) }, `Ask again ${methodWords(method)}`)));
+      `${capital(name)}: ${left(0)}; without the ${count(edges, "named fact")} ${left(without.named)}`,
+      draws ? `; without as many at random ${left(without.random)} (mean of ${count(draws, "draw")}).` : ".",
+      " ", answer.left_out.join(" ")),
+    context.about.explain_methods.filter((method) => method !== answer.method).map((method) =>
+      element("button", { type: "button", onclick: () => askOtherwise(method) }, `Ask again ${methodWords(method)}`)));
 }
 
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);

@@ -1,0 +1,101 @@
+"""Explanations of large graphs answer in time: what was left out is decided from counts, with a clock as the bound."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from explained_models import opened
+
+import rgcn
+from fake_clock import FakeClock
+from rgcn.explain import explain_link
+from rgcn.explain.methods import ALLOWING_MORE
+from rgcn.explain.question import LinkQuestion
+from rgcn.graph import KnowledgeGraph
+from rgcn.system.time_budget import Budget
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """A path network over a hub: everything is in reach of everything."""
+    rows = [("hub", f"r{i % 2}", f"leaf{i}") for i in range(14)]
+    rows += [(f"leaf{i}", "likes", f"leaf{i + 1}") for i in range(9)]
+    model = rgcn.LinkPredictor("path", layers=3, width=4, epochs=1, device="cpu").fit(KnowledgeGraph.from_triples(rows))
+    return opened(model, tmp_path_factory.mktemp("hub"))
+
+
+@pytest.fixture
+def asked(hub, monkeypatch):
+    """Explains one triple by a clock for which asking takes a second; the count of what was asked is in `.asked`."""
+    clock, output = FakeClock(), LinkQuestion.output
+
+    def slow(question, field):
+        clock.seconds += 1
+        return output(question, field)
+
+    monkeypatch.setattr(LinkQuestion, "output", slow)
+
+    def explain(budget, method="paths", draws=20):
+        before = clock.seconds
+        why = explain_link(hub, 0, 0, 2, method=method, draws=draws, edges=3, budget=replace(budget, clock=clock))
+        explain.asked = clock.seconds - before
+        return why
+
+    return explain
+
+
+def test_whole_draws_are_left_out_when_time_is_up(asked):
+    why = asked(Budget(seconds=20.0))
+    # Asked once, once with gradients, with nothing, twice for what is named; then each draw asks four times.
+    assert asked.asked == 5 + 4 * 3
+    assert why.fidelity.draws == 3
+    assert why.left_out == ("Only 3 of 20 random choices to compare with were made.", ALLOWING_MORE)
+    assert why.fidelity.strength.without.random is not None
+    for written in (why.as_text(), why.as_page()):
+        assert "Only 3 of 20 random choices" in written
+    assert asked(Budget(), draws=3).left_out == ()
+
+
+def test_counts_decide_before_the_clock_does(asked, hub):
+    # Asked from both ends.
+    work = 2 * hub.model.network_.question_work(hub.graph.num_nodes, hub.model.adjacency_.num_edges)
+    why = asked(Budget(work=4.5 * 2 * work, seconds=1000.0))
+    assert (why.fidelity.draws, asked.asked) == (2, 5 + 4 * 2)
+    why = asked(Budget(work=work), "integrated-gradients")
+    assert asked.asked <= 12
+    assert why.left_out[:2] == (
+        "The integral was taken at 4 steps instead of 32.",
+        "The named triples were not compared with random ones.",
+    )
+    why = asked(Budget(work=work), "edge-mask", draws=1)
+    assert "The mask was learned in 12 steps instead of 60." in why.left_out
+    assert asked(Budget(), "integrated-gradients", draws=1).left_out == ()
+
+
+def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
+    why = asked(Budget(seconds=0.0))
+    assert asked.asked == 5
+    assert (why.fidelity.draws, why.left_out[0]) == (0, "The named triples were not compared with random ones.")
+    change = why.fidelity.strength.without
+    assert (change.random, change.random_near) == (None, None)
+    assert change.named != 0
+    assert "at random" not in why.fidelity.words
+    assert re.search("With these . triples and no other", why.fidelity.words)
+    assert "random" not in why.as_page().split("</style>")[-1].replace(why.left_out[0], "")
+    said = json.loads(json.dumps(why.as_dict()))
+    assert said["left_out"] == list(why.left_out)
+    assert said["fidelity"]["strength"]["without"]["random"] is None
+
+
+def test_it_is_said_why_there_is_no_probability(asked, hub, monkeypatch):
+    none = replace(hub.calibration, fitted=False, words="No probabilities, only scores: asking takes too long.")
+    monkeypatch.setitem(hub.__dict__, "calibration", none)
+    why = asked(Budget(), draws=1)
+    assert (why.probability, why.question["known"]) == (None, False)
+    assert "no probability" in why.as_text()
+    assert why.as_dict()["calibration"] == none.words
+    for written in (why.as_text(), why.as_page()):
+        assert none.words in written
