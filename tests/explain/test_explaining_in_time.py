@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 from explained_models import opened
 
 import rgcn
@@ -15,6 +16,8 @@ from rgcn.explain import explain_link
 from rgcn.explain.methods import ALLOWING_MORE
 from rgcn.explain.question import LinkQuestion
 from rgcn.graph import KnowledgeGraph
+from rgcn.nn.relation_network import RelationNetwork
+from rgcn.predict import open_model
 from rgcn.system.time_budget import Budget
 
 
@@ -99,3 +102,20 @@ def test_it_is_said_why_there_is_no_probability(asked, hub, monkeypatch):
     assert why.as_dict()["calibration"] == none.words
     for written in (why.as_text(), why.as_page()):
         assert none.words in written
+
+
+def test_what_relations_are_is_computed_once_for_all_that_is_asked(monkeypatch):
+    graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "s", "c"), ("a", "s", "c"), ("c", "r", "d")])
+    asked, forward = [], RelationNetwork.forward
+    known = open_model(graph, device="cpu")
+    assert not known.calibration.fitted
+
+    def counted(self, meetings, relations):
+        asked.append(relations.tolist())
+        return forward(self, meetings, relations)
+
+    monkeypatch.setattr(RelationNetwork, "forward", counted)
+    why = explain_link(known, 0, 0, 3, draws=5, edges=2)
+    assert why.fidelity.draws == 5
+    assert len(asked) <= 4  # by the scorer, and by the copy that is asked with some triples left out
+    assert why.score == pytest.approx(float(known.scorer().triple_scores(torch.tensor([[0, 0, 3]]))[0]), rel=1e-5)

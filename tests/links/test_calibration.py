@@ -229,11 +229,12 @@ def test_how_many_are_hidden_follows_from_what_a_question_costs(monkeypatch):
     graph = random_graph(5, splits=False)
     work = walking(graph).scorer().work
     assert work > 1000
-    monkeypatch.setattr("rgcn.links.calibration.HIDING_WORK", 30 * work)
+    monkeypatch.setattr("rgcn.links.calibration.QUICK", Budget(30 * work))
     found = walking(graph).calibration_
     assert (found.examples, found.is_cut) == (30, False)
-    monkeypatch.setattr("rgcn.links.calibration.HIDING_WORK", 3 * work)
-    assert walking(graph).calibration_.examples == FEWEST
+    monkeypatch.setattr("rgcn.links.calibration.QUICK", Budget(3 * work))
+    assert not walking(graph).calibration_.fitted
+    assert calibrate_links(walking(graph), "", PATIENT).examples == FEWEST
 
 
 def shuffled(rows, number):

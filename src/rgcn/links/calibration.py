@@ -31,9 +31,9 @@ FEWEST = 20
 # Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
 MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 40, 100_000_000
 BLOCK = 32 << 20  # scores held at once, in bytes
-# Known triples and labels that are hidden in turn: as many as this work (`Scorer.work`) asks about, FEWEST at least.
-MOST_HIDDEN, HIDING_WORK = 500, 5e10
-# What a question may wait for: no probabilities where FEWEST would cost more work, and an end after so many seconds.
+MOST_HIDDEN = 500  # known triples and labels that are hidden in turn
+# What a question waits for: as many are asked about as this work affords (`Scorer.work`), none where FEWEST would cost
+# more, and time is up after so many seconds. Without a limit there are always FEWEST.
 QUICK, PATIENT = Budget(work=1.5e11, seconds=15.0), Budget()
 
 MEANING = {
@@ -188,7 +188,7 @@ class _Drawing:
 
 def _most(size: int, work: float) -> int:
     """How many are asked about where each costs so much work."""
-    return min(size, max(FEWEST, Budget(HIDING_WORK).times(work, size)))
+    return min(size, max(FEWEST, QUICK.times(work, size)))
 
 
 def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:

@@ -264,7 +264,7 @@ class LinkPredictor(LinkEstimator):
             warnings.warn(
                 f"{repeated:,} triple{'s stand' if repeated > 1 else ' stands'} in more than one split: measured on "
                 "triples that were learned, a model looks better than it is",
-                stacklevel=2,
+                stacklevel=5,
             )
         if self.training.validation and not _has(kg, "valid"):
             kg = kg.split(self.training.validation, 0.0, seed=self.seed)
