@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rgcn.graph import KnowledgeGraph, Vocabulary, vocabulary
-from rgcn.graph.drawing import drawn, label_keys, triple_keys
+from rgcn.graph.hash_draws import drawn, label_keys, triple_keys
 from rgcn.graph.stored_names import StoredNames, name_hash
 
 NAMES = [*(f"node {i} of a few" for i in range(60)), "", "é", "a name of more than eight bytes", "\ud800 alone"]
