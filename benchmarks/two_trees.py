@@ -46,8 +46,8 @@ def measured(name: str, device: str, steps: int) -> float:
     import numpy as np
     import torch
 
+    from rgcn import LinkPredictor, NodeClassifier  # the same names in every version
     from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary
-    from rgcn.models import LinkPredictor, NodeClassifier
 
     nodes, relations, triples, kind, settings = CASES[name]
     rng = np.random.default_rng(0)
@@ -100,12 +100,10 @@ def top_of(model):
     try:
         from rgcn.links.top_k import answer_links
         from rgcn.nn.scorer import Questions
-
-        return lambda: answer_links(opened, Questions(given, relation, given % 2 == 0), 10)
-    except ImportError:
-        from rgcn.predict.links import predict_links
-
-        return lambda: predict_links(opened, given, relation, given % 2 == 0, 10)
+    except ImportError:  # rgcn 0.2.0
+        from rgcn.answers.links import answer_links
+        from rgcn.scoring import Questions
+    return lambda: answer_links(opened, Questions(given, relation, given % 2 == 0), 10)
 
 
 def main() -> None:
