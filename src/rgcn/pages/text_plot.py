@@ -1,20 +1,21 @@
 """Curves on a terminal, in Braille dots: two across and four down in each character."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
 
 from rgcn.pages.charts import Scale, Series, nice_ticks
 from rgcn.pages.figures import compact
 
-# Which bit of a Braille character is the dot at [row][column].
-_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+# Which bit of a Braille character is the dot at [row, column].
+_DOTS = np.array([(0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)])
 _BRAILLE = 0x2800
 MOST_TOGETHER = 3
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A character and the series it belongs to; None: an axis."""
 
     text: str
@@ -52,38 +53,25 @@ def text_plot(
     def dot_up(y: float) -> int:
         return round(up.from_top(y) / 100 * (height * 4 - 1))
 
-    canvas = _Canvas(columns, height)
+    bits, owner = np.zeros((height, columns), dtype=np.int64), np.full((height, columns), -1)
     for number, _, points in drawn:
-        canvas.curve(number, [(round(across.place(x) / 100 * (columns * 2 - 1)), dot_up(y)) for x, y in points])
+        dots = [(round(across.place(x) / 100 * (columns * 2 - 1)), dot_up(y)) for x, y in points]
+        for one, other in pairwise([dots[0], *dots]):
+            steps = max(abs(one[0] - other[0]), abs(one[1] - other[1]), 1)
+            x, y = np.linspace(one, other, steps + 1).round().astype(np.int64).T
+            np.bitwise_or.at(bits, (y // 4, x // 2), _DOTS[y % 4, x % 2])
+            owner[y // 4, x // 2] = number  # a character has the color of the curve drawn last
     numbers = {dot_up(tick) // 4: y_format(tick) for tick in ticks}
     letters = _letters([(number, letter, dot_up(points[-1][1]) // 4) for number, letter, points in drawn], height)
     rows = []
     for row in range(height):
         axis = f"{numbers.get(row, ''):>{margin}} {'┤' if row in numbers else '│'}"
-        rows.append([Cell(axis), *canvas.row(row), Cell(" "), *letters.get(row, [])])
+        filled = zip(bits[row].tolist(), owner[row].tolist(), strict=True)
+        curves = [Cell(chr(_BRAILLE | dots), number) if dots else Cell(" ") for dots, number in filled]
+        rows.append([Cell(axis), *curves, Cell(" "), *letters.get(row, [])])
     first, last = compact(across.low), compact(across.high)
     below = f"{'':>{margin}} └{'─' * columns}", f"{'':>{margin + 2}}{first}{last:>{columns - len(first)}}"
     return [*rows, *([Cell(line)] for line in below)]
-
-
-class _Canvas:
-    """Dots of several curves; a character takes the color of the curve drawn last."""
-
-    def __init__(self, columns: int, height: int) -> None:
-        self.bits = [[0] * columns for _ in range(height)]
-        self.owner: list[list[int | None]] = [[None] * columns for _ in range(height)]
-
-    def curve(self, number: int, dots: Sequence[tuple[int, int]]) -> None:
-        for (x0, y0), (x1, y1) in pairwise(dots if len(dots) > 1 else [*dots, *dots]):
-            steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-            for step in range(steps + 1):
-                x, y = round(x0 + (x1 - x0) * step / steps), round(y0 + (y1 - y0) * step / steps)
-                self.bits[y // 4][x // 2] |= _DOTS[y % 4][x % 2]
-                self.owner[y // 4][x // 2] = number
-
-    def row(self, number: int) -> list[Cell]:
-        both = zip(self.bits[number], self.owner[number], strict=True)
-        return [Cell(chr(_BRAILLE | bits) if bits else " ", owner) for bits, owner in both]
 
 
 def _letters(ends: Sequence[tuple[int, str, int]], height: int) -> dict[int, list[Cell]]:
