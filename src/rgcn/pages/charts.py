@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from rgcn.pages.figures import compact, decimal
 from rgcn.pages.layout import render
+from rgcn.pages.text import compact, decimal
 
 DOTTED_BELOW, LISTED = 25, 12
 NAMED_COLUMNS, TALL, SHADES = 8, 16, 10

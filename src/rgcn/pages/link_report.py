@@ -15,9 +15,9 @@ from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.tasks import RANKING
 from rgcn.pages.charts import Bar
-from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
+from rgcn.pages.text import SPLIT_WORDS, percent
 from rgcn.sampling.known_triples import repeated_across_splits, splits_up_to
 from rgcn.system.formatting import count
 

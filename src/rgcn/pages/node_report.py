@@ -15,10 +15,9 @@ from rgcn.graph.titles import Titles
 from rgcn.links.calibration import AnsweringModel
 from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, heat_map
-from rgcn.pages.escaping import markdown_text
-from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
+from rgcn.pages.text import SPLIT_WORDS, markdown_text
 from rgcn.system.formatting import count
 
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rgcn.pages.charts import Scale, Series, nice_ticks
-from rgcn.pages.figures import compact
+from rgcn.pages.text import compact
 
 # Which bit of a Braille character is the dot at [row, column].
 _DOTS = np.array([(0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)])
