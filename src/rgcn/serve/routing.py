@@ -6,7 +6,7 @@ Reading is strict: unknown and repeated parameters are refused, and a body is co
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence
-from urllib.parse import unquote
+from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -116,9 +116,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        for part in filter(None, raw.decode().replace("+", " ").split("&")):
-            key, _, value = part.partition("=")
-            name = unquote(key, errors="strict")
+        for name, value in parse_qsl(raw.decode(), keep_blank_values=True, errors="strict"):
             if name not in names:
                 near = difflib.get_close_matches(name[:40], names, n=1)
                 there = f"There are {', '.join(names)}." if names else "There are none here."
@@ -126,7 +124,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
                 raise Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
             if name in found:
                 raise Refusal("invalid", f"{name} is given more than once: give it once")
-            found[name] = unquote(value, errors="strict")
+            found[name] = value
     except UnicodeDecodeError:
         raise Refusal("bad_request", "the query is not UTF-8: encode names as UTF-8 before percent-encoding") from None
     return found
