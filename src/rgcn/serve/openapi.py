@@ -7,10 +7,9 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn.serve.batching import Desk
-from rgcn.serve.error_responses import STATUSES, Error
 from rgcn.serve.limits import BOUNDS, Limits
 from rgcn.serve.routing import JSON
-from rgcn.serve.schemas import WRITER
+from rgcn.serve.schemas import STATUSES, WRITER, Error
 from rgcn.serve.served_model import Endpoint, Endpoints, Example
 from rgcn.version import __version__
 

@@ -15,9 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from rgcn.errors import ConfigError, close_matches
 from rgcn.serve.batching import Desk
-from rgcn.serve.error_responses import Refusal, invalid, shortened
 from rgcn.serve.limits import Limits
-from rgcn.serve.schemas import WRITER, QuestionShape
+from rgcn.serve.schemas import WRITER, QuestionShape, Refusal, invalid, shortened
 from rgcn.serve.served_model import Endpoint, Endpoints, Handler, groups_of
 
 JSON, JSON_HEADER = "application/json", (b"content-type", b"application/json")

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rgcn.serve.batching import Lane
-from rgcn.serve.error_responses import Refusal
+from rgcn.serve.schemas import Refusal
 from rgcn.serve.served_model import Served
 
 logger = logging.getLogger("rgcn.serve")

@@ -21,8 +21,7 @@ from rgcn.models.task import Task
 from rgcn.plugins import imported
 from rgcn.predict import OpenModel
 from rgcn.predict.opened_model import kept_calibration
-from rgcn.serve.error_responses import Refusal
-from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Relation
+from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Refusal, Relation
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")

@@ -5,8 +5,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rgcn.serve.error_responses import Refusal, come_later
 from rgcn.serve.limits import Limits
+from rgcn.serve.schemas import Refusal, come_later
 from rgcn.serve.security import API_HEADERS
 
 # A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
