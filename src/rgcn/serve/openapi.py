@@ -71,10 +71,8 @@ def _operation(
     refused = {JSON: {"schema": references[Error]}}
     statuses = EVERYWHERE + (OF_MODELS if "{model}" in endpoint.path else ())
     statuses += OF_BODIES if endpoint.method == "POST" else ()
-    found["responses"] = {"200": {"description": "The answer.", "content": content}}
-    for status in sorted(statuses):
-        found["responses"][str(status)] = {"description": STATUSES[status][1], "content": refused}
-    return found
+    refusals = {str(one): {"description": STATUSES[one][1], "content": refused} for one in sorted(statuses)}
+    return {**found, "responses": {"200": {"description": "The answer.", "content": content}, **refusals}}
 
 
 def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dict[str, str]) -> list[Schema]:
@@ -82,8 +80,8 @@ def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dic
     found: list[Schema] = []
     if "{model}" in endpoint.path:
         of_model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": models}}
-        told = {"description": "A served model; `/api/models` lists them.", "example": words["model"]}
-        found.append({**of_model, **told})
+        about = "A served model; `/api/models` lists them."
+        found.append({**of_model, "description": about, "example": words["model"]})
     if endpoint.asked is not None and endpoint.method == "GET":
         shape = endpoint.asked.model_json_schema()
         for name, schema in shape["properties"].items():
