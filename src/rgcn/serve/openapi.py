@@ -31,10 +31,10 @@ def openapi(endpoints: Sequence[Endpoint], desk: Desk, own: Endpoints) -> bytes:
     of_answers, components = schema_components(answers, ref_template=PLACE + "{name}")
     references: dict[Any, Schema] = {shape: schema for (shape, _), schema in of_bodies.items()}
     references.update(zip(answers, of_answers, strict=True))
-    examples = {name: own.examples(served.shown) for name, served in desk.models.items()}
-    for name, served in desk.models.items():
-        for group in served.groups:
-            examples[name] |= group.examples(served.shown)
+    examples = {
+        name: {key: example for group in (own, *served.groups) for key, example in group.examples(served.shown).items()}
+        for name, served in desk.models.items()
+    }
     paths: dict[str, Schema] = {}
     for endpoint in told:
         # Where no model is asked this, the example is refused, and the document says with what.

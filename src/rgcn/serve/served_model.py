@@ -135,9 +135,7 @@ class Served:
         self.longest_name = max(names.longest for names in (graph.nodes, graph.relations, *classes_too))
         self.shown = Shown(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
-        self.handlers: dict[str, Handler] = {}
-        for group in self.groups:
-            self.handlers |= group.handlers()
+        self.handlers = {key: handler for group in self.groups for key, handler in group.handlers().items()}
 
     def _calibrated(self) -> Calibration:
         """What is kept of it; else it is fitted beside the first questions, which get no probabilities."""
