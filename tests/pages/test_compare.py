@@ -7,9 +7,8 @@ from test_report import checked, words
 
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import ConfigError, DataError
-from rgcn.pages.charts import Series
+from rgcn.pages.charts import Series, text_plot
 from rgcn.pages.run_comparison import compare_runs, comparison_page
-from rgcn.pages.text_plot import text_plot
 from rgcn.runs import dump_configuration
 from written_runs import about_run
 

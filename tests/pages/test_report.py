@@ -33,9 +33,9 @@ from rgcn.pages.charts import (
     nice_ticks,
     thinned,
 )
-from rgcn.pages.escaping import named
 from rgcn.pages.link_report import evaluate_links
 from rgcn.pages.node_report import evaluate_nodes
+from rgcn.pages.text import named
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
 from rgcn.runs.assembly import load_trained
 from written_runs import about_run

@@ -230,14 +230,14 @@ def report():
 def test_lines_columns_and_notes(report):
     laid = lay_out(report.tables[0])
     assert laid.columns == ("what", "of", "published", "ours", "runs", "time", "verdict")
-    assert [line.cells["published"] for line in laid.lines] == [
+    assert [line["published"] for line in laid.lines] == [
         "Torch-RGCN 1.500 ± 0.100",
         "TF-RGCN 2.500",
         "Torch-RGCN 1.500 ± 0.100",
         "c-RGCN fewer",
     ]
-    assert [bool(line.cells["what"]) for line in laid.lines] == [True, False, False, True]
-    assert [line.cells["verdict"] for line in laid.lines] == ["above [1]", "below", "above [1]", "none [2]"]
+    assert [bool(line["what"]) for line in laid.lines] == [True, False, False, True]
+    assert [line["verdict"] for line in laid.lines] == ["above [1]", "below", "above [1]", "none [2]"]
     assert laid.footnotes == ["[1] one <i>", "[2] two"]
 
 

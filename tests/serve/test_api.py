@@ -15,9 +15,9 @@ from rgcn.nn.scorer import Questions
 from rgcn.predict import question_notes
 from rgcn.serve import Limits, create_app
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
-from rgcn.serve.error_responses import Error
 from rgcn.serve.graph_endpoints import Facts, Found, ModelDetails, Neighbors
 from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswerList, Scores
+from rgcn.serve.schemas import Error
 from rgcn.serve.server import Health, Models
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rgcn.serve.batching import Batcher, Lane
-from rgcn.serve.error_responses import Refusal
+from rgcn.serve.schemas import Refusal
 
 A, B = ("model", "a"), ("model", "b")
 

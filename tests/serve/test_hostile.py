@@ -11,7 +11,7 @@ import pytest
 from servers import asking
 
 from rgcn.serve import Limits, create_app
-from rgcn.serve.error_responses import Error
+from rgcn.serve.schemas import Error
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 JSON = {"Content-Type": "application/json"}

@@ -71,7 +71,7 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
-    predicted, *_ = vectors.predictions(classifier, every(classifier))
+    predicted = vectors.predictions(classifier, every(classifier)).class_
     made = coloring.colorings(classifier, every(classifier), predicted)
     assert [one.key for one in made] == ["class", "predicted", "kind"]
     assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "kind"]
@@ -79,7 +79,7 @@ def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifie
 
 
 def test_each_point_has_a_group_and_the_counts_are_right(classifier):
-    predicted, *_ = vectors.predictions(classifier, every(classifier))
+    predicted = vectors.predictions(classifier, every(classifier)).class_
     for one in coloring.colorings(classifier, every(classifier), predicted):
         counts = np.bincount(one.of, minlength=len(one.groups))
         assert counts.tolist() == [group.count for group in one.groups]

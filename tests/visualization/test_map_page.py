@@ -88,7 +88,7 @@ def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
     assert len(asked) == 1
     (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
     titles = [by_prediction.groups[group].title for group in by_prediction.of]
-    assert titles == [classifier.titles.class_(number) for number in made.predicted.tolist()]
+    assert titles == [classifier.titles.class_(number) for number in made.answers.class_.tolist()]
 
 
 def test_mistakes_are_shown_on_validation_nodes_unless_test_is_asked_for(classifier):

@@ -2,17 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from rgcn.pages.layout import PageParts as PageParts
-from rgcn.pages.layout import PageSection as PageSection
-from rgcn.pages.layout import Tile as Tile
-from rgcn.pages.layout import page as page
-from rgcn.pages.layout import save_page as save_page
-from rgcn.pages.run_comparison import Comparison as Comparison
-from rgcn.pages.run_comparison import compare_runs as compare_runs
-from rgcn.pages.run_comparison import comparison_page as comparison_page
-from rgcn.pages.run_report import RunReport as RunReport
-from rgcn.pages.run_report import make_report as make_report
+from rgcn.pages.layout import PageParts, PageSection, Tile, page, save_page
+from rgcn.pages.run_comparison import Comparison, compare_runs, comparison_page
+from rgcn.pages.run_report import make_report
 from rgcn.system.lazy import lazy_names
+
+__all__ = ["Comparison", "PageParts", "PageSection", "Tile", "compare_runs", "comparison_page", "make_report", "page"]
+__all__ += ["save_page"]
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(__name__)

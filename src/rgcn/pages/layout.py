@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
-from rgcn.pages.escaping import breakable, markdown_text, named, prose
-from rgcn.pages.figures import SPLIT_WORDS, compact, decimal, moment, percent, split_sizes
+from rgcn.pages import text
+from rgcn.pages.text import compact, decimal, percent
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count, duration, memory, printable, setting
 from rgcn.version import __version__
@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
     @pass_eval_context
     def finalize(context: EvalContext, value: Any) -> Any:
-        return value if context.autoescape or isinstance(value, Markup) else markdown_text(value)
+        return value if context.autoescape or isinstance(value, Markup) else text.markdown_text(value)
 
     made = Environment(
         loader=PackageLoader("rgcn.pages"),
@@ -147,9 +147,9 @@ def _environment() -> Environment:
         extensions=["jinja2.ext.do"],
     )
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    words_for = [breakable, compact, decimal, duration, memory, moment, named, percent, prose, setting, short_name]
-    made.filters |= {function.__name__: function for function in (*words_for, split_sizes)}
+    of_pages = [text.breakable, compact, decimal, text.moment, text.named, percent, text.prose, text.split_sizes]
+    made.filters |= {function.__name__: function for function in (*of_pages, duration, memory, setting, short_name)}
     made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
     made.globals |= {"bar": Bar, "bar_chart": bar_chart, "column_chart": column_chart, "count": count}
-    made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": SPLIT_WORDS}
+    made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": text.SPLIT_WORDS}
     return made

@@ -1,6 +1,5 @@
 """What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -16,9 +15,9 @@ from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.tasks import RANKING
 from rgcn.pages.charts import Bar
-from rgcn.pages.figures import SPLIT_WORDS, percent
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
+from rgcn.pages.text import SPLIT_WORDS, percent
 from rgcn.sampling.known_triples import repeated_across_splits, splits_up_to
 from rgcn.system.formatting import count
 
@@ -27,6 +26,7 @@ ALL_RELATIONS, BEST_AND_WORST, LISTED_RELATIONS = 24, 10, 2000
 ENOUGH_QUERIES = 10
 # Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
 RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
+RANK_LABELS = ("1", "2–3", "4–10", "11–100", "101–1,000", "1,001–10k", "10,001–100k", "over 100k")
 MRR = RANKING[0]
 
 
@@ -103,21 +103,10 @@ def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress
 
 def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[tuple[str, int, int]]:
     """Counts of ranks in bins 1, 2-3, 4-10, 11-100, ...; ranks between whole numbers (ties) belong to the bin above."""
-
-    def brief(number: float) -> str:
-        return f"{number // 1000:.0f}k" if number >= 10_000 and number % 1000 == 0 else f"{number:,.0f}"
-
-    worst = max(by_object.max(), by_subject.max())
-    bins, low = [], 0.0
-    for high in (*RANK_BINS, math.inf):
-        label = f"over {brief(low)}" if high == math.inf else f"{brief(low + 1)}–{brief(high)}"
-        label = brief(high) if high == low + 1 else label
-        objects, subjects = (int(((ranks > low) & (ranks <= high)).sum()) for ranks in (by_object, by_subject))
-        bins.append((label, objects, subjects))
-        if worst <= high:
-            break
-        low = high
-    return bins
+    bins = [np.searchsorted(RANK_BINS, ranks) for ranks in (by_object, by_subject)]
+    objects, subjects = (np.bincount(some, minlength=len(RANK_LABELS)).tolist() for some in bins)
+    used = int(np.concatenate(bins).max()) + 1
+    return list(zip(RANK_LABELS, objects, subjects, strict=True))[:used]
 
 
 def reversed_share(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> float:

@@ -15,10 +15,9 @@ from rgcn.graph.titles import Titles
 from rgcn.links.calibration import AnsweringModel
 from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, heat_map
-from rgcn.pages.escaping import markdown_text
-from rgcn.pages.figures import SPLIT_WORDS
 from rgcn.pages.layout import parts, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
+from rgcn.pages.text import SPLIT_WORDS, markdown_text
 from rgcn.system.formatting import count
 
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
@@ -117,20 +116,15 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
     wrong = order[predicted[order] != truth[order]]
 
     def at(positions: NDArray[np.int64]) -> list[ClassifiedNode]:
-        return [
-            ClassifiedNode(
-                model.graph_.nodes[int(nodes[i])],
-                labels.names[int(predicted[i])],
-                scores[i],
-                shares[i] if calibration.fitted else None,
-                labels.names[int(truth[i])],
-            )
-            for i in positions[:SHOWN_NODES].tolist()
-        ]
+        found = []
+        for i in positions[:SHOWN_NODES].tolist():
+            name, share = model.graph_.nodes[int(nodes[i])], shares[i] if calibration.fitted else None
+            said, true = labels.names[int(predicted[i])], labels.names[int(truth[i])]
+            found.append(ClassifiedNode(name, said, scores[i], share, true))
+        return found
 
-    return NodeEvaluation(
-        split, list(labels.names), confusion, *majority(labels, split), at(order), at(order[::-1]), at(wrong)
-    )
+    told = at(order), at(order[::-1]), at(wrong)
+    return NodeEvaluation(split, list(labels.names), confusion, *majority(labels, split), *told)
 
 
 def majority(labels: NodeLabels, split: str) -> tuple[str, float]:
@@ -235,8 +229,7 @@ def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
     wrong = found.confusion * (1 - np.eye(len(names), dtype=np.int64))
-    pairs = (
-        np.argwhere(wrong)[np.argsort(-wrong[wrong > 0], kind="stable")].tolist() if len(names) > FEW_CLASSES else []
-    )
+    often = np.argsort(-wrong[wrong > 0], kind="stable")
+    pairs = np.argwhere(wrong)[often].tolist() if len(names) > FEW_CLASSES else []
     mixed = [(names[i], names[j], int(wrong[i, j]), int(found.confusion[i].sum())) for i, j in pairs]
     return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES, mixed=mixed)

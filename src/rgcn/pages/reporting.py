@@ -16,9 +16,8 @@ from rgcn.graph.titles import Titles
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import Task
 from rgcn.pages.charts import Mark, Series, line_chart
-from rgcn.pages.escaping import named
-from rgcn.pages.figures import SPLIT_WORDS, compact, decimal
 from rgcn.pages.layout import PageSection, Tile
+from rgcn.pages.text import SPLIT_WORDS, compact, decimal, named
 from rgcn.training.history import Metric
 
 OnProgress = Callable[[int, int], None]

@@ -115,42 +115,38 @@ class Comparison:
     def settings(self) -> dict[str, list[Any]]:
         """Settings that are not the same everywhere: {name: a value for each entry, None where it has no such}."""
         every = [entry.settings() for entry in self.entries]
-        names = dict.fromkeys(name for settings in every for name in settings)
-        different = {}
-        for name in names:
+        different: dict[str, list[Any]] = {}
+        for name in dict.fromkeys(itertools.chain(*every)):
             there = [settings[name] for settings in every if name in settings]  # another task has other settings
-            if any(value != there[0] for value in there):
+            if there.count(there[0]) < len(there):
                 different[name] = [settings.get(name) for settings in every]
         return different
 
     def figures(self) -> list[FigureRow]:
         """Every metric that a finished run has, split by split."""
-        rows = []
         metrics = dict.fromkeys(one for task in self.tasks for one in task.metrics)
-        for split, metric in itertools.product(SPLITS, metrics):
-            spreads = [entry.spread(split, metric.name) for entry in self.entries]
-            if any(spreads):
-                rows.append(FigureRow(split, metric, spreads, self._best(split, metric, spreads)))
-        return rows
+        every = [
+            (split, metric, [entry.spread(split, metric.name) for entry in self.entries])
+            for split, metric in itertools.product(SPLITS, metrics)
+        ]
+        return [FigureRow(*row, self._best(*row)) for row in every if any(row[2])]
 
     def _best(self, split: str, metric: Metric, spreads: Sequence[Spread | None]) -> frozenset[int]:
         there = {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}
         prints = {self.entries[i].first.fingerprint for i in there}
-        if len(there) < 2 or len(prints) > 1 or None in prints or split == "train":
-            return frozenset()
         best = (max if metric.higher else min)(there.values())
         found = frozenset(i for i, mean in there.items() if mean == best)
-        return frozenset() if len(found) == len(there) else found
+        is_told = len(prints) == 1 and None not in prints and split != "train" and len(found) < len(there)
+        return found if is_told else frozenset()
 
     def warnings(self) -> list[str]:
         """What cannot be compared, and what should not be made too much of."""
         words = []
         same_metrics = len({task.metrics for task in self.tasks}) == 1
         if not same_metrics:
-            words.append(
-                f"These runs do different tasks ({' and '.join(task.title for task in self.tasks)}): "
-                "their figures measure different things and cannot be compared."
-            )
+            tasks = " and ".join(task.title for task in self.tasks)
+            what = f"These runs do different tasks ({tasks}): their figures measure different things"
+            words.append(f"{what} and cannot be compared.")
         by_data: dict[str | None, list[Entry]] = {}
         for entry in self.entries:
             by_data.setdefault(entry.first.fingerprint, []).append(entry)
@@ -162,18 +158,12 @@ class Comparison:
                 f"{', '.join(entry.letter for entry in some)}: {some[0].first.config.data.title} ({str(print_)[:8]})"
                 for print_, some in by_data.items()
             )
-            words.append(
-                f"These runs learned from different data ({sides}): figures on different data cannot be compared."
-            )
-        for entry in self.entries:
-            if entry.is_series and entry.finished < len(entry.runs):
-                words.append(
-                    f"{entry.letter}: {entry.finished} of {len(entry.runs)} runs are finished; figures are of these."
-                )
-            elif not entry.is_series and not entry.finished:
-                words.append(
-                    f"{entry.letter}: this run is not finished ({entry.first.status}); it has curves, no figures."
-                )
+            what = f"These runs learned from different data ({sides})"
+            words.append(f"{what}: figures on different data cannot be compared.")
+        for entry in (one for one in self.entries if one.finished < len(one.runs)):
+            of_series = f"{entry.finished} of {len(entry.runs)} runs are finished; figures are of these."
+            of_run = f"this run is not finished ({entry.first.status}); it has curves, no figures."
+            words.append(f"{entry.letter}: {of_series if entry.is_series else of_run}")
         comparable = same_metrics and len(by_data) == 1 and None not in by_data
         return [*words, *self._about_chance()] if comparable else words
 
@@ -203,15 +193,13 @@ class Comparison:
         panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
         columns = [(panel, column, of) for panel in panels for column, of in panel.columns]
         columns.sort(key=lambda one: not one[1].startswith("valid_"))
-        found = [
-            ComparedCurves(
-                panel.title if len(panel.columns) == 1 else f"{panel.title}, {of}",
-                panel,
-                {entry.letter: entry.curve(column, number) for number, entry in entries},
-            )
-            for panel, column, of in columns
-        ]
-        return [picture for picture in found if any(curve.points for curve in picture.curves.values())]
+        found = []
+        for panel, column, of in columns:
+            curves = {entry.letter: entry.curve(column, number) for number, entry in entries}
+            if any(curve.points for curve in curves.values()):
+                title = panel.title if len(panel.columns) == 1 else f"{panel.title}, {of}"
+                found.append(ComparedCurves(title, panel, curves))
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         metrics: dict[str, dict[str, list[Any]]] = {}

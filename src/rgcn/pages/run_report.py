@@ -115,9 +115,8 @@ def _measured_or_reason(
     on_progress: OnProgress | None,
 ) -> Measured | str:
     """The model on the split that is wanted, or why nothing is measured; `reason`: why there is no model."""
-    splits: list[str] = []
-    if model is not None:
-        splits, reason = reporting.held_out(model), "the data has no held-out split"
+    splits = [] if model is None else reporting.held_out(model)
+    reason = reason or "the data has no held-out split"
     if run.result is None:
         if wanted == "test":
             raise DataError(

@@ -17,26 +17,18 @@ BAD = ("below", "differs", "outside")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a table: its cells by column, and the verdict without the number of a note."""
-
-    cells: dict[str, str]
-    verdict: str
-
-
-@dataclass(frozen=True)
 class Laid:
-    """A table ready to be drawn: the columns that hold anything, lines, and numbered notes."""
+    """A table ready to be drawn: the columns that hold anything, lines as {column: text}, and numbered notes."""
 
     columns: tuple[str, ...]
-    lines: list[Line]
+    lines: list[dict[str, str]]
     footnotes: list[str]
 
 
 def lay_out(table: PaperTable) -> Laid:
     """Lines with cells as text; a row with several published figures takes as many lines, ours on the first."""
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
-    lines: list[Line] = []
+    lines: list[dict[str, str]] = []
     before, shown_detail = None, ""
     for row in table.rows:
         subject = row.subject
@@ -44,31 +36,25 @@ def lay_out(table: PaperTable) -> Laid:
             subject = row.detail if row.detail != shown_detail else ""
             shown_detail = row.detail
         before = row.subject
-        lines += _lines(row, subject, f" [{notes.index(row.note) + 1}]" if row.note else "")
-    filled = {column for line in lines for column, text in line.cells.items() if text}
+        lines += _lines(row, subject, f"[{notes.index(row.note) + 1}]" if row.note else "")
+    filled = {column for line in lines for column, text in line.items() if text}
     if len({row.quantity for row in table.rows}) == 1:
         filled.discard("of")
     return Laid(tuple(c for c in COLUMNS if c in filled), lines, [f"[{i}] {n}" for i, n in enumerate(notes, 1)])
 
 
-def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[Line]:
+def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[dict[str, str]]:
     ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
-    if row.extrapolated:
-        ours = f"≈ {ours}"
-    first = {
-        "what": subject,
-        "of": row.quantity,
-        "ours": ours,
-        "runs": "" if row.runs is None else str(row.runs),
-        "time": "" if row.seconds is None else duration(row.seconds),
-    }
+    first = dict.fromkeys(COLUMNS, "") | {"what": subject, "of": row.quantity, "verdict": mark}
+    first["ours"] = f"≈ {ours}" if row.extrapolated else ours
+    first["runs"] = "" if row.runs is None else str(row.runs)
+    first["time"] = "" if row.seconds is None else duration(row.seconds)
     if not row.published:
-        yield Line({**first, "published": "", "verdict": mark.strip()}, "")
+        yield first
     for number, judged in enumerate(row.published):
-        cells = first if number == 0 else dict.fromkeys(first, "")
+        line = dict.fromkeys(COLUMNS, "") if number else first
         published = f"{judged.figure.by} {published_text(judged.figure, row.kind, row.digits)}".strip()
-        verdict = (judged.verdict + (mark if number == 0 else "")).strip()
-        yield Line({**cells, "published": published, "verdict": verdict}, judged.verdict)
+        yield {**line, "published": published, "verdict": f"{judged.verdict} {line['verdict']}".strip()}
 
 
 def published_text(figure: Figure, kind: Kind, digits: int) -> str:
@@ -110,7 +96,7 @@ def markdown_table(table: PaperTable) -> str:
     laid = lay_out(table)
     align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
     lines = [f"| {' | '.join(headings(laid))} |", f"|{'|'.join(align)}|"]
-    cells = ([_escaped(line.cells[column]) for column in laid.columns] for line in laid.lines)
+    cells = ([_escaped(line[column]) for column in laid.columns] for line in laid.lines)
     lines += [f"| {' | '.join(row)} |" for row in cells]
     notes = "".join(f"\n{_escaped(note)}\n" for note in laid.footnotes)
     return "\n".join(lines) + "\n" + notes

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgcn.serve.error_responses import Refusal, come_later
 from rgcn.serve.limits import Limits
+from rgcn.serve.schemas import Refusal, come_later
 
 if TYPE_CHECKING:
     from rgcn.serve.served_model import Served

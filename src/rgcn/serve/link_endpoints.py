@@ -18,11 +18,11 @@ from rgcn.links.top_k import Known, answer_links, rate_triples
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.predict.question_notes import notes_of
 from rgcn.sampling.known_triples import KnownTriples, split_of
+from rgcn.serve import schemas
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.error_responses import Refusal
 from rgcn.serve.graph_endpoints import FEW
 from rgcn.serve.limits import Count, Many, NodeName, RelationName
-from rgcn.serve.schemas import AnswerShape, Node, Probability, QuestionShape, Relation, Score, Split, six_digits
+from rgcn.serve.schemas import AnswerShape, Node, Probability, QuestionShape, Refusal, Relation, Score, Split
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
@@ -265,5 +265,5 @@ class LinkEndpoints(Endpoints):
 
 def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterable[Rated]:
     """What is said of each triple: its score, its probability, whether it is known, and its split."""
-    probabilities = repeat(None) if shares is None else six_digits(shares)
-    return zip(six_digits(scores), probabilities, known, map(SPLIT_OF.__getitem__, splits), strict=False)
+    probabilities = repeat(None) if shares is None else schemas.six_digits(shares)
+    return zip(schemas.six_digits(scores), probabilities, known, map(SPLIT_OF.__getitem__, splits), strict=False)

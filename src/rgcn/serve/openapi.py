@@ -7,10 +7,9 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn.serve.batching import Desk
-from rgcn.serve.error_responses import STATUSES, Error
 from rgcn.serve.limits import BOUNDS, Limits
 from rgcn.serve.routing import JSON
-from rgcn.serve.schemas import WRITER
+from rgcn.serve.schemas import STATUSES, WRITER, Error
 from rgcn.serve.served_model import Endpoint, Endpoints, Example
 from rgcn.version import __version__
 
@@ -32,10 +31,10 @@ def openapi(endpoints: Sequence[Endpoint], desk: Desk, own: Endpoints) -> bytes:
     of_answers, components = schema_components(answers, ref_template=PLACE + "{name}")
     references: dict[Any, Schema] = {shape: schema for (shape, _), schema in of_bodies.items()}
     references.update(zip(answers, of_answers, strict=True))
-    examples = {name: own.examples(served.shown) for name, served in desk.models.items()}
-    for name, served in desk.models.items():
-        for group in served.groups:
-            examples[name] |= group.examples(served.shown)
+    examples = {
+        name: {key: example for group in (own, *served.groups) for key, example in group.examples(served.shown).items()}
+        for name, served in desk.models.items()
+    }
     paths: dict[str, Schema] = {}
     for endpoint in told:
         # Where no model is asked this, the example is refused, and the document says with what.
@@ -72,10 +71,8 @@ def _operation(
     refused = {JSON: {"schema": references[Error]}}
     statuses = EVERYWHERE + (OF_MODELS if "{model}" in endpoint.path else ())
     statuses += OF_BODIES if endpoint.method == "POST" else ()
-    found["responses"] = {"200": {"description": "The answer.", "content": content}}
-    for status in sorted(statuses):
-        found["responses"][str(status)] = {"description": STATUSES[status][1], "content": refused}
-    return found
+    refusals = {str(one): {"description": STATUSES[one][1], "content": refused} for one in sorted(statuses)}
+    return {**found, "responses": {"200": {"description": "The answer.", "content": content}, **refusals}}
 
 
 def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dict[str, str]) -> list[Schema]:
@@ -83,8 +80,8 @@ def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dic
     found: list[Schema] = []
     if "{model}" in endpoint.path:
         of_model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": models}}
-        told = {"description": "A served model; `/api/models` lists them.", "example": words["model"]}
-        found.append({**of_model, **told})
+        about = "A served model; `/api/models` lists them."
+        found.append({**of_model, "description": about, "example": words["model"]})
     if endpoint.asked is not None and endpoint.method == "GET":
         shape = endpoint.asked.model_json_schema()
         for name, schema in shape["properties"].items():

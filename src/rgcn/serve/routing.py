@@ -6,7 +6,7 @@ Reading is strict: unknown and repeated parameters are refused, and a body is co
 import asyncio
 import difflib
 from collections.abc import Iterable, Sequence
-from urllib.parse import unquote
+from urllib.parse import parse_qsl
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
@@ -15,9 +15,8 @@ from starlette.types import Receive, Scope, Send
 
 from rgcn.errors import ConfigError, close_matches
 from rgcn.serve.batching import Desk
-from rgcn.serve.error_responses import Refusal, invalid, shortened
 from rgcn.serve.limits import Limits
-from rgcn.serve.schemas import WRITER, QuestionShape
+from rgcn.serve.schemas import WRITER, QuestionShape, Refusal, invalid, shortened
 from rgcn.serve.served_model import Endpoint, Endpoints, Handler, groups_of
 
 JSON, JSON_HEADER = "application/json", (b"content-type", b"application/json")
@@ -116,9 +115,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        for part in filter(None, raw.decode().replace("+", " ").split("&")):
-            key, _, value = part.partition("=")
-            name = unquote(key, errors="strict")
+        for name, value in parse_qsl(raw.decode(), keep_blank_values=True, errors="strict"):
             if name not in names:
                 near = difflib.get_close_matches(name[:40], names, n=1)
                 there = f"There are {', '.join(names)}." if names else "There are none here."
@@ -126,7 +123,7 @@ def read_query(raw: bytes, names: Sequence[str]) -> dict[str, str]:
                 raise Refusal("invalid", f"unknown parameter {shortened(name)}. {hint}", near)
             if name in found:
                 raise Refusal("invalid", f"{name} is given more than once: give it once")
-            found[name] = unquote(value, errors="strict")
+            found[name] = value
     except UnicodeDecodeError:
         raise Refusal("bad_request", "the query is not UTF-8: encode names as UTF-8 before percent-encoding") from None
     return found

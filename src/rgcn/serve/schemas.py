@@ -1,18 +1,43 @@
-"""What may be asked and what is answered: each shape is stated once, and reading, bytes and OpenAPI follow from it.
+"""What may be asked, what is answered, and what is said where a request cannot be answered.
 
-Questions are pydantic's, which says every problem in words; answers are msgspec's, which writes them in microseconds.
-These are what all groups of endpoints share; each has its own beside its handlers.
+Each shape is stated once: reading, bytes and OpenAPI follow from it. Questions are pydantic's, which says every problem
+in words; answers are msgspec's, which writes them in microseconds. These shapes all groups of endpoints share; each has
+its own beside its handlers.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from operator import methodcaller
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Encoder
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.responses import Response
+
+from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 
 WRITER = Encoder(enc_hook=methodcaller("item"))  # of figures that numpy has computed
+# The codes a client may rely on, by the status they come with, and what that says in the OpenAPI document.
+STATUSES = {
+    400: ("bad_request", "The request is malformed."),
+    401: ("unauthorized", "A token is needed, or this is not the one."),
+    403: ("wrong_host cross_site", "The server does not answer to this host, or to another web site."),
+    404: ("not_found unknown_model unknown_node unknown_relation unknown_class", "Nothing of this name is there."),
+    405: ("wrong_method", "The path takes other methods."),
+    408: ("too_slow", "The body took too long to arrive."),
+    409: ("wrong_task", "The model does not answer this kind of question."),
+    413: ("too_large", "The body is too large."),
+    415: ("wrong_content_type", "The body is not sent as JSON."),
+    422: ("invalid ambiguous cannot_explain", "Something is missing, unknown, out of bounds, or names several things."),
+    431: ("header_too_large", "The first line and the headers are too long."),
+    500: ("failed", "The server failed."),
+    503: ("too_busy took_too_long", "Too many wait, or it took too long: try again after the seconds of Retry-After."),
+}
+CODES = {code: status for status, (codes, _) in STATUSES.items() for code in codes.split()}
+SHOWN = 5
+EXAMPLE = "unknown node 'Swizerland'. Did you mean 'Switzerland'?"
 
 
 class QuestionShape(BaseModel):
@@ -68,3 +93,79 @@ class Relation(AnswerShape):
 class Class(AnswerShape):
     name: Annotated[str, Meta(description=NAME)]
     title: str
+
+
+class ErrorDetails(AnswerShape):
+    code: Annotated[str, Meta(description="For programs.", examples=["unknown_node"])]
+    message: Annotated[str, Meta(description="For people: what is wrong, and what would do.", examples=[EXAMPLE])]
+    suggestions: Annotated[list[str], Meta(description="Names that may have been meant.", examples=[["Switzerland"]])]
+
+
+class Error(AnswerShape):
+    """Every request that is not answered gets this."""
+
+    error: ErrorDetails
+
+
+class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
+    """A request that is answered with an error: `ErrorDetails`, a code of `CODES`, and the headers its status needs."""
+
+    def __init__(
+        self, code: str, message: str, suggestions: Iterable[str] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.suggestions = code, message, list(suggestions)
+        self.status, self.headers = CODES[code], dict(headers or {})
+
+    def response(self) -> Response:
+        body = WRITER.encode(Error(ErrorDetails(self.code, self.message, self.suggestions)))
+        return Response(body, self.status, self.headers, "application/json")
+
+    @classmethod
+    def of(cls, error: Exception) -> Refusal:
+        """What the rest of the package says, as an answer; of what nobody expected, nothing is told."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, UnknownNameError):
+            words = f"unknown {error.kind} {shortened(error.name)}.{error.hint}"
+            return cls(f"unknown_{error.kind}", words, error.suggestions)
+        if isinstance(error, AmbiguousNameError):
+            return cls("ambiguous", str(error), error.names[:MOST_MEANT])
+        if isinstance(error, RgcnError):
+            return cls("invalid" if isinstance(error, DataError) else "bad_request", str(error))
+        return cls("failed", "the server failed on this request; its log says why")
+
+
+def come_later(code: str, message: str) -> Refusal:
+    """too_busy, took_too_long: what may be answered in a moment."""
+    return Refusal(code, f"{message}: try again in a moment", headers={"Retry-After": "1"})
+
+
+def invalid(error: ValidationError, where: str) -> Refusal:
+    """From pydantic's problems with a "parameter" or "field": which one, and what would do."""
+    problems = error.errors(include_url=False)
+    said = [_said(problem, where) for problem in problems[:SHOWN]]
+    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    return Refusal("invalid", "; ".join([*said, *more]))
+
+
+def _said(problem: Mapping[str, Any], where: str) -> str:
+    if problem["type"] == "json_invalid":
+        return f"the body is not JSON: {problem.get('ctx', {}).get('error', problem['msg'])}"
+    place = ".".join(str(part)[:60] for part in problem["loc"])
+    if problem["type"] == "missing":
+        return f"{place} is missing: this {where} is needed"
+    words: str = problem["msg"].removeprefix("Value error, ")
+    given = problem.get("input")
+    seen = f" (got {shortened(given)})" if isinstance(given, (str, int, float)) else ""
+    return f"{place}: {words}{seen}" if place else words
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """A value for a message, never longer than a line.
+
+    >>> shortened("x" * 100, 8)
+    "'xxxx…"
+    """
+    words = repr(value[: most * 2] if isinstance(value, str) else value)
+    return words if len(words) <= most else words[: most - 3] + "…"

@@ -9,12 +9,13 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rgcn.serve.batching import Lane
-from rgcn.serve.error_responses import Refusal
+from rgcn.serve.schemas import Refusal
 from rgcn.serve.served_model import Served
 
 logger = logging.getLogger("rgcn.serve")
@@ -133,14 +134,13 @@ class ServerMetrics:
         ProcessCollector(registry=own)
         PlatformCollector(registry=own)
         labels = ("endpoint", "method", "status")
-        self._requests = Counter("rgcn_requests", "Requests answered.", labels, registry=own)
-        self._seconds = Histogram("rgcn_request_seconds", TIME_WORDS, labels[:1], buckets=SECONDS, registry=own)
-        lane = ("model", "kind")
+        # Looking a child up by its labels takes a lock and builds a tuple of strings: remembered instead.
+        self._requests = cache(Counter("rgcn_requests", "Requests answered.", labels, registry=own).labels)
+        times = Histogram("rgcn_request_seconds", TIME_WORDS, labels[:1], buckets=SECONDS, registry=own)
+        self._seconds, lane = cache(times.labels), ("model", "kind")
         self._batches = Histogram("rgcn_batch_questions", BATCH_WORDS, lane, buckets=SIZES, registry=own)
         self.in_flight = 0
         self.watch("rgcn_in_flight", "Requests being answered.", lambda: self.in_flight)
-        # Looking a child up by its labels takes a lock and builds a tuple of strings: remembered instead.
-        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def watch(self, name: str, words: str, value: Callable[[], int]) -> None:
         """A gauge that is read when somebody asks."""
@@ -153,12 +153,8 @@ class ServerMetrics:
 
     def request(self, endpoint: str, method: str, status: int, seconds: float) -> None:
         """One answered request; `endpoint` is a route's pattern, never the path that was asked for."""
-        key = (endpoint, method if method in METHODS else "other", status)
-        if key not in self._children:
-            self._children[key] = (self._requests.labels(*map(str, key)), self._seconds.labels(endpoint))
-        count, times = self._children[key]
-        count.inc()
-        times.observe(seconds)
+        self._requests(endpoint, method if method in METHODS else "other", status).inc()
+        self._seconds(endpoint).observe(seconds)
 
     def batch(self, lane: Lane, size: int) -> None:
         self._batches.labels(*lane.key).observe(size)

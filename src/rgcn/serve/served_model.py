@@ -21,8 +21,7 @@ from rgcn.models.task import Task
 from rgcn.plugins import imported
 from rgcn.predict import OpenModel
 from rgcn.predict.opened_model import kept_calibration
-from rgcn.serve.error_responses import Refusal
-from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Relation
+from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Refusal, Relation
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
@@ -136,9 +135,7 @@ class Served:
         self.longest_name = max(names.longest for names in (graph.nodes, graph.relations, *classes_too))
         self.shown = Shown(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
-        self.handlers: dict[str, Handler] = {}
-        for group in self.groups:
-            self.handlers |= group.handlers()
+        self.handlers = {key: handler for group in self.groups for key, handler in group.handlers().items()}
 
     def _calibrated(self) -> Calibration:
         """What is kept of it; else it is fitted beside the first questions, which get no probabilities."""
@@ -164,55 +161,59 @@ class Served:
 class Shown:
     """Something to begin with, and what the examples of a model's endpoints are about.
 
-    nodes   a few that people may know: many kinds of facts are about them, but they are no hubs, which everything is
-            linked to; of a graph with labels, those that have one, since their answers can be checked
+    nodes   a few that people may know (`nodes_to_begin_with`)
     triple  one of the first node with the relation of which it is most often the subject, where there is one
     words   what stands for a parameter of some name, where an example does not say
     """
 
     def __init__(self, served: Served) -> None:
-        graph, labels = served.graph, served.graph.labels
-        pool, places = self._pool(served), 2 * graph.num_relations
-        which, _, (subject, relation, object_) = graph.touching(pool)
-        is_subject, is_object = subject == pool[which], object_ == pool[which]
-        seen = [(which * places + relation)[is_subject], (which * places + relation + places // 2)[is_object]]
-        variety = np.bincount(np.unique(np.concatenate(seen)) // max(1, places), minlength=len(pool))
-        wanted = np.ones(len(pool), bool) if graph.node_kinds is None else graph.node_kinds[pool] == NodeKind.IRI
-        if labels is not None:
-            wanted &= np.isin(pool, labels.nodes)
-        of_wanted = variety[wanted] if wanted.any() else variety
-        told_of = wanted & (variety >= max(np.quantile(of_wanted, WELL_DESCRIBED), of_wanted.max() / 2))
-        degree = np.log1p(np.bincount(which, minlength=len(pool)))
-        from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
-        first_of = pool[np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT]].tolist()
-        titles = served.opened.titles
-        named = {node: readable(graph.nodes[node], graph.nodes) for node in first_of}
-        first_of.sort(key=lambda node: titles.of(node) == named[node])  # a title says more than an id
-        self.nodes: list[int] = first_of[:MOST_SHOWN]
+        graph, self.nodes = served.graph, nodes_to_begin_with(served)
         first = self.nodes[0]
-        own = pool[which] == first
-        counts = np.bincount(relation[own & is_subject], minlength=graph.num_relations)
+        of_first = graph.triples_at(np.unique(graph.touching_one(first)))
+        of_first = of_first[of_first[:, 0] == first]
+        counts = np.bincount(of_first[:, 1], minlength=graph.num_relations)
         counts = counts if counts.any() else graph.relation_counts
-        often = int(counts.argmax()) if len(counts) else 0
-        linked = object_[own & is_subject & (relation == often)]
-        self.triple = first, often, int(linked[0]) if len(linked) else self.nodes[-1]
-        ends = dict.fromkeys(("node", "subject"), served.node(first).name)
-        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4], **ends}
+        relation = int(counts.argmax()) if len(counts) else 0
+        linked = of_first[of_first[:, 1] == relation, 2].tolist()
+        self.triple = first, relation, linked[0] if linked else self.nodes[-1]
+        self.words = {"model": served.name, "q": served.opened.titles.of(first)[:4]}
+        self.words["node"] = self.words["subject"] = served.node(first).name
         self.words["object"] = served.node(self.triple[2]).name
         if served.classes:
             self.words["class"] = served.classes[0].name
         if counts.any():
-            self.words["relation"] = served.relations[often].name
+            self.words["relation"] = served.relations[relation].name
 
-    @staticmethod
-    def _pool(served: Served) -> NDArray[np.int64]:
-        """The nodes among which they are looked for: all, or some of a large graph, without its largest hubs."""
-        graph, labels = served.graph, served.graph.labels
-        if not served.is_large:
-            return np.arange(graph.num_nodes)
-        from_all = np.arange(graph.num_nodes) if labels is None or not len(labels) else labels.nodes
-        some = from_all[np.linspace(0, len(from_all) - 1, min(len(from_all), POOL)).astype(np.int64)]
-        return some[np.argsort(graph.degrees()[some], kind="stable")[: max(1, len(some) - len(some) // 20)]]
+
+def nodes_to_begin_with(served: Served) -> list[int]:
+    """A few nodes that people may know: many kinds of facts are about them, but they are no hubs, which everything is
+    linked to; of a graph with labels, those that have one, since their answers can be checked."""
+    graph, labels, titles = served.graph, served.graph.labels, served.opened.titles
+    pool = _pool(served)
+    which, _, (subject, relation, _) = graph.touching(pool)
+    kind = relation + graph.num_relations * (subject != pool[which])
+    kinds = 2 * max(1, graph.num_relations)
+    variety = np.bincount(np.unique(which * kinds + kind) // kinds, minlength=len(pool))
+    wanted = np.ones(len(pool), bool) if graph.node_kinds is None else graph.node_kinds[pool] == NodeKind.IRI
+    if labels is not None:
+        wanted &= np.isin(pool, labels.nodes)
+    of_wanted = variety[wanted] if wanted.any() else variety
+    told_of = wanted & (variety >= max(np.quantile(of_wanted, WELL_DESCRIBED), of_wanted.max() / 2))
+    degree = np.log1p(np.bincount(which, minlength=len(pool)))
+    from_middle = np.abs(degree - np.median(degree[told_of])) if told_of.any() else -degree
+    found: list[int] = pool[np.lexsort((from_middle, ~told_of, ~wanted))[:MOST_LOOKED_AT]].tolist()
+    # A title says more than an id.
+    return sorted(found, key=lambda node: titles.of(node) == readable(graph.nodes[node], graph.nodes))[:MOST_SHOWN]
+
+
+def _pool(served: Served) -> NDArray[np.int64]:
+    """The nodes among which they are looked for: all, or some of a large graph, without its largest hubs."""
+    graph, labels = served.graph, served.graph.labels
+    if not served.is_large:
+        return np.arange(graph.num_nodes)
+    from_all = np.arange(graph.num_nodes) if labels is None or not len(labels) else labels.nodes
+    some = from_all[np.linspace(0, len(from_all) - 1, min(len(from_all), POOL)).astype(np.int64)]
+    return some[np.argsort(graph.degrees()[some], kind="stable")[: max(1, len(some) - len(some) // 20)]]
 
 
 def groups_of(task: Task | None) -> list[type[Endpoints]]:

@@ -28,12 +28,11 @@ from rgcn.predict import open_model
 from rgcn.predict.new_nodes import with_new_triples
 from rgcn.serve.address import Address, bound_socket, url_of
 from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.error_responses import Refusal
 from rgcn.serve.graph_endpoints import ModelLine, line
 from rgcn.serve.limits import Limits
 from rgcn.serve.openapi import openapi
 from rgcn.serve.routing import JSON, Asking, all_endpoints
-from rgcn.serve.schemas import AnswerShape
+from rgcn.serve.schemas import AnswerShape, Refusal
 from rgcn.serve.security import Gate, ServerMetrics
 from rgcn.serve.served_model import Endpoints, Example, Served, Shown, endpoint
 from rgcn.serve.slow_clients import protocol_for

@@ -1,12 +1,13 @@
 """HTTP as uvicorn reads it, with patience that ends: against clients that are slow, send without end, or have gone."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rgcn.serve.error_responses import Refusal, come_later
 from rgcn.serve.limits import Limits
+from rgcn.serve.schemas import Refusal, come_later
 from rgcn.serve.security import API_HEADERS
 
 # A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
@@ -21,8 +22,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._for_request: asyncio.TimerHandle | None = None
-        self._for_reader: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # for a request to arrive, for a reader to go on
         self._beside_body = 0  # bytes since the last one of a body: of a head, of trailers, of what is neither
         self._app, self.app = self.app, self._abandonable
         self._task: asyncio.Task[Any] | None = None
@@ -45,7 +45,7 @@ class PatientProtocol(HttpToolsProtocol):
             if self._beside_body > self.limits.head:
                 words = f"the request's first line and headers, or its trailers, exceed {self.limits.head:,} bytes"
                 self._refuse(Refusal("header_too_large", words))
-        if self._for_request is None and (self.cycle is None or self.cycle.response_complete):
+        if "request" not in self._timers and (self.cycle is None or self.cycle.response_complete):
             self._wait_for_request()  # something came that is no request yet
 
     def on_message_begin(self) -> None:
@@ -54,24 +54,26 @@ class PatientProtocol(HttpToolsProtocol):
         self._wait_for_request()
 
     def on_headers_complete(self) -> None:
-        self._cancel_wait()
+        self._disarm("request")
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._beside_body = 0
         super().on_body(body)
 
-    def _wait_for_request(self) -> None:
-        self._cancel_wait()
-        self._for_request = self.loop.call_later(self.limits.slow, self._give_up)
+    def _arm(self, timer: str, then: Callable[[], None]) -> None:
+        self._disarm(timer)
+        self._timers[timer] = self.loop.call_later(self.limits.slow, then)
 
-    def _cancel_wait(self) -> None:
-        if self._for_request is not None:
-            self._for_request.cancel()
-            self._for_request = None
+    def _disarm(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
+
+    def _wait_for_request(self) -> None:
+        self._arm("request", self._give_up)
 
     def _give_up(self) -> None:
-        self._for_request = None
+        self._disarm("request")
         if self.cycle is None or self.cycle.response_complete:
             self._refuse(Refusal("too_slow", f"the request did not arrive within {self.limits.slow:g} seconds"))
         else:
@@ -79,17 +81,15 @@ class PatientProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._for_reader = self.loop.call_later(self.limits.slow, self.transport.abort)
+        self._arm("reader", self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._for_reader is not None:
-            self._for_reader.cancel()
+        self._disarm("reader")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_wait()
-        if self._for_reader is not None:
-            self._for_reader.cancel()
+        self._disarm("request")
+        self._disarm("reader")
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._task is not None:

@@ -13,9 +13,8 @@ from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fideli
 from rgcn.explain import methods as explaining
 from rgcn.explain.methods import Method
 from rgcn.serve.batching import Desk
-from rgcn.serve.error_responses import Refusal
 from rgcn.serve.limits import Name, NodeName, Number, RelationName
-from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Relation, Score
+from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Refusal, Relation, Score
 from rgcn.serve.served_model import Endpoints, Example, Shown, endpoint
 
 

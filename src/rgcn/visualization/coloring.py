@@ -132,22 +132,19 @@ def _coloring(
 ) -> Coloring:
     """Groups in order of size; those beyond the palette become one, the muted ones come last."""
     muted = muted or {}
-    numbers, counts = np.unique(group, return_counts=True)
+    numbers, of, counts = np.unique(group, return_inverse=True, return_counts=True)
     colored = [i for i in np.argsort(-counts, kind="stable").tolist() if int(numbers[i]) not in muted]
-    shown, rest = colored[:MOST_GROUPS], colored[MOST_GROUPS:]
-    if len(rest) == 1:  # as easily named as called the rest
-        shown, rest = colored, []
-    groups = [Group(names[int(numbers[i])], int(counts[i])) for i in shown]
-    new = np.full(len(numbers), -1, dtype=np.int64)
-    new[shown] = np.arange(len(shown))
-    if rest:
-        new[rest] = len(groups)
-        groups.append(Group(f"{len(rest):,} rarer ones", int(counts[rest].sum()), muted=True))
-    for number, called in muted.items():
-        for i in np.flatnonzero(numbers == number).tolist():
-            new[i] = len(groups)
-            groups.append(Group(called, int(counts[i]), muted=True))
-    return Coloring(key, title, words, groups, new[np.searchsorted(numbers, group)])
+    most = MOST_GROUPS + (len(colored) == MOST_GROUPS + 1)  # a single one is as easily named as called the rest
+    made = [(names[int(numbers[i])], [i], False) for i in colored[:most]]
+    if rest := colored[most:]:
+        made.append((f"{len(rest):,} rarer ones", rest, True))
+    made += [(called, np.flatnonzero(numbers == number).tolist(), True) for number, called in muted.items()]
+    made = [one for one in made if one[1]]
+    place = np.empty(len(numbers), dtype=np.int64)
+    for number, (_, members, _) in enumerate(made):
+        place[members] = number
+    groups = [Group(called, int(counts[members].sum()), is_muted) for called, members, is_muted in made]
+    return Coloring(key, title, words, groups, place[of])
 
 
 def path_end(path: str) -> str:

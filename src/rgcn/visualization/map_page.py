@@ -91,6 +91,7 @@ def _data(made: NodeMap) -> dict[str, Any]:
     x, y = np.rint((made.places - low) * scale).astype(np.int64).T
     titles = [made.opened.titles.of(node) for node in made.nodes.tolist()]
     names = [shortened(made.opened.graph.nodes[node], LONGEST_NAME) for node in made.nodes.tolist()]
+    shares = None if made.answers is None else made.answers.probability
     return {
         "x": x.tolist(),
         "y": (y.max() - y).tolist(),
@@ -98,7 +99,7 @@ def _data(made: NodeMap) -> dict[str, Any]:
         "name": [0 if name == title else name for name, title in zip(names, titles, strict=True)],
         "degree": made.degree.tolist(),
         "near": made.near.tolist(),
-        "percent": None if made.probability is None else [round(100 * p) for p in made.probability.tolist()],
+        "percent": None if shares is None else [round(100 * share) for share in shares.tolist()],
         "colorings": [
             {
                 "key": one.key,

@@ -8,6 +8,7 @@ import numpy as np
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.predict import OpenModel
+from rgcn.predict.answer_tables import ClassAnswers
 from rgcn.visualization.coloring import Coloring, colorings, shown_classes
 from rgcn.visualization.mapping import FEWEST, two_dimensional
 from rgcn.visualization.neighborhoods import Floats, Integers, nearest, same_class_share, trustworthiness
@@ -32,8 +33,7 @@ class NodeMap:
     near: Integers  # [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
     degree: Integers  # [n]: training triples of each
     colorings: list[Coloring]
-    predicted: Integers | None  # [n]: what a classifier says; None for link prediction
-    probability: Floats | None  # likewise
+    answers: ClassAnswers | None  # what a classifier says of each; None for link prediction
     trustworthiness: float  # whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
     same_class: float | None = None  # of the 10 nearest labelled on the map, outside test, the mean share of the class
     same_class_whole: float | None = None  # the same by vectors: what the map could show at best
@@ -65,7 +65,7 @@ def make_map(
     numbers = vectors.gather(nodes)
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
-    predicted, _, probability = predictions(opened, nodes) if opened.answers("classes") else (None, None, None)
+    said = predictions(opened, nodes) if opened.answers("classes") else None
     labels, classes = opened.graph.labels, shown_classes(opened.graph)
     rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < (0 if labels is None else labels.num_classes)))
     judged = (places, numbers) if len(rows) >= FEWEST_LABELLED else ()  # outside the test split: figures guide choices
@@ -81,9 +81,8 @@ def make_map(
         places,
         nearest(numbers, NEAR).numbers,
         opened.graph.degrees("train")[nodes],
-        colorings(opened, nodes, predicted, split),
-        predicted,
-        probability,
+        colorings(opened, nodes, None if said is None else said.class_, split),
+        said,
         trustworthiness(numbers, places, TRUST_NEIGHBORS),
         *same_class,
     )

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.pages.escaping import named
+from rgcn.pages.text import named
 from rgcn.predict import OpenModel
 from rgcn.visualization.coloring import path_end
 from rgcn.visualization.neighborhoods import Floats, Integers

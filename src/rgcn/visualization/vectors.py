@@ -21,10 +21,12 @@ from rgcn.data.tables import without_formulas
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel, predict_classes
+from rgcn.predict.answer_tables import ClassAnswers
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, full_disk, replace_atomically
 from rgcn.visualization.neighborhoods import Floats, Integers
 
 VECTOR = "vector"
+TYPES = {"triples": pl.Int64, "inverse": pl.Boolean, "score": pl.Float32, "probability": pl.Float32}  # else text
 # A part is small beside a graph's weights, and large beside the cost of looking up what its nodes hear.
 NODES_AT_ONCE = 1 << 15
 ROW_GROUP = 1 << 15
@@ -98,55 +100,43 @@ def node_table(
     if labels is not None:
         label_of[labels.nodes] = np.arange(len(labels))
     for part in in_parts(nodes):
-        columns = [
-            pl.Series("name", [graph.nodes[node] for node in part.tolist()], pl.String),
-            pl.Series("title", [opened.titles.of(node) for node in part.tolist()], pl.String),
-        ]
+        columns: dict[str, Any] = {"name": [graph.nodes[node] for node in part.tolist()]}
+        columns["title"] = [opened.titles.of(node) for node in part.tolist()]
         if labels is not None:
             rows = label_of[part].tolist()
-            classes = [None if row < 0 else labels.names[int(labels.classes[row])] for row in rows]
-            splits = [None if row < 0 else SPLITS[int(labels.splits[row])] for row in rows]
-            columns += [pl.Series("class", classes, pl.String), pl.Series("split", splits, pl.String)]
+            columns["class"] = [None if row < 0 else labels.names[int(labels.classes[row])] for row in rows]
+            columns["split"] = [None if row < 0 else SPLITS[int(labels.splits[row])] for row in rows]
         if opened.answers("classes"):
-            predicted, score, probability = predictions(opened, part)
-            said = [opened.model.classes_[number] for number in predicted.tolist()]
-            shares = [None] * len(said) if probability is None else probability
-            columns += [
-                pl.Series("predicted", said, pl.String),
-                pl.Series("score", score, pl.Float32),
-                pl.Series("probability", shares, pl.Float32),
-            ]
-        yield pl.DataFrame([*columns, vector_column(vectors.take(part))])
+            found = predictions(opened, part)
+            columns["predicted"] = [opened.model.classes_[number] for number in found.class_.tolist()]
+            columns |= {"score": found.score, "probability": found.probability}
+        yield _table(columns, vectors.take(part))
         if on_nodes is not None:
             on_nodes(len(part))
 
 
-def predictions(opened: OpenModel, nodes: Integers) -> tuple[Integers, Floats, Floats | None]:
-    """A classifier's class of each node [n], its score [n], and its probability [n] where that is calibrated."""
-    found = list(predict_classes(opened, nodes, NODES_AT_ONCE))
-    shares = [part.probability for part in found if part.probability is not None]
-    return (
-        np.concatenate([part.class_ for part in found]),
-        np.concatenate([part.score for part in found]),
-        np.concatenate(shares) if shares else None,
-    )
+def predictions(opened: OpenModel, nodes: Integers) -> ClassAnswers:
+    """A classifier's answers for some nodes, at once."""
+    return next(predict_classes(opened, nodes, len(nodes)))
 
 
 def relation_table(opened: OpenModel) -> pl.DataFrame:
     """A table of relations: name, title, number of training triples, vector; a row more for each inverse, if any."""
     graph, vectors = opened.graph, relation_vectors(opened)
-    names, titles = list(graph.relations), [opened.titles.relation(number) for number in range(graph.num_relations)]
-    counts = relation_counts(opened)
+    titles = [opened.titles.relation(number) for number in range(graph.num_relations)]
     directions = [vectors.forward] if vectors.inverse is None else [vectors.forward, vectors.inverse]
     times = len(directions)
-    columns = [
-        pl.Series("name", names * times, pl.String),
-        pl.Series("title", titles * times, pl.String),
-        pl.Series("triples", np.tile(counts, times), pl.Int64),
-    ]
+    columns: dict[str, Any] = {"name": list(graph.relations) * times, "title": titles * times}
+    columns["triples"] = np.tile(relation_counts(opened), times)
     if times > 1:
-        columns.append(pl.Series("inverse", np.repeat([False, True], len(names)), pl.Boolean))
-    return pl.DataFrame([*columns, vector_column(np.concatenate(directions))])
+        columns["inverse"] = np.repeat([False, True], len(titles))
+    return _table(columns, np.concatenate(directions))
+
+
+def _table(columns: dict[str, Any], vectors: Floats) -> pl.DataFrame:
+    """Columns as polars has them, also where all values are missing, and the vectors."""
+    types = {name: TYPES.get(name, pl.String) for name in columns}
+    return pl.DataFrame(columns, types).with_columns(vector_column(vectors))
 
 
 def relation_counts(opened: OpenModel) -> Integers:
@@ -189,10 +179,7 @@ def _write_parquet(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None
         for number, part in enumerate(parts):
             written.append(Path(folder, f"{number:06}.parquet"))
             part.write_parquet(written[-1], row_group_size=ROW_GROUP)
-        if len(written) == 1:
-            written[0].replace(path)
-        else:
-            pl.scan_parquet(written).sink_parquet(path, row_group_size=ROW_GROUP)
+        pl.scan_parquet(written).sink_parquet(path, row_group_size=ROW_GROUP)
 
 
 def _write_csv(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
