@@ -18,7 +18,7 @@ import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.answers.links import answer_links
 from rgcn.distributed import placements
-from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.placement import current
 from rgcn.scoring import Questions
 
@@ -127,7 +127,7 @@ def exchanged() -> None:
 
 def main() -> None:
     folder, kg = Path(sys.argv[1]), rgcn.load("world")
-    if invited():
+    if is_rank():
         join()
         exchanged()
     found = {}

@@ -14,7 +14,7 @@ import torch
 
 from rgcn.atomic import remedy
 from rgcn.config import RunConfig
-from rgcn.distributed.rendezvous import ADVICE, lost_others
+from rgcn.distributed.rendezvous import RESUME_ADVICE, is_lost_connection
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
@@ -267,7 +267,7 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = "another process was lost" if lost_others(error) else f"{type(error).__name__}: {error}"
+            words = "another process was lost" if is_lost_connection(error) else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
@@ -339,7 +339,7 @@ class _Session(_Training):
             if self.interruption.received is None:
                 raise
             if current().is_distributed:  # each somewhere else: there is no state that all could save
-                raise self.interruption.error(" while it was measured", ADVICE.format(self.run.path)) from None
+                raise self.interruption.error(" while it was measured", RESUME_ADVICE.format(self.run.path)) from None
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(
