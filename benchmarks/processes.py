@@ -28,7 +28,7 @@ from _about import write_result
 
 import rgcn
 from rgcn.data.graph_store import load_graph, save_graph
-from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.placement import current
@@ -100,7 +100,7 @@ def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
 
 def worker(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(arguments.threads)
-    if invited():
+    if is_rank():
         join()
     rank = current().rank
     found = work(arguments.graph, arguments.worker, arguments.width, arguments.steps)

@@ -28,9 +28,9 @@ def words_of(ask) -> str | None:
 
 def main(folder: Path, ports: list[str]) -> None:
     rank, found = int(os.environ["RANK"]), {}
-    heartbeat.BEAT_S = 0.2
+    heartbeat.HEARTBEAT_S = 0.2
     os.environ["MASTER_PORT"] = ports[0]
-    assert rendezvous.invited()
+    assert rendezvous.is_rank()
     placement = rendezvous.join()
     assert current() is placement
     assert placement.rank == rank
@@ -42,9 +42,9 @@ def main(folder: Path, ports: list[str]) -> None:
     found["other settings"] = words_of(lambda: placement.require_same("settings", {"epochs": 3 + rank, "seed": 0}))
     found["other data"] = words_of(lambda: placement.require_same("data", {"fingerprint": "ab"[rank]}))
     found["seen"] = words_of(lambda: placement.require_shared_folder(folder / "run"))
-    rendezvous.SIGHT_S = 0.5
+    rendezvous.FOLDER_S = 0.5
     found["unseen"] = words_of(lambda: placement.require_shared_folder(folder / f"run-{rank}"))
-    time.sleep(6 * heartbeat.BEAT_S)  # beats are exchanged, and nobody is missed
+    time.sleep(6 * heartbeat.HEARTBEAT_S)  # beats are exchanged, and nobody is missed
     rendezvous.leave()
     assert not current().is_distributed
     found["left"] = threading.active_count()

@@ -16,7 +16,7 @@ import pytest
 
 import rgcn
 from rgcn.distributed import heartbeat, rendezvous
-from rgcn.distributed.heartbeat import LEFT, Heartbeat, place
+from rgcn.distributed.heartbeat import LEFT, Heartbeat, RankProcess
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs.folder import RunFolder
 
@@ -124,7 +124,7 @@ def test_variables_that_do_not_fit_are_refused(given, words, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    for ask in (rendezvous.invited, rendezvous.join):
+    for ask in (rendezvous.is_rank, rendezvous.join):
         with pytest.raises(ConfigError, match=words):
             ask()
 
@@ -138,7 +138,7 @@ def test_one_process_or_one_of_several(given, several, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert rendezvous.invited() is several
+    assert rendezvous.is_rank() is several
 
 
 @pytest.mark.parametrize("given", [{"RANK": "5", "WORLD_SIZE": "2", **ADDRESS}, {"WORLD_SIZE": "2"}])
@@ -227,7 +227,7 @@ class _Line(dict):
     """A store as the heartbeat uses it."""
 
     def __init__(self, beat: bytes) -> None:
-        super().__init__({"beat/1": beat})
+        super().__init__({"heartbeat/1": beat})
 
     def set(self, key, value):
         self[key] = value
@@ -237,6 +237,9 @@ class _Line(dict):
 
     def check(self, keys):
         return all(key in self for key in keys)
+
+    def compare_set(self, key, expected, value):
+        return self.setdefault(key, value).encode()
 
 
 @pytest.mark.parametrize(
@@ -249,21 +252,22 @@ class _Line(dict):
     ],
 )
 def test_the_silent_are_missed_and_nobody_else(beat, alive, word, monkeypatch, capfd):
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(heartbeat, "SILENCE_S", 0.2)
     monkeypatch.setattr(heartbeat, "GRACE_S", 1000)
     line = _Line(beat)
     child = subprocess.Popen(["true"])
     child.wait()
     pid = os.getpid() if alive == "here" else child.pid
-    where = "another machine" if alive == "elsewhere" else place()
-    beats = Heartbeat(0, 2, lambda: line, {"place": where, "pid": pid}, lambda: "; resume", outspoken=True)
+    own = RankProcess.current()
+    other = RankProcess("another machine" if alive == "elsewhere" else own.machine, pid)
+    beats = Heartbeat(rendezvous.Session(0, 2, line, advice="; resume"), lambda: line, [own, other])
     time.sleep(1.0)
     beats.stop()
     said = capfd.readouterr().err
-    assert ("failed" in line) == bool(word)
+    assert ("failure" in line) == bool(word)
     if word:
-        assert word in json.loads(line["failed"])["words"]
+        assert word in json.loads(line["failure"])["sentence"]
         assert said.startswith(f"rgcn: {word}")
         assert said.endswith("; resume\n")
     else:

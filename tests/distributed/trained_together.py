@@ -17,7 +17,7 @@ import torch
 import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.distributed import placements
-from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.links.top_k import answer_links
 from rgcn.nn.scorer import Questions
 from rgcn.placement import current
@@ -127,7 +127,7 @@ def exchanged() -> None:
 
 def main() -> None:
     folder, kg = Path(sys.argv[1]), rgcn.load("world")
-    if invited():
+    if is_rank():
         join()
         exchanged()
     found = {}

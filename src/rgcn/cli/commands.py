@@ -1,6 +1,5 @@
 """`rgcn`: its commands in the order of the help, and what becomes of a mistake."""
 
-import signal
 import sys
 import traceback
 import warnings
@@ -14,8 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from rgcn import plugins as axes
 from rgcn.cli import model_commands, study_commands  # noqa: F401  # they register their commands
 from rgcn.cli.options import Command
-from rgcn.distributed.launch import end, one_voice
-from rgcn.distributed.rendezvous import invited, join, leave
+from rgcn.distributed.launch import end, only_rank_0_prints
+from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.errors import RgcnError
 from rgcn.placement import current
 from rgcn.system.atomic_files import full_disk
@@ -112,33 +111,34 @@ def main() -> None:
     """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
     prepare_process()
     warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
-    with safe_output(), one_voice():
-        try:
-            if invited():
+    try:
+        with safe_output(), only_rank_0_prints():
+            if is_rank():
                 quiet_distributed()
                 join()
             app()
-        except SystemExit as error:
-            if error.code and current().is_distributed:
-                end(error, "" if current().is_main else "its command was refused", 2)
-            leave()
+    except SystemExit as error:
+        if error.code and current().is_distributed:
+            end(error, "" if current().is_main else "its command was refused")
+        leave()
+        raise
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+    except (Exception, KeyboardInterrupt) as error:
+        sentence = _sentence(error)
+        if sentence is None and not current().is_distributed:
             raise
-        except RgcnError as error:
-            end(error, str(error))
-        except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
-            sys.stderr.close()
-            sys.exit(0)
-        except OSError as error:
-            words = full_disk(error, error.filename or Path.cwd())
-            if words is None and not current().is_distributed:
-                raise
-            end(error, words or traceback.format_exc())
-        except KeyboardInterrupt as error:
-            end(error, "interrupted", 128 + signal.SIGINT)
-        except Exception as error:
-            if not current().is_distributed:
-                raise
-            end(error, traceback.format_exc())
+        end(error, sentence or traceback.format_exc())
+
+
+def _sentence(error: BaseException) -> str | None:
+    """What a user can act on; None for an error that is a mistake of ours."""
+    if isinstance(error, RgcnError):
+        return str(error)
+    if isinstance(error, OSError):
+        return full_disk(error, error.filename or Path.cwd())
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else None
 
 
 def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

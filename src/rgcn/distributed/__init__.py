@@ -3,8 +3,9 @@
 placements     DataParallel and Sharded, on torch.distributed
 row_exchange   rows of nodes that travel between processes
 sharded_state  tables on disk of which every process writes its own rows
-rendezvous     processes join, agree and leave; who reports the error that ended them
-heartbeat      processes notice that another one is lost
+rendezvous     processes join, agree and leave, or report the failure that ends all
+heartbeat      a rank that is lost is noticed by the others
+launch         `--processes`: a command in several processes, through torchrun's agent
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""One command in several processes: started by torchrun's own launcher, speaking with one voice, ending as one."""
+"""One command in several processes: started by torchrun's agent, printed by rank 0, ended as one."""
 
 import logging
 import os
@@ -6,32 +6,31 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import NoReturn
 from uuid import uuid4
 
-from rgcn.distributed.heartbeat import say
-from rgcn.distributed.rendezvous import ADVICE, OUR_RUNS, last_words, told
+from rgcn.distributed.rendezvous import RESUME_ADVICE, RUN_ID_PREFIX, current_session
 from rgcn.errors import StoppedError
-from rgcn.placement import current
 from rgcn.system.environment import limit_threads, quiet_distributed
 from rgcn.system.terminal import shown
 from rgcn.system.threads import threads_each
 
-SECONDS_TO_SAVE = 3600  # that processes have to save themselves in once they are told to stop
+SAVE_S = 3600  # for the ranks to save a checkpoint after a signal
+EXIT_CODES: dict[type[BaseException], int] = {KeyboardInterrupt: 128 + signal.SIGINT, SystemExit: 2}  # 1 otherwise
 
 
 def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) -> NoReturn:
-    """Run the command of this process in so many, and end as they do.
+    """Run the command of this process in several, and end as they do.
 
-    folder  of the run, which can be resumed where one of them is lost
-    more    words to add to the command
+    number  of processes
+    folder  of the run, which can be resumed where a rank is lost
+    more    arguments to add to the command
     """
     limit_threads(threads_each(number))
     quiet_distributed()
-    logging.disable(logging.CRITICAL)  # whatever the launcher has to say, the processes, or we, say in a sentence
+    logging.disable(logging.CRITICAL)  # a failure is reported in one sentence instead
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -39,75 +38,52 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     command = ["-m", "rgcn", *options, *more, *sys.argv[1 + len(options) :]]
     with TemporaryDirectory(prefix="rgcn-") as logs:
-        settings: dict[str, Any] = {
-            "min_nodes": 1,
-            "max_nodes": 1,
-            "nproc_per_node": number,
-            "run_id": f"{OUR_RUNS}{uuid4().hex}",
-            "rdzv_backend": "c10d",
-            "rdzv_endpoint": "localhost:0",
-            "local_addr": "localhost",
-            "max_restarts": 0,
-            "logs_specs": DefaultLogsSpecs(log_dir=logs),
-        }
-        if "shutdown_timeout" in {field.name for field in fields(LaunchConfig)}:  # older PyTorch: 30 s
-            settings["shutdown_timeout"] = SECONDS_TO_SAVE
+        config = LaunchConfig(
+            *(1, 1, number),  # least and most machines, processes of each
+            run_id=f"{RUN_ID_PREFIX}{uuid4().hex}",
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            local_addr="localhost",
+            max_restarts=0,
+            logs_specs=DefaultLogsSpecs(log_dir=logs),
+        )
+        config.shutdown_timeout = SAVE_S  # older PyTorch does not look at it, and waits 30 s
         try:
-            elastic_launch(LaunchConfig(**settings), sys.executable)(*command)
+            elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
-            rank, code = _cause({rank: failure.exitcode for rank, failure in error.failures.items()})
-            if code < 0:
+            rank, failure = error.get_first_failure()
+            reported = [each for each in error.failures.values() if Path(each.error_file).is_file()]
+            code = (*reported, failure)[0].exitcode
+            if not reported:
+                how = f"is gone (killed by signal {-code})" if code < 0 else f"ended with exit code {code}"
                 resumable = folder is not None and (folder / "run.json").exists()
-                advice = f"; {ADVICE.format(folder)}" if resumable else ""
-                words = f"process {rank} of {number} is gone (killed by signal {-code}): the others stop{advice}"
-                print(f"rgcn: {words}", file=sys.stderr)
+                advice = f"; {RESUME_ADVICE.format(folder)}" if resumable else ""
+                print(f"rgcn: process {rank} of {number} {how}: the others stop{advice}", file=sys.stderr)
             sys.exit(code if code > 0 else 128 - code)
         except SignalException as error:
             sys.exit(128 + int(error.sigval))
     sys.exit(0)
 
 
-def _cause(codes: dict[int, int]) -> tuple[int, int]:
-    """Which process ended the others, and its exit code: they end with an error, or by a signal to end.
-
-    >>> _cause({0: 1, 1: -15, 2: -9})
-    (2, -9)
-    >>> _cause({0: -15, 1: 1})
-    (1, 1)
-    """
-    to_end = {-signal.SIGTERM, -signal.SIGINT}
-    return min(codes.items(), key=lambda each: (each[1] in to_end, each[1] >= 0, each[1] <= 128, each[0]))
-
-
-def _silent() -> bool:
-    # Whether these are numbers is for `invited` to say, where an error becomes a sentence.
-    return os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
-
-
 @contextmanager
-def one_voice() -> Iterator[None]:
-    """Of several processes only the first is heard."""
-    if not _silent():
+def only_rank_0_prints() -> Iterator[None]:
+    """Discard what other ranks print, which is the same."""
+    # Whether these are numbers is checked by `is_rank`, where an error becomes a sentence.
+    if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":
         yield
         return
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield
 
 
-def end(error: BaseException, words: str, code: int = 1) -> NoReturn:
-    """Say what ended this process, unless another of several does, and end it."""
-    placement = current()
-    if isinstance(error, StoppedError):
-        code = error.exit_code
-    said = last_words(error, words)
-    if said and _silent():
-        say(shown(said))
-    elif said:
-        print(f"rgcn: {said}", file=sys.stderr)
-    if not placement.is_distributed:
+def end(error: BaseException, sentence: str) -> NoReturn:
+    """Report the error that ends this process, unless another rank reports it, and end it with its exit code."""
+    code = error.exit_code if isinstance(error, StoppedError) else EXIT_CODES.get(type(error), 1)
+    session = current_session()
+    if session is None:
+        print(f"rgcn: {shown(sentence)}", file=sys.stderr)
         sys.exit(code)
+    session.report_error(error, sentence)
     sys.stdout.flush()
     sys.stderr.flush()
-    if said is not None:
-        told()
-    os._exit(code)  # at once: to part properly from processes that are gone, or in a collective, would hang
+    os._exit(code)  # to leave the group would wait for ranks that are gone, or in a collective

@@ -28,10 +28,10 @@ AT_ONCE = 1 << 20  # rows gathered in one message
 class DataParallel(Placement):
     """Every process holds the whole model and computes its share of each batch; gradients are summed.
 
-    store  a key-value store that all processes can read and write (`torch.distributed.Store`)
+    session  what `rendezvous.join` began
     """
 
-    store: Any = None
+    session: rendezvous.Session | None = None
 
     @property
     def is_distributed(self) -> bool:
@@ -39,7 +39,7 @@ class DataParallel(Placement):
 
     def partitioned(self, num_nodes: int) -> Sharded:
         return Sharded(
-            self.rank, self.size, NodePartition(num_nodes, self.rank, self.size), self.traffic, store=self.store
+            self.rank, self.size, NodePartition(num_nodes, self.rank, self.size), self.traffic, session=self.session
         )
 
     def local_targets(self, nodes: Tensor) -> Tensor:

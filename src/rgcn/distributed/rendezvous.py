@@ -1,64 +1,63 @@
-"""Several processes become one group, agree on what they are to do, and part; and who says which error ended them.
+"""Several processes become the ranks of one group, agree on what they are to do, and leave; or report a failure.
 
-Words travel as JSON, never pickled; through the store of the rendezvous where the group is not, or no longer, whole.
+What they exchange is JSON, never pickled. Where collectives do not work yet, or no longer, they use the store of the
+rendezvous.
 """
 
 import json
 import os
-import re
 import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from rgcn.distributed.heartbeat import GRACE_S, LEFT, Heartbeat, place
+from rgcn.distributed.heartbeat import FAILURE, HEARTBEAT_S, LEFT, SILENCE_S, Heartbeat, RankProcess
 from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
-from rgcn.system.atomic_files import TEMPORARY_PREFIX
+from rgcn.system.atomic_files import TEMPORARY_PREFIX, write_atomically
+from rgcn.system.terminal import shown
 from rgcn.version import __version__
 
+if TYPE_CHECKING:
+    from rgcn.distributed.placements import DataParallel
+
 VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
-JOIN_S = 60  # that all take to come; RGCN_JOIN_SECONDS changes it
-# Nobody waits so long for a process that is gone, which others notice sooner; one may write or read for hours.
-LONGEST_WAIT = timedelta(hours=6)
-SIGHT_S = 10.0
-SAME_WORDS_S = 2.0  # that others may be later with the same error
+JOIN_S = 60  # for all ranks to join; RGCN_JOIN_SECONDS changes it
+# Of collectives. Heartbeats notice a lost rank sooner; one rank may write or read for hours while the others wait.
+COLLECTIVE_TIMEOUT = timedelta(hours=6)
+FOLDER_S = 10.0  # for a new file on shared storage to become visible
+SAME_ERROR_S = 2.0  # for rank 0 to report an error that all ranks meet
 NCCL_SEGMENT = 2 * 9_637_888  # bytes of shared memory that NCCL takes for a process: two channels of its usual buffers
-OUR_RUNS = "rgcn-"  # how runs of `--processes` are called where torchrun gives each a name
-ADVICE = "`rgcn resume {}` goes on from the last checkpoint"
-_heartbeat: Heartbeat | None = None
-_advice = ""
+RUN_ID_PREFIX = "rgcn-"  # of the names that `launch` gives to torchrun's runs
+RESUME_ADVICE = "`rgcn resume {}` goes on from the last checkpoint"
 
 
-def invited() -> bool:
+def is_rank() -> bool:
     """True if torchrun, or whoever sets the same variables, started this process as one of several.
 
     Raises:
         ConfigError: The variables do not fit together, or some are missing.
     """
-    _, size = _rank_and_size()
-    if size > 1:
-        _address()
-    return size > 1
+    return _variables() is not None
 
 
-def _rank_and_size() -> tuple[int, int]:
+def _variables() -> tuple[int, int, str, int] | None:
+    """The rank of this process, the world size, and host and port where rank 0 listens; None for one process."""
     size, rank = _number("WORLD_SIZE", 1, least=1), _number("RANK")
     if rank >= size:
         given = size if os.environ.get("WORLD_SIZE") else "not set"
         words = f"RANK is {rank} and WORLD_SIZE is {given} in the environment: ranks go from 0 to {size - 1}"
         raise ConfigError(f"{words}; correct them, or unset both to work in one process")
-    return rank, size
-
-
-def _address() -> tuple[str, int]:
-    """Host and port where process 0 waits for the others."""
+    if size == 1:
+        return None
     missing = [name for name in VARIABLES if not os.environ.get(name)]
     if missing:
         words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
@@ -66,101 +65,186 @@ def _address() -> tuple[str, int]:
             f"{', '.join(VARIABLES)} go together in the environment, and {words}: start this with torchrun, which sets "
             "them, or unset WORLD_SIZE to work in one process"
         )
-    return os.environ["MASTER_ADDR"], _number("MASTER_PORT", most=65535)
+    return rank, size, os.environ["MASTER_ADDR"], _number("MASTER_PORT", most=65535)
 
 
-def _number(name: str, otherwise: int = 0, least: int = 0, most: int | None = None) -> int:
+def _number(name: str, otherwise: int = 0, least: int = 0, most: int = 2**31 - 1) -> int:
     """The whole number that a variable of the environment holds; `otherwise` where it is not set."""
-    words = os.environ.get(name) or str(otherwise)
-    if not words.isdecimal() or int(words) < least or (most is not None and int(words) > most):
-        bounds = f"at least {least}" + ("" if most is None else f" and at most {most}")
+    value = os.environ.get(name) or str(otherwise)
+    if not value.isdecimal() or not least <= int(value) <= most:
+        bounds = f"at least {least} and at most {most}"
         raise ConfigError(
-            f"{name} is {words!r} in the environment, and must be a whole number, {bounds}: correct it or unset it"
+            f"{name} is {value!r} in the environment, and must be a whole number, {bounds}: correct it or unset it"
         )
-    return int(words)
+    return int(value)
+
+
+@dataclass
+class Session:
+    """What a rank shares with the others from `join` to `leave`, and its report of a failure.
+
+    store            of the rendezvous: a key-value store that all ranks read and write (`torch.distributed.Store`)
+    heartbeat        None until all ranks have joined
+    advice           the end of a sentence on a lost rank; it says how to resume, once there is a run
+    failed           True once it is known that some rank failed
+    connection_lost  True once a collective failed, so that some rank must be lost
+    """
+
+    rank: int
+    size: int
+    store: Any
+    heartbeat: Heartbeat | None = None
+    advice: str = ": the others stop"
+    failed: bool = False
+    connection_lost: bool = False
+
+    def has_failed(self) -> bool:
+        """True if the store says that some rank has failed."""
+        return bool(self.store.check([FAILURE]))
+
+    def all_set(self, key: str) -> bool:
+        """True if every rank has set its key in the store."""
+        return bool(self.store.check([f"{key}/{rank}" for rank in range(self.size)]))
+
+    def report(self, store: Any, sentence: str, launcher_reports: bool = False) -> None:
+        """Record a failure, of which all ranks read and end, and print it; not where another was recorded before.
+
+        launcher_reports  True for what `launch` reports, if it started the ranks
+        """
+        value = json.dumps({"rank": self.rank, "sentence": sentence})
+        first = store.compare_set(FAILURE, "", value) == value.encode()
+        launched = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(RUN_ID_PREFIX)
+        if first and not (launched and launcher_reports):
+            print_failure(sentence)
+
+    def report_lost_store(self) -> None:
+        """Print that the store cannot be reached, which rank 0 or its agent hosts; in one rank of each machine."""
+        local_rank = os.environ.get("LOCAL_RANK", "0")
+        if local_rank == ("1" if local_rank == str(self.rank) else "0"):
+            print_failure(f"process 0 of {self.size}, or what started it, is out of reach{self.advice}")
+
+    def report_error(self, error: BaseException, sentence: str) -> None:
+        """Report the error that ends this rank, unless it is the consequence of another rank's failure.
+
+        Rank 0 reports an error that all ranks meet. A lost connection is the consequence of the end of another rank,
+        which either reported its own error, or is reported as lost by the rank that watches it.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):  # torchrun's agent ends all ranks as soon as one has ended
+            signal.signal(number, signal.SIG_IGN)
+        self.connection_lost = current().is_lost_process(error)
+        if self.connection_lost:
+            sentence = f"the connection to the others is lost ({str(error).splitlines()[0][:200]}){self.advice}"
+        if self.rank and sentence:
+            sentence = f"process {self.rank} of {self.size}: {sentence}"
+        try:
+            _wait(self.has_failed, SILENCE_S if self.connection_lost else SAME_ERROR_S if self.rank else 0)
+            self.report(self.store, sentence)
+            self.failed = True
+            self.store.set(f"informed/{self.rank}", "")
+            # The store may end with this process, before the others have read of the failure.
+            _wait(lambda: self.all_set("informed"), 2 * HEARTBEAT_S)
+        except RuntimeError:  # the store is out of reach
+            if self.connection_lost and not self.failed:
+                self.report_lost_store()
+            elif not self.failed:
+                print_failure(sentence)
+
+
+def print_failure(sentence: str) -> None:
+    """Print why all ranks end, from any thread and whatever became of `sys.stderr`; "" if it is printed already.
+
+    torchrun's agent shows the error file as the root cause, and `launch` prints nothing where there is one.
+    """
+    with suppress(OSError):
+        os.write(2, f"rgcn: {shown(sentence)}\n".encode() if sentence else b"")
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        message = {"message": sentence, "extraInfo": {"timestamp": str(int(time.time()))}}
+        with suppress(OSError):  # on a full disk
+            write_atomically(Path(file), json.dumps({"message": message}))
+
+
+def current_session() -> Session | None:
+    """The session that `join` began; None for a process that works alone."""
+    if not current().is_distributed:
+        return None
+    from rgcn.distributed.placements import DataParallel
+
+    placement = current()
+    return placement.session if isinstance(placement, DataParallel) else None
 
 
 def join() -> Placement:
-    """Become one of the processes that torchrun's variables name; an error where not all come, or they do not fit.
+    """Become one of the ranks that torchrun's variables name; an error where not all join, or they do not fit.
 
     Without these variables the process works alone, as before.
 
-    Numbers on CPUs travel by gloo, those on GPUs by NCCL, where each process here has a GPU of its own: LOCAL_RANK's.
+    Tensors on CPUs are exchanged by gloo, those on GPUs by NCCL, where each rank of this machine has a GPU of its own:
+    LOCAL_RANK's.
     """
-    global _heartbeat
-    if not {"WORLD_SIZE", "RANK", "MASTER_ADDR"} & os.environ.keys():  # started without torchrun: there are no others
-        return current()
-    (rank, size), address = _rank_and_size(), _address()
-    if size == 1:
+    variables = _variables()
+    if variables is None:
         return current()
     import torch
+    import torch.distributed as dist
 
-    dist: Any = import_module("torch.distributed")  # some of what it documents has no types
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
+    rank, size, host, port = variables
     seconds = _number("RGCN_JOIN_SECONDS", JOIN_S)
-    advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {address[0]}:{address[1]}"
+    advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {host}:{port}"
+    hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
-    except (RuntimeError, ValueError) as error:
-        count = re.search(r"(\d+)/\d+ clients joined", str(error))
-        came = f"{count[1]} of {size} processes came" if count else f"process 0 of {size} did not come"
-        raise DataError(f"{came} {advice}") from error
-    # What torchrun starts again after a failure finds the words of its forerunners in the same store.
-    name = f"rgcn/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    store = dist.PrefixStore(name, store)
+        store = _open_store(host, port, seconds, hosts_store)
+    except RuntimeError as error:
+        raise DataError(f"process 0 of {size} did not come {advice} ({str(error).splitlines()[0]})") from error
     from rgcn.distributed.placements import DataParallel
 
-    use(DataParallel(rank, size, store=store))
-    store.set(f"beat/{rank}", "")
+    session = Session(rank, size, store)
+    use(DataParallel(rank, size, session=session))
+    store.set(f"heartbeat/{rank}", "")
     versions = {"rgcn": __version__, "torch": str(torch.__version__)}
-    store.set(f"here/{rank}", json.dumps({"place": place(), "pid": os.getpid(), "versions": versions}))
-    if not _until(lambda: store.check([f"here/{each}" for each in range(size)]), seconds):
-        missing = [each for each in range(size) if not store.check([f"here/{each}"])]
+    store.set(f"process/{rank}", json.dumps({"process": RankProcess.current(), "versions": versions}))
+    _wait(lambda: session.all_set("process") or session.has_failed(), seconds)
+    if not session.all_set("process"):
+        missing = [each for each in range(size) if not store.check([f"process/{each}"])]
         words = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
-        raise DataError(f"{size - len(missing)} of {size} processes came, and not process {words}, {advice}")
-    everybody = [json.loads(store.get(f"here/{each}")) for each in range(size)]
-
-    def connect() -> Any:
-        line = dist.TCPStore(*address, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=10))
-        return dist.PrefixStore(name, line)
-
-    ours = os.environ.get("TORCHELASTIC_RUN_ID", "").startswith(OUR_RUNS)
-    neighbor = everybody[(rank + 1) % size]
-    _heartbeat = Heartbeat(rank, size, connect, neighbor, lambda: _advice, outspoken=not ours)
+        raise DataError(f"{size - len(missing)} of {size} processes came {advice}; process {words} did not")
+    everybody = [json.loads(store.get(f"process/{each}")) for each in range(size)]
+    processes = [RankProcess(*each["process"]) for each in everybody]
+    session.heartbeat = Heartbeat(session, partial(_open_store, host, port, 10), processes)
     refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
     if torch.cuda.is_available() and _a_gpu_for_each():
         torch.cuda.set_device(_number("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT)
     return current()
 
 
-def _store() -> Any:
-    """The store of the processes that this one has joined; None for one process."""
-    return getattr(current(), "store", None)
+def _open_store(host: str, port: int, seconds: float, is_host: bool = False) -> Any:
+    """Connect to the store of the rendezvous, or host it; it is empty again after torchrun restarts the ranks."""
+    dist: Any = import_module("torch.distributed")  # some of what it documents has no types
+    timeout, options = timedelta(seconds=seconds), {"wait_for_workers": False, "multi_tenant": True}
+    store = dist.TCPStore(host, port, None, is_host, timeout, **options)
+    return dist.PrefixStore(f"rgcn/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def leave() -> None:
-    """Part from the others, once their work is done too."""
-    global _heartbeat
-    placement, store = current(), _store()
-    if store is None:
+    """Leave the group, once the work of all ranks is done."""
+    session = current_session()
+    if session is None:
         return
     import torch.distributed as dist
 
     use(LOCAL)
-    with suppress(RuntimeError):  # the store may have gone with whoever held it
-        store.add("leaving", 1)
-        _until(
-            lambda: store.add("leaving", 0) == placement.size or store.check(["failed"]), LONGEST_WAIT.total_seconds()
-        )
-    if _heartbeat is not None:
-        _heartbeat.stop()
-    _heartbeat = None
+    store, size, seconds = session.store, session.size, COLLECTIVE_TIMEOUT.total_seconds()
+    with suppress(RuntimeError):  # the store may have gone with whoever hosted it
+        store.add("finished", 1)
+        _wait(lambda: store.add("finished", 0) == size or session.has_failed(), seconds)
+    if session.heartbeat is not None:
+        session.heartbeat.stop()
     with suppress(RuntimeError):
-        store.set(f"beat/{placement.rank}", LEFT)
+        store.set(f"heartbeat/{session.rank}", LEFT)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -169,9 +253,9 @@ def refuse_shared_gpus(device: str) -> None:
     """An error where processes would have to compute on a device together."""
     import torch
 
-    here, gpus = _number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
-    if 0 < gpus < here:
-        raise ConfigError(f"NCCL wants a GPU for each process: here are {here}, and {gpus} GPU; or take --device cpu")
+    ranks, gpus = _number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
+    if 0 < gpus < ranks:
+        raise ConfigError(f"NCCL wants a GPU for each process: here are {ranks}, and {gpus} GPU; or take --device cpu")
     if ":" in device:
         raise ConfigError(f"each process computes on a GPU of its own: ask for cuda, not for {device}")
 
@@ -180,22 +264,22 @@ def _a_gpu_for_each() -> bool:
     """Whether every process of this machine can have a GPU; an error where NCCL would lack shared memory for them."""
     import torch
 
-    here = _number("LOCAL_WORLD_SIZE", 1)
-    if here > torch.cuda.device_count():
+    ranks = _number("LOCAL_WORLD_SIZE", 1)
+    if ranks > torch.cuda.device_count():
         return False
     shared = Path("/dev/shm")
-    if here > 1 and shared.is_dir() and os.environ.get("NCCL_SHM_DISABLE") != "1":
-        free, needed = shutil.disk_usage(shared).free, here * NCCL_SEGMENT
+    if ranks > 1 and shared.is_dir() and os.environ.get("NCCL_SHM_DISABLE") != "1":
+        free, needed = shutil.disk_usage(shared).free, ranks * NCCL_SEGMENT
         if free < needed and not torch.cuda.can_device_access_peer(0, 1):
             raise DataError(
-                f"NCCL takes about {needed >> 20} MiB of shared memory for {here} processes, and {shared} has "
+                f"NCCL takes about {needed >> 20} MiB of shared memory for {ranks} processes, and {shared} has "
                 f"{free >> 20} MiB free: give the container more (--shm-size=1g), or set NCCL_SHM_DISABLE=1"
             )
     return True
 
 
-def _until(ready: Callable[[], bool], seconds: float) -> bool:
-    """Look until it is so, at most so long. Not `Store.wait`, during which Ctrl-C would not be heard."""
+def _wait(ready: Callable[[], bool], seconds: float) -> bool:
+    """Wait until something is so; False after that time. Unlike `Store.wait`, Ctrl-C can interrupt this."""
     deadline, pause = time.monotonic() + seconds, 0.002
     while not ready():
         if time.monotonic() > deadline:
@@ -213,9 +297,8 @@ def refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> Non
             raise ConfigError(f"process {rank} of {len(everybody)} has other {name} than process 0: {words}")
 
 
-def require_shared_folder(placement: Placement, folder: Path) -> None:
-    """Raise DataError where not all processes see the folder, made if need be. Errors then advise to resume."""
-    global _advice
+def require_shared_folder(placement: "DataParallel", folder: Path) -> None:
+    """Raise DataError where not all ranks see the folder, made if need be. Failures then advise to resume."""
     token = folder / placement.from_main(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
     if placement.is_main:
         try:
@@ -224,7 +307,7 @@ def require_shared_folder(placement: Placement, folder: Path) -> None:
         except OSError as error:
             raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
     placement.barrier()  # only now there is something to see, for which shared storage may need a moment
-    seen = placement.gather_values(_until(token.exists, SIGHT_S))
+    seen = placement.gather_values(_wait(token.exists, FOLDER_S))
     if placement.is_main:
         token.unlink(missing_ok=True)
     if not all(seen):
@@ -233,42 +316,5 @@ def require_shared_folder(placement: Placement, folder: Path) -> None:
             f"process {blind} of {placement.size} does not see {folder}: all must see the run's folder at the same "
             "place, on storage that they share (--out)"
         )
-    _advice = f"; {ADVICE.format(folder)}"
-
-
-def last_words(error: BaseException, words: str) -> str | None:
-    """What this process has to say of an error that ends it; None: nothing, another says it, or what caused it.
-
-    An error that all meet is said by the first of them. One that comes of another's end is not worth a word.
-    """
-    placement, store = current(), _store()
-    if store is None:
-        return words
-    for number in (signal.SIGINT, signal.SIGTERM):  # by which whoever started us ends us as soon as another has ended
-        signal.signal(number, signal.SIG_IGN)
-    rank, others = placement.rank, {0, placement.rank - 1}  # of which one says what all met
-    try:
-        if placement.is_lost_process(error):
-            if _until(lambda: store.check(["failed"]), GRACE_S):
-                _until(lambda: store.check(["told"]), GRACE_S)
-                return None
-            words = f"the others are out of reach ({str(error).splitlines()[0][:200]}){_advice}"
-        store.set(f"words/{rank}", words)
-        store.set("failed", json.dumps({"rank": rank, "words": words}))
-
-        def said() -> bool:  # perhaps with the number of the process that it was heard from
-            theirs = [store.get(f"words/{each}").decode() for each in others if store.check([f"words/{each}"])]
-            return any(words in one or one in words for one in theirs)
-
-        if rank and _until(said, SAME_WORDS_S):
-            return None
-        return words if placement.is_main else f"process {rank} of {placement.size}: {words}"
-    except RuntimeError:  # the store went with the first process, which has said why
-        return None
-
-
-def told() -> None:
-    """Let the others know that what ended all has been said."""
-    if (store := _store()) is not None:
-        with suppress(RuntimeError):
-            store.set("told", "")
+    if placement.session is not None:
+        placement.session.advice = f": the others stop; {RESUME_ADVICE.format(folder)}"
