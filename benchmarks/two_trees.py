@@ -43,6 +43,9 @@ CASES = {
 
 def measured(name: str, device: str, steps: int) -> float:
     """Seconds a step, in this process."""
+    import rgcn
+
+    rgcn.wait_passively()  # before PyTorch is loaded; rgcn 0.2.0 did so on import
     import numpy as np
     import torch
 

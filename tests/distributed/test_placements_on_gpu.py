@@ -26,7 +26,7 @@ def nccl(alone, tmp_path):
 
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
-    yield DataParallel(0, 1, store=store)  # a group of one that does what several do
+    yield DataParallel(0, 1)  # a group of one that does what several do
     use(LOCAL)
     dist.destroy_process_group()
 

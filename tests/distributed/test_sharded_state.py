@@ -138,7 +138,7 @@ def join(root, rank, size):
     if size > 1:
         store = dist.FileStore(str(root / f"store-{size}"), size)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-        use(DataParallel(rank, size, store=store))
+        use(DataParallel(rank, size))
 
 
 def four(root, rank):
