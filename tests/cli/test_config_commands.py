@@ -34,7 +34,7 @@ def test_show_says_all_problems_without_a_traceback(tmp_path):
         "rgcn: mine.yaml: 3 problems",
         "  mine.yaml, line 4: model.hiden: unknown key; did you mean 'hidden'?",
         "  mine.yaml, line 5: model.layers: must be greater than or equal to 1 (got 0)",
-        f"  --set seed=-1: seed: must be greater than or equal to 0 (got -1)",
+        "  --set seed=-1: seed: must be greater than or equal to 0 (got -1)",
     ]
 
 
