@@ -11,9 +11,8 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from operator import attrgetter
+from pkgutil import resolve_name as imported  # "module:name" to what it stands for; for names of our own
 from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
@@ -78,11 +77,7 @@ class Axis:
             return choice
         if choice in self._met:
             return self._met[choice]
-        if choice in self.built_in:
-            found = imported(self.built_in[choice])
-        else:
-            installed = _installed(self.group).get(choice)
-            found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
+        found = imported(self.built_in[choice]) if choice in self.built_in else self._load(choice, trusted)
         if not (isinstance(found, type) and issubclass(found, imported(self.interface))):
             raise ConfigError(self._not_one(found))
         return found
@@ -98,34 +93,31 @@ class Axis:
     def _not_one(self, found: object) -> str:
         return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"
 
-    def _load(self, entry: EntryPoint) -> Any:
-        try:
-            return entry.load()
-        except (ImportError, AttributeError) as error:
-            package = entry.dist.name if entry.dist is not None else entry.module
-            words = f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
-            raise ConfigError(words) from error
-
-    def _dotted(self, choice: str, trusted: bool) -> Any:
-        module, _, name = choice.partition(":")
+    def _load(self, choice: str, trusted: bool) -> Any:
+        """What an installed package registered under this name, or what a dotted name says, where it is trusted."""
+        entry = _installed(self.group).get(choice) or EntryPoint(choice, choice, self.group)
+        module, _, name = entry.value.partition(":")
         package = module.partition(".")[0]
-        if not (trusted or module in sys.modules or is_allowed(module)):
+        if entry.dist is None and not (trusted or module in sys.modules or is_allowed(module)):
             raise DataError(
                 f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
                 f"trust the package {package!r}, allow it: --allow {package}, "
                 f'rgcn.allow("{package}") or {ALLOWED}; or have it register the entry point {self.group}'
             )
         try:
-            found = attrgetter(name)(import_module(module))
-        except ModuleNotFoundError as error:
-            missing = (error.name or module).partition(".")[0]
-            raise DataError(
-                f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, or "
-                "add its folder to PYTHONPATH"
-            ) from error
-        except AttributeError as error:
+            found = entry.load()
+        except (ImportError, AttributeError) as error:
+            if entry.dist is not None:
+                words = f"the {self.kind} {choice!r} of the package {entry.dist.name} cannot be loaded: {error}"
+                raise ConfigError(words) from error
+            if isinstance(error, ModuleNotFoundError):
+                missing = (error.name or package).partition(".")[0]
+                raise DataError(
+                    f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, "
+                    "or add its folder to PYTHONPATH"
+                ) from error
             raise ConfigError(f"there is no {name} in {module} to be the {self.kind}: {error}") from error
-        if trusted:
+        if entry.dist is None and trusted:
             allow(module)
         return found
 
@@ -154,12 +146,6 @@ def is_allowed(module: str) -> bool:
 
 def dotted_name(thing: type) -> str:
     return f"{thing.__module__}:{thing.__qualname__}"
-
-
-def imported(place: str) -> Any:
-    """What "module:name" stands for; for places that this package itself names."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
 
 
 @cache
