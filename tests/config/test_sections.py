@@ -11,7 +11,6 @@ import pytest
 from pydantic import ValidationError
 
 import rgcn
-from rgcn.components import TASKS
 from rgcn.config import (
     DataConfig,
     LinkModelConfig,
@@ -30,6 +29,7 @@ from rgcn.errors import ConfigError
 from rgcn.models.link_predictor import LinkSettings
 from rgcn.models.node_classifier import NodeSettings
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS
 
 RUNS = {name: task_of(name).run_config for name in TASKS.built_in}
 WORLD = {"data": {"dataset": "world"}}

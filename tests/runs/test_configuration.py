@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rgcn.components import TASKS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.models import LinkPredictor
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences, run_schema

@@ -13,10 +13,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from rgcn.components import ENCODERS
 from rgcn.config.base_section import Origin, Path, Problem, Section, find_problems, origin_of
 from rgcn.errors import RgcnError
-from rgcn.plugins import Axis, dotted_name
+from rgcn.plugins import ENCODERS, Axis, dotted_name
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from pydantic.json_schema import models_json_schema
 
-from rgcn.components import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
 from rgcn.config.base_section import Origin, Problem, Section, listed, origin_of
 from rgcn.config.fields import choices, option_problems
@@ -23,6 +22,7 @@ from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS, TRACKERS
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 
 Config = TypeVar("Config", bound=RunConfig)

@@ -29,13 +29,13 @@ from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
 
-from rgcn.components import TASKS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
+from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
 from rgcn.version import __version__
 

@@ -19,12 +19,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.components import TASKS
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
+from rgcn.plugins import TASKS
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
