@@ -171,6 +171,12 @@ def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     return result
 
 
+def changed_training(config: RunConfig, **settings: Any) -> RunConfig:
+    """The same with other settings of its training, of those that it has."""
+    there = type(config.training).model_fields
+    return changed(config, {f"training.{key}": value for key, value in settings.items() if key in there})
+
+
 def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Its plain values with some others, by dotted key, whether they are possible or not."""
     values = config.model_dump(mode="json")
