@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import resolve_name as imported  # "module:name" to what it stands for; for names of our own
+from pkgutil import resolve_name
 from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
@@ -146,6 +146,11 @@ def is_allowed(module: str) -> bool:
 
 def dotted_name(thing: type) -> str:
     return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def imported(place: str) -> Any:
+    """What "module:name" stands for; for places that this package itself names."""
+    return resolve_name(place)
 
 
 @cache

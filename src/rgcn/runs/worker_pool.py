@@ -20,6 +20,8 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import Self
+
 from rgcn.errors import DataError, StoppedError
 from rgcn.plugins import allow, allowed
 from rgcn.system import environment
@@ -112,7 +114,7 @@ class Crew(Generic[Task]):
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Task] = {}
 
-    def __enter__(self) -> Crew[Task]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
