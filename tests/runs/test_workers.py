@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from multiprocessing.connection import Connection
 
@@ -64,6 +65,20 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
         stop(processes)
     assert not any(each.process.is_alive() for each in processes)
     assert dict(os.environ) == before
+
+
+def ask(line: Connection) -> None:
+    """In the other process: a training that has heard the signal, and waits for the answer to its report."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    line.send("a report")
+    line.recv()
+
+
+def test_a_process_that_waits_for_an_answer_is_stopped_without_being_killed() -> None:
+    process = WorkerProcess(ask, threads=1)
+    assert process.hear() == "a report"
+    stop([process])
+    assert process.process.exitcode == 0
 
 
 @pytest.fixture
