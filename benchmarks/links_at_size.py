@@ -29,12 +29,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.components import ENCODERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.nn.inputs import RowTable
 from rgcn.nn.link_network import LinkPlan
 from rgcn.nn.table_files import empty_on_disk
+from rgcn.plugins import ENCODERS
 from rgcn.system.memory import size_in
 from rgcn.training.link_trainer import LinkTrainer
 

@@ -16,8 +16,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from rgcn.components import TASKS
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS
 
 PACKAGE = Path(__file__).parents[1] / "src" / "rgcn"
 NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkPredictionRun|ClassificationByLinksRun"

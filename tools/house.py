@@ -19,10 +19,10 @@ from typing import Any
 
 SOURCE = Path(__file__).parents[1] / "src" / "rgcn"
 
-# Each may import those before it. `axis_tables` is a table of contents: it names classes of later rooms as text, and
+# Each may import those before it. `plugins` is a table of contents: it names classes of later rooms as text, and
 # for the type checker alone.
 ORDER = """
-    version errors conversion placement plugins components system config graph data kernels adjacency
+    version errors conversion placement plugins system config graph data kernels adjacency
     sampling nn links training distributed models
     runs pages tuning paper predict explain visualization serve bench cli __init__ __main__
 """

@@ -11,9 +11,8 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from operator import attrgetter
+from pkgutil import resolve_name
 from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
@@ -78,11 +77,7 @@ class Axis:
             return choice
         if choice in self._met:
             return self._met[choice]
-        if choice in self.built_in:
-            found = imported(self.built_in[choice])
-        else:
-            installed = _installed(self.group).get(choice)
-            found = self._load(installed) if installed is not None else self._dotted(choice, trusted)
+        found = imported(self.built_in[choice]) if choice in self.built_in else self._load(choice, trusted)
         if not (isinstance(found, type) and issubclass(found, imported(self.interface))):
             raise ConfigError(self._not_one(found))
         return found
@@ -98,34 +93,31 @@ class Axis:
     def _not_one(self, found: object) -> str:
         return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"
 
-    def _load(self, entry: EntryPoint) -> Any:
-        try:
-            return entry.load()
-        except (ImportError, AttributeError) as error:
-            package = entry.dist.name if entry.dist is not None else entry.module
-            words = f"the {self.kind} {entry.name!r} of the package {package} cannot be loaded: {error}"
-            raise ConfigError(words) from error
-
-    def _dotted(self, choice: str, trusted: bool) -> Any:
-        module, _, name = choice.partition(":")
+    def _load(self, choice: str, trusted: bool) -> Any:
+        """What an installed package registered under this name, or what a dotted name says, where it is trusted."""
+        entry = _installed(self.group).get(choice) or EntryPoint(choice, choice, self.group)
+        module, _, name = entry.value.partition(":")
         package = module.partition(".")[0]
-        if not (trusted or module in sys.modules or is_allowed(module)):
+        if entry.dist is None and not (trusted or module in sys.modules or is_allowed(module)):
             raise DataError(
                 f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
                 f"trust the package {package!r}, allow it: --allow {package}, "
                 f'rgcn.allow("{package}") or {ALLOWED}; or have it register the entry point {self.group}'
             )
         try:
-            found = attrgetter(name)(import_module(module))
-        except ModuleNotFoundError as error:
-            missing = (error.name or module).partition(".")[0]
-            raise DataError(
-                f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, or "
-                "add its folder to PYTHONPATH"
-            ) from error
-        except AttributeError as error:
+            found = entry.load()
+        except (ImportError, AttributeError) as error:
+            if entry.dist is not None:
+                words = f"the {self.kind} {choice!r} of the package {entry.dist.name} cannot be loaded: {error}"
+                raise ConfigError(words) from error
+            if isinstance(error, ModuleNotFoundError):
+                missing = (error.name or package).partition(".")[0]
+                raise DataError(
+                    f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, "
+                    "or add its folder to PYTHONPATH"
+                ) from error
             raise ConfigError(f"there is no {name} in {module} to be the {self.kind}: {error}") from error
-        if trusted:
+        if entry.dist is None and trusted:
             allow(module)
         return found
 
@@ -158,11 +150,96 @@ def dotted_name(thing: type) -> str:
 
 def imported(place: str) -> Any:
     """What "module:name" stands for; for places that this package itself names."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+    return resolve_name(place)
 
 
 @cache
 def _installed(group: str) -> dict[str, EntryPoint]:
     """Entry points by name; read once, since all installed packages are looked through."""
     return {entry.name: entry for entry in entry_points(group=group)}
+
+
+# Every registry. To add a member is one file, and one line here; a member from outside (a class, a dotted name, an
+# entry point of the registry's group) needs no line. Members are written as text and imported when they are chosen, so
+# that `config` knows every name and imports no subpackage behind it.
+ENCODERS = Axis(
+    "encoder",
+    "rgcn.nn.encoders:Encoder",
+    {
+        "none": "rgcn.nn.encoders:PlainEncoder",
+        "rgcn": "rgcn.nn.encoders:RgcnEncoder",
+        "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
+        "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
+        "path": "rgcn.nn.path_network:PathEncoder",
+        "universal": "rgcn.nn.universal_network:UniversalEncoder",
+        "popularity": "rgcn.nn.popularity:PopularityEncoder",
+    },
+)
+DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
+HEADS = Axis(
+    "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
+)
+OBJECTIVES = Axis(
+    "objective",
+    "rgcn.training.objectives:Objective",
+    {
+        "sampled-bce": "rgcn.training.objectives:SampledCrossEntropy",
+        "self-adversarial": "rgcn.training.objectives:SelfAdversarial",
+        "sampled-softmax": "rgcn.training.objectives:SampledSoftmax",
+        "softmax": "rgcn.training.objectives:SoftmaxCrossEntropy",
+        "bce": "rgcn.training.objectives:BinaryCrossEntropy",
+    },
+)
+SAMPLERS = Axis(
+    "sampler",
+    "rgcn.sampling:EdgeSampler",
+    {
+        "neighborhood": "rgcn.sampling.edges:NeighborhoodEdges",
+        "uniform": "rgcn.sampling.edges:UniformEdges",
+        "shuffled": "rgcn.sampling.edges:ShuffledEdges",
+        "scattered": "rgcn.sampling.edges:ScatteredEdges",
+    },
+)
+OPTIMIZERS = Axis(
+    "optimizer",
+    "torch.optim:Optimizer",
+    {
+        "adam": "rgcn.training.optimizers:Adam",
+        "lazy-adam": "rgcn.training.optimizers:LazyAdam",
+        "adagrad": "rgcn.training.optimizers:RowAdagrad",
+    },
+)
+TASKS = Axis(
+    "task",
+    "rgcn.models.task:Task",
+    {
+        "node-classification": "rgcn.models.tasks:NodeClassification",
+        "link-prediction": "rgcn.models.tasks:LinkPrediction",
+        "classification-by-links": "rgcn.models.tasks:ClassificationByLinks",
+        "pretraining": "rgcn.models.tasks:Pretraining",
+    },
+)
+READERS = Axis(
+    "reader",
+    "rgcn.data.readers:TripleReader",
+    {
+        "nt": "rgcn.data.rdf:NTriplesReader",
+        "nq": "rgcn.data.rdf:NQuadsReader",
+        "ttl": "rgcn.data.rdf:TurtleReader",
+        "trig": "rgcn.data.rdf:TriGReader",
+        "rdf": "rgcn.data.rdf:RdfXmlReader",
+        "jsonld": "rgcn.data.rdf:JsonLdReader",
+        "tsv": "rgcn.data.tables:TsvReader",
+        "csv": "rgcn.data.tables:CsvReader",
+        "parquet": "rgcn.data.tables:ParquetReader",
+    },
+)
+TRACKERS = Axis(
+    "tracker",
+    "rgcn.runs.tracking:RunTracker",
+    {
+        "tensorboard": "rgcn.runs.tracking_services:TensorBoardTracker",
+        "mlflow": "rgcn.runs.tracking_services:MlflowTracker",
+        "wandb": "rgcn.runs.tracking_services:WandbTracker",
+    },
+)

@@ -11,7 +11,6 @@ import pytest
 from pydantic import ValidationError
 
 import rgcn
-from rgcn.components import TASKS
 from rgcn.config import (
     DataConfig,
     LinkModelConfig,
@@ -30,6 +29,7 @@ from rgcn.errors import ConfigError
 from rgcn.models.link_predictor import LinkSettings
 from rgcn.models.node_classifier import NodeSettings
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS
 
 RUNS = {name: task_of(name).run_config for name in TASKS.built_in}
 WORLD = {"data": {"dataset": "world"}}
@@ -87,7 +87,11 @@ def test_all_problems_are_reported_at_once():
         (DataConfig, {"path": "x.nt", "labels": {"trian": "l.tsv"}}, "unknown split 'trian'"),
         (DataConfig, {"path": "x.nt", "inverse": "r"}, "`labels_from`, which is not given"),
         (DataConfig, {"path": "x.tsv", "columns": [0, 1]}, "subject, relation and object; these are 2"),
-        (DataConfig, {"dataset": "world", "prune": 0}, "true or false; or a whole number, at least 1 (got 0)"),
+        (
+            DataConfig,
+            {"dataset": "world", "prune": 0},
+            "must be a valid boolean (got 0); or must be greater than or equal to 1 (got 0)",
+        ),
         (NodeModelConfig, {"decomposition": "block", "blocks": 6}, "set hidden to 12 or 18, or blocks to 4"),
         (NodeModelConfig, {"decomposition": "block", "blocks": 100}, "set hidden to 100, or blocks to 16"),
         (NodeModelConfig, {"name": "e-rgcn", "decomposition": "block", "blocks": 5}, "a width of 32 (embedding)"),
@@ -99,10 +103,10 @@ def test_all_problems_are_reported_at_once():
         (NodeModelConfig, {"name": "e-rgcn", "input": "one-hot"}, "leave it at auto"),
         (NodeModelConfig, {"decomposition": "diagonal", "input": "one-hot"}, "set input to features"),
         (NodeModelConfig, {"name": "e-rgcn", "layers": 3, "decomposition": "diagonal"}, "embedding = 32 is not hidden"),
-        (NodeModelConfig, {"layers": True}, "must be a whole number, at least 1 and at most 100 (got true)"),
-        (NodeModelConfig, {"gain": float("inf")}, "a number, above 0 (got inf)"),
+        (NodeModelConfig, {"layers": True}, "layers: must be a number (got true)"),
+        (NodeModelConfig, {"gain": float("inf")}, "must be a finite number (got inf)"),
         (NodeModelConfig, {"normalization": "relatoin"}, "did you mean 'relation'?"),
-        (NodeModelConfig, {"bases": "none"}, "at least 1; or null (got 'none')"),
+        (NodeModelConfig, {"bases": "none"}, "must be a valid integer (got 'none')"),
         (LinkModelConfig, {"self_loop_apart": True}, "has a full matrix anyway: set self_loop_apart to null"),
         (
             LinkModelConfig,
@@ -119,7 +123,7 @@ def test_all_problems_are_reported_at_once():
         (LinkTrainingConfig, {"patience": 3}, "set `evaluate_every` too"),
         (NodeClassificationRun, {**WORLD, "trackers": ["mlflow", "mlflow"]}, "'mlflow' is named twice"),
         (NodeClassificationRun, {**WORLD, "trackers": ["mlfow"]}, "did you mean 'mlflow'?"),
-        (NodeClassificationRun, {**WORLD, "seed": 2**63}, "below 9223372036854775808"),
+        (NodeClassificationRun, {**WORLD, "seed": 2**63}, "must be less than 9223372036854775808"),
         (NodeClassificationRun, {**WORLD, "model": 3}, "model: must be a section"),
         (NodeClassificationRun, {**WORLD, "training": None}, "training: a section without keys: remove the line"),
         (NodeClassificationRun, {**WORLD, "epochs": 3}, "did you mean 'training.epochs'?"),

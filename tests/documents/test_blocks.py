@@ -23,7 +23,7 @@ import pytest
 from provided import PROVIDED, Here
 
 import rgcn
-from rgcn import components as axis_tables
+from rgcn import plugins as axis_tables
 from rgcn.plugins import ALLOWED, Axis
 
 ROOT = Path(__file__).parents[2]

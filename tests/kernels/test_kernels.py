@@ -518,8 +518,8 @@ def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
 
 
 def test_every_kernel_named_to_be_compiled_ahead_is_one():
-    from rgcn.components import ENCODERS
     from rgcn.kernels.ahead import compile_ahead
+    from rgcn.plugins import ENCODERS
 
     for encoder, decomposition in (("rgcn", "none"), ("rgcn", "basis"), ("e-rgcn", "none"), ("e-rgcn", "basis")):
         thread = compile_ahead(*ENCODERS.find(encoder).kernels(decomposition))

@@ -7,12 +7,12 @@ import torch
 
 from naive import SmallGraph, naive_adjacency, naive_layer
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.components import ENCODERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.nn import Basis, BlockDiagonal, RelationalGraphConv
 from rgcn.nn.decoders import DistMult
 from rgcn.nn.link_network import LinkPlan
+from rgcn.plugins import ENCODERS
 
 GRAPH = SmallGraph([(0, 0, 1), (1, 1, 2), (3, 0, 1), (2, 1, 2), (0, 1, 3)], 5, 2)
 FAST = {"epochs": 1, "device": "cpu"}

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rgcn.components import TASKS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.models import LinkPredictor
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed_settings, differences, run_schema
@@ -182,7 +182,7 @@ def test_a_missing_section_and_a_wrong_task_are_said_with_all_the_rest(tmp_path)
     assert "did you mean 'node-classification'?" in message
     assert "line 1: data: missing" in message
     assert "--set: takes section.key=value" in message
-    assert "unknown task ['a']" in refusal(written(tmp_path, "task: [a]\n"))
+    assert "a task is a name or a class, not ['a']" in refusal(written(tmp_path, "task: [a]\n"))
 
 
 def test_a_shipped_configuration_is_called_by_its_name_in_problems():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from multiprocessing.connection import Connection
 
@@ -66,6 +67,20 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
     assert dict(os.environ) == before
 
 
+def ask(line: Connection) -> None:
+    """In the other process: a training that has heard the signal, and waits for the answer to its report."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    line.send("a report")
+    line.recv()
+
+
+def test_a_process_that_waits_for_an_answer_is_stopped_without_being_killed() -> None:
+    process = WorkerProcess(ask, threads=1)
+    assert process.hear() == "a report"
+    stop([process])
+    assert process.process.exitcode == 0
+
+
 @pytest.fixture
 def training() -> SeedTraining:
     return SeedTraining(load_configuration("rgcn/nc-world", ["training.epochs=2", "training.device=cpu"]))
@@ -74,10 +89,10 @@ def training() -> SeedTraining:
 def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     workshop = Workshop(monkeypatch, [dies_after_saying(Done)])
     with training_team(2) as team:
-        (first,) = team.run([training], SeriesListener())
+        (first,) = team.rows([training], SeriesListener())
         workshop.started[0].process.join()
-        (second,) = team.run([training], SeriesListener())
-        (third,) = team.run([training], SeriesListener())
+        (second,) = team.rows([training], SeriesListener())
+        (third,) = team.rows([training], SeriesListener())
     assert (first.error, second.error, third.error) == (None, None, None)
     assert len(workshop.started) == 2  # the second one took the third training too
     assert not any(worker.process.is_alive() for worker in workshop.started)
@@ -88,7 +103,7 @@ def test_a_process_that_dies_at_work_costs_its_training(
 ) -> None:
     Workshop(monkeypatch, [dies_at_work])
     with training_team(2) as team:
-        rows = list(team.run([training] * 3, SeriesListener()))
+        rows = list(team.rows([training] * 3, SeriesListener()))
     errors = [row.error for row in rows if row.error is not None]
     assert errors == ["its process ended without a word (exit code -9)"]
     assert len(rows) == 3
@@ -99,10 +114,10 @@ def test_every_training_may_lose_its_process_but_not_before_it_began(
 ) -> None:
     Workshop(monkeypatch, [dies_at_work] * 5)
     with training_team(2) as team:
-        assert len([row for row in team.run([training] * 5, SeriesListener()) if row.error is not None]) == 5
+        assert len([row for row in team.rows([training] * 5, SeriesListener()) if row.error is not None]) == 5
     Workshop(monkeypatch, [dies_at_once, dies_after_hearing_something])
     with training_team(2) as team:
-        assert [row.error for row in team.run([training] * 2, SeriesListener())] == [None, None]
+        assert [row.error for row in team.rows([training] * 2, SeriesListener())] == [None, None]
     Workshop(monkeypatch, [dies_at_once] * 9)
     with training_team(2) as team, pytest.raises(DataError, match="3 processes in a row died"):
-        list(team.run([training] * 2, SeriesListener()))
+        list(team.rows([training] * 2, SeriesListener()))

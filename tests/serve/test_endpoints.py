@@ -10,8 +10,8 @@ from servers import asking
 from stranger import BothAtOnce, CousinFinder, CousinsAnswer, ThiefFinder
 
 import rgcn
-from rgcn.components import TASKS
 from rgcn.errors import ConfigError, DataError
+from rgcn.plugins import TASKS
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassAnswer
 from rgcn.serve.link_endpoints import LinkAnswer

@@ -174,7 +174,10 @@ def test_a_sampler_gets_its_options():
             r"options\.scael: unknown key; did you mean 'scale'\? \(options of the encoder c-rgcn and the decoder "
             r"stranger_models:Translation\)",
         ),
-        ({"decoder": Translation, "options": {"scale": "much"}}, r"options\.scale: must be a number \(got 'much'\)"),
+        (
+            {"decoder": Translation, "options": {"scale": "much"}},
+            r"options\.scale: must be a valid number \(got 'much'\)",
+        ),
         (
             {"options": {"margin": 2.0}},
             r"options\.margin: unknown key; the encoder rgcn and the decoder distmult declare no options: remove it",

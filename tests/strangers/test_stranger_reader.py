@@ -12,10 +12,10 @@ import zstandard
 from outside import command, forgotten, installed, written_package
 
 import rgcn
-from rgcn.components import READERS
 from rgcn.config import DataConfig
 from rgcn.data import files
 from rgcn.errors import ConfigError, DataError, ParseError
+from rgcn.plugins import READERS
 from rgcn.runs.assembly import load_data
 from rgcn.system.progress import ProgressMeter
 

@@ -11,9 +11,9 @@ import pytest
 from outside import command, forgotten, installed, written_package
 
 import rgcn
-from rgcn.components import TRACKERS
 from rgcn.config import NodeClassificationRun
 from rgcn.errors import ConfigError
+from rgcn.plugins import TRACKERS
 from rgcn.runs import load_configuration, resume, train
 from rgcn.runs.configuration import run_schema
 

@@ -347,7 +347,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 
     plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     if minutes is not None:
-        from rgcn.runs.model_selection import with_steps_for
+        from rgcn.runs.training_time import with_steps_for
 
         plan = with_steps_for(plan, minutes)
     if not asked.quiet:

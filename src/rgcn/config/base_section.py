@@ -7,8 +7,10 @@ wrong, and so that its problem can be shown where the value was written.
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, get_args
 
@@ -131,30 +133,47 @@ def find_problems(
     section: type[Section], values: Mapping[Any, Any], origins: Mapping[Path, Origin] | None = None
 ) -> list[Problem]:
     """Every field that is wrong, and every rule broken by fields that are right."""
-    problems: list[Problem] = []
+    problems: dict[Path, Problem] = {}
     doubtful: set[Path] = set()  # what no rule may rely on
+    valid = deepcopy(dict(values))
     try:
-        section.model_validate(dict(values), context=FIELDS_ONLY)
+        whole = section.model_validate(valid, context=FIELDS_ONLY)
     except ValidationError as error:
         for wrong in error.errors(include_url=False):
             owner, path = _field_at(section, wrong["loc"])
-            if path in doubtful:  # each member of a union complains, and each item of a list
-                continue
-            doubtful.add(path)
             if wrong["type"] in ("extra_forbidden", "invalid_key"):
                 words, meant = _unknown_key(section, owner, path)
                 doubtful |= {meant} if meant else set()
             else:
                 words = _wrong_value(owner, path, wrong)
-            problems.append(Problem(_dotted(path), words, origin_of(wrong["loc"], origins or {})))
-    for path, part in _judgeable(section, values, doubtful):
+            if path in problems:  # each item of a list complains, and each member of a union
+                words = f"{problems[path].words}; {'' if isinstance(wrong['loc'][-1], int) else 'or '}{words}"
+            problems[path] = Problem(_dotted(path), words, origin_of(wrong["loc"], origins or {}))
+            _put_right(valid, owner, path)
+        doubtful |= problems.keys()
+        try:
+            whole = section.model_validate(valid, context=FIELDS_ONLY)
+        except ValidationError:  # something is missing that has no example to stand for it
+            return list(problems.values())
+    found = list(problems.values())
+    for part_path, part in [*(((name,), getattr(whole, name)) for name in section.sections()), ((), whole)]:
         for rule in part.rules():
-            keys = [(*path, *key.split(".")) for key in rule.keys]
+            keys = [(*part_path, *key.split(".")) for key in rule.keys]
             if not any(key[: len(bad)] == bad for key in keys for bad in doubtful):
                 shown = next((key for key in keys if _is_given(key, values)), keys[0])
                 origin = origin_of(shown, origins or {})
-                problems += [Problem(_dotted(shown), words, origin) for words in rule.judge(part)]
-    return problems
+                found += [Problem(_dotted(shown), words, origin) for words in rule.judge(part)]
+    return found
+
+
+def _put_right(values: dict[Any, Any], owner: type[Section], path: Path) -> None:
+    """Leave out what is wrong; an example stands for what must be there."""
+    for part in path[:-1]:
+        values = values[part]
+    values.pop(path[-1], None)
+    field = owner.model_fields.get(str(path[-1]))
+    if field is not None and field.is_required() and field.examples:
+        values[path[-1]] = field.examples[0]
 
 
 def origin_of(path: Path, origins: Mapping[Path, Origin]) -> Origin | None:
@@ -163,30 +182,11 @@ def origin_of(path: Path, origins: Mapping[Path, Origin]) -> Origin | None:
 
 
 def _dotted(path: Path) -> str:
-    return ".".join(str(part) for part in path) or "as a whole"
-
-
-def _judgeable(
-    section: type[Section], values: Mapping[Any, Any], doubtful: set[Path], path: Path = ()
-) -> Iterator[tuple[Path, Section]]:
-    """The sections that are given, the whole last, each of what is valid in it: no rule may read what is not there."""
-    inner, kept = section.sections(), {}
-    for name in section.model_fields:
-        if name in values and (*path, name) not in doubtful:
-            kept[name] = values[name]
-            if name in inner:
-                for place, part in _judgeable(inner[name], values[name], doubtful, (*path, name)):
-                    yield place, part
-                    kept[name] = part
-    yield path, section.model_construct(None, **kept) if inner else section.model_validate(kept, context=FIELDS_ONLY)
+    return ".".join(map(str, path)) or "as a whole"
 
 
 def _is_given(path: Path, values: Any) -> bool:
-    for part in path:
-        if not (isinstance(values, Mapping) and part in values):
-            return False
-        values = values[part]
-    return True
+    return not path or (isinstance(values, Mapping) and path[0] in values and _is_given(path[1:], values[path[0]]))
 
 
 def _field_at(section: type[Section], where: Path) -> tuple[type[Section], Path]:
@@ -212,6 +212,7 @@ def _unknown_key(whole: type[Section], owner: type[Section], path: Path) -> tupl
 
 
 def _wrong_value(owner: type[Section], path: Path, error: ErrorDetails) -> str:
+    """What pydantic says of a value, with the value, and the choice that was likely meant."""
     name, given = str(path[-1]), error["input"]
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
@@ -223,49 +224,13 @@ def _wrong_value(owner: type[Section], path: Path, error: ErrorDetails) -> str:
         if given is None:
             return "a section without keys: remove the line, or write its keys below it, indented"
         return f"must be a section: its keys on lines of their own, indented (got {_as_yaml(given)})"
-    schema = owner.model_json_schema()["properties"][name]
-    choices = [choice for choice in _choices(schema) if isinstance(choice, str)]
+    choices = re.findall("'([^']+)'", error.get("ctx", {}).get("expected", ""))
     close = close_matches(given, choices) if isinstance(given, str) and given else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"must be {accepted(schema)} (got {_as_yaml(given)}){hint}"
+    words = error["msg"].replace("Input should", "must").partition(", unable to parse")[0]
+    return f"{words} (got {_as_yaml(given)}){hint}"
 
 
 def _as_yaml(value: Any) -> str:
     """A value as it would be written, shortened."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else str(value).lower()
-    return reprlib.repr(value)
-
-
-def accepted(schema: Mapping[str, Any]) -> str:
-    """In words, what a field of this JSON Schema takes.
-
-    >>> accepted({"type": "number", "minimum": 0, "exclusiveMaximum": 1})
-    'a number, at least 0 and below 1'
-    >>> accepted({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]})
-    'a whole number, at least 1; or null'
-    """
-    if "anyOf" in schema:
-        parts = [accepted(part) for part in schema["anyOf"]]
-        return f"{', '.join(parts[:-1])}; or {parts[-1]}"
-    if "const" in schema or "enum" in schema:
-        names = [repr(choice) for choice in _choices(schema)]
-        return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
-    if "examples" in schema:
-        return f"text such as {schema['examples'][0]!r}"
-    kind = schema.get("type")
-    if kind == "array":
-        return f"a list of {accepted(schema.get('items', {}))}"
-    kinds = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
-    words = {**kinds, "string": "text", "object": "names with a text each"}.get(str(kind), "a value")
-    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-    limits = [f"{bound} {schema[key]}" for key, bound in bounds.items() if key in schema]
-    return f"{words}, {' and '.join(limits)}" if limits else words
-
-
-def _choices(schema: Mapping[str, Any]) -> list[Any]:
-    """The values a schema names: its own, its items', or those of one of its kinds."""
-    if "const" in schema:
-        return [schema["const"]]
-    inner = [*schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]
-    return [*schema.get("enum", []), *(choice for part in inner for choice in _choices(part))]
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else reprlib.repr(value)

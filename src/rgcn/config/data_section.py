@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rgcn.components import READERS
 from rgcn.config.base_section import Section, impossible
 from rgcn.config.fields import OnAxis
+from rgcn.plugins import READERS
 
 # How `path` is read: arguments of `rgcn.read`.
 READING = (

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, get_args
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from rgcn.components import ENCODERS
 from rgcn.config.base_section import Origin, Path, Problem, Section, find_problems, origin_of
 from rgcn.errors import RgcnError
-from rgcn.plugins import Axis, dotted_name
+from rgcn.plugins import ENCODERS, Axis, dotted_name
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,23 @@ class OnAxis:
         return self.axis.name_of(given) if isinstance(given, type) else given
 
 
-def choices(section: Section, path: Path = ()) -> Iterator[tuple[Path, Axis, str]]:
-    """What a configuration chooses on an axis: (path of the setting, axis, name)."""
+def settings_of(section: Section, path: Path = ()) -> Iterator[tuple[Path, Section, FieldInfo]]:
+    """Every setting of a section and of the sections in it: (its path, the section that has it, its field)."""
     for name, setting in type(section).model_fields.items():
-        value, place = getattr(section, name), (*path, name)
+        value = getattr(section, name)
         if isinstance(value, Section):
-            yield from choices(value, place)
+            yield from settings_of(value, (*path, name))
+        else:
+            yield (*path, name), section, setting
+
+
+def choices(section: Section) -> Iterator[tuple[Path, Axis, str]]:
+    """What a configuration chooses on an axis: (path of the setting, axis, name)."""
+    for path, owner, setting in settings_of(section):
+        value = getattr(owner, str(path[-1]))
+        named = [((*path, i), one) for i, one in enumerate(value)] if isinstance(value, list) else [(path, value)]
         for mark in _marks(setting.annotation, *setting.metadata):
-            named = enumerate(value) if isinstance(value, list) else [(None, value)]
-            for number, choice in named:
-                if choice is not None:
-                    yield place if number is None else (*place, number), mark.axis, choice
+            yield from ((place, mark.axis, choice) for place, choice in named if choice is not None)
 
 
 def _marks(*annotations: Any) -> Iterator[OnAxis]:
@@ -90,24 +96,19 @@ class OptionsOf:
     fields: tuple[str, ...]
 
 
-def option_problems(
-    section: Section, origins: Mapping[Path, Origin] | None = None, path: Path = ()
-) -> Iterator[Problem]:
+def option_problems(section: Section, origins: Mapping[Path, Origin] | None = None) -> Iterator[Problem]:
     """Find options that no chosen component declares, and values that are wrong.
 
     Args:
         section: A valid section; the sections in it are checked, too.
         origins: Where each key of the whole configuration was given.
-        path: The section's place in the configuration.
     """
-    for name, setting in type(section).model_fields.items():
-        value, place = getattr(section, name), (*path, name)
-        if isinstance(value, Section):
-            yield from option_problems(value, origins, place)
+    for path, owner, setting in settings_of(section):
+        given = getattr(owner, str(path[-1]))
         for mark in setting.metadata:
-            if isinstance(mark, OptionsOf) and value:
-                for problem in _undeclared(section, mark, value):
-                    where = (*place, *problem.key.split("."))
+            if isinstance(mark, OptionsOf) and given:
+                for problem in _undeclared(owner, mark, given):
+                    where = (*path, *problem.key.split("."))
                     yield problem._replace(key=".".join(map(str, where)), origin=origin_of(where, origins or {}))
 
 
@@ -211,15 +212,12 @@ def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchS
     spaces: dict[str, SearchSpace] = {}
     inner = section.sections()
     for name, setting in section.model_fields.items():
+        extra = setting.json_schema_extra
         if name in inner:
             spaces |= search_spaces(inner[name], f"{prefix}{name}.")
-            continue
-        extra = setting.json_schema_extra
-        declared: Any = extra.get("search") if isinstance(extra, dict) else None
-        if declared is not None:
-            when = {key: tuple(v) if isinstance(v, list) else v for key, v in declared.get("when", {}).items()}
-            whole = "low" in declared and int in (setting.annotation, *get_args(setting.annotation))
-            default = setting.get_default(call_default_factory=True)
-            given = {**declared, "choices": tuple(declared.get("choices", ())), "when": when}
-            spaces[prefix + name] = SearchSpace(**given, integer=whole, default=default)
+        elif isinstance(extra, dict) and (declared := extra.get("search")):
+            given: dict[str, Any] = {"choices": (), **declared}  # type: ignore[dict-item]
+            whole = "low" in given and int in (setting.annotation, *get_args(setting.annotation))
+            given |= {"choices": tuple(given["choices"]), "default": setting.get_default(call_default_factory=True)}
+            spaces[prefix + name] = SearchSpace(**given, integer=whole)
     return spaces

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rgcn.components import DECODERS, ENCODERS, HEADS
 from rgcn.config.base_section import Rule, Section, impossible
 from rgcn.config.fields import Description, OnAxis, OptionsOf, described, tuned
+from rgcn.plugins import DECODERS, ENCODERS, HEADS
 
 Scheme = Literal[
     "glorot-uniform",

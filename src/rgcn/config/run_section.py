@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rgcn.components import TRACKERS
 from rgcn.config.base_section import Section, impossible
 from rgcn.config.data_section import DataConfig
 from rgcn.config.fields import OnAxis
@@ -16,6 +15,7 @@ from rgcn.config.training_section import (
     NodeTrainingConfig,
     PretrainingConfig,
 )
+from rgcn.plugins import TRACKERS
 
 Tracker = Annotated[str, OnAxis(TRACKERS)]
 

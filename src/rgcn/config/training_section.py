@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from rgcn.components import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config.base_section import Section, impossible
 from rgcn.config.fields import OnAxis, OptionsOf, tuned
 from rgcn.config.model_section import CONVOLVES, WALKS
+from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 
 Objective = Annotated[str, OnAxis(OBJECTIVES)]
 Sampler = Annotated[str, OnAxis(SAMPLERS)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rgcn.components import READERS
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
+from rgcn.plugins import READERS
 from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
 
 PathLike = str | os.PathLike[str]

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rgcn.components import READERS
 from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile, bare_name, broken_link, find_files
 from rgcn.data.graph_builder import STATE, Building, expected_bytes
 from rgcn.data.graph_store import is_stored_graph, load_graph, save_graph, write_rest
@@ -18,6 +17,7 @@ from rgcn.data.tables import Column, TripleColumns
 from rgcn.data.triple_collector import TripleCollector
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.plugins import READERS
 from rgcn.system.progress import progress
 
 LARGE = 64 << 20  # bytes of text: more are worth loops that take a while to load, and seconds to compile once

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Self, Unpack
 
-from rgcn.components import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
@@ -26,6 +25,7 @@ from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.scorer import Questions, Scorer
+from rgcn.plugins import ENCODERS, OBJECTIVES
 from rgcn.sampling import EdgeSampler
 from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.system.formatting import Rows

@@ -12,7 +12,6 @@ from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.adjacency.stored_edges import StoredEdges
-from rgcn.components import ENCODERS
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
@@ -25,6 +24,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.placement import current
+from rgcn.plugins import ENCODERS
 from rgcn.system.formatting import Rows
 from rgcn.system.memory import give_back
 from rgcn.training.devices import choose_device, on_device

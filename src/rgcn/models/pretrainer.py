@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.components import ENCODERS
 from rgcn.config import LinkModelConfig, PretrainingConfig
 from rgcn.data.registry import named_or_read
 from rgcn.errors import ConfigError, DataError
@@ -19,6 +18,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.plugins import ENCODERS
 from rgcn.sampling.augmentation import augmented, with_labels
 from rgcn.sampling.synthetic_graphs import draw_graph
 from rgcn.training.devices import on_device

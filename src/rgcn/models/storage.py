@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgcn.components import TASKS
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
 from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.nn.table_state import arranged, partitions_by_name, whole_weights
+from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import replace_atomically, write_atomically
 from rgcn.version import __version__
 

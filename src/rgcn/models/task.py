@@ -1,7 +1,7 @@
 """A task as an object: what a configuration, a run, a report, a server and a person need to know of it.
 
 Nobody else asks which task it serves. A task of someone else's is one class, registered as an entry point of the group
-rgcn.tasks; ours are three lines of `axis_tables.TASKS`.
+rgcn.tasks; ours are three lines of `plugins.TASKS`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rgcn.components import TASKS
 from rgcn.errors import ConfigError, NothingToHoldOutError
-from rgcn.plugins import imported
+from rgcn.plugins import TASKS, imported
 from rgcn.training.history import Metric
 
 if TYPE_CHECKING:

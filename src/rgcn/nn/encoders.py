@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.components import DECODERS, HEADS
 from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import Description, HasOptions, introduced
 from rgcn.data.files import said
@@ -22,6 +21,7 @@ from rgcn.nn.inputs import EmbeddingInput, FeatureInput
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
 from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.plugins import DECODERS, HEADS
 from rgcn.system.formatting import count
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.components import ENCODERS
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
@@ -18,6 +17,7 @@ from rgcn.paper import published as stated
 from rgcn.paper.judging import Judged, PaperRow, PaperTable, judge_time, load_or_reason
 from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, PRUNED, SHARES, TITLES, Figure, PublishedTensor
 from rgcn.paper.trainings import subject
+from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt

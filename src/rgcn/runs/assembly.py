@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from rgcn.components import READERS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import named_or_read
@@ -13,6 +12,7 @@ from rgcn.graph.titles import Titles
 from rgcn.models.estimator import Estimator
 from rgcn.models.storage import load_model
 from rgcn.models.task import task_of
+from rgcn.plugins import READERS
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.folder import RunFolder, stamps_of
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import yaml
+from pydantic.json_schema import models_json_schema
 
-from rgcn.components import TASKS, TRACKERS
 from rgcn.config import RunConfig, validated
 from rgcn.config.base_section import Origin, Problem, Section, listed, origin_of
 from rgcn.config.fields import choices, option_problems
@@ -22,6 +22,7 @@ from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
 from rgcn.models.task import task_of
+from rgcn.plugins import TASKS, TRACKERS
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -105,16 +106,13 @@ def _answering(kind: str) -> str:
 
 
 def _judged(name: str, layers: _Layers) -> RunConfig:
-    task, problem = _task(layers)
-    if problem is not None:
-        layers.problems.append(problem)
-        if task is None:  # then nothing more can be judged
-            raise ConfigError(listed(name, layers.problems))
-        layers.values["task"] = task
-    assert task is not None
+    task = layers.values["task"] = _task(layers)
+    if task is None:  # then nothing more can be judged
+        raise ConfigError(listed(name, layers.problems))
+    kind = task_of(task).run_config
     if layers.of_graph:
-        layers.suit(task_of(task).run_config.sections()["training"])
-    config: RunConfig = validated(task_of(task).run_config, layers.values, name, layers.origins, layers.problems)
+        layers.suit(kind.sections()["training"])
+    config: RunConfig = validated(kind, layers.values, name, layers.origins, layers.problems)
     if problems := list(_found_missing(config, layers)):
         raise ConfigError(listed(name, problems))
     return config
@@ -171,6 +169,12 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
     return result
+
+
+def changed_training(config: RunConfig, **settings: Any) -> RunConfig:
+    """The same with other settings of its training, of those that it has."""
+    there = type(config.training).model_fields
+    return changed(config, {f"training.{key}": value for key, value in settings.items() if key in there})
 
 
 def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,33 +243,28 @@ def run_schema(task: str | None = None) -> dict[str, Any]:
     >>> sorted(run_schema("link-prediction")["properties"])
     ['checkpoints', 'data', 'model', 'seed', 'task', 'trackers', 'training']
     """
-    from pydantic.json_schema import models_json_schema
-
-    if task is not None:
-        if task not in TASKS.names():
-            raise UnknownNameError("task", task, TASKS.names())
-        return {"$schema": DRAFT, **_named_task(task_of(task).run_config.model_json_schema(), task)}
+    if task is not None and task not in TASKS.names():
+        raise UnknownNameError("task", task, TASKS.names())
     runs = {name: task_of(name).run_config for name in TASKS.names()}
-    _, definitions = models_json_schema([(run, "validation") for run in runs.values()])
-    parts = definitions["$defs"]
+    if task is None:
+        references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
+        schema = {
+            "$schema": DRAFT,
+            "title": "rgcn run",
+            "description": "A run of any task: what `rgcn train` reads.",
+            "type": "object",
+            "discriminator": {"propertyName": "task", "mapping": references},
+            "oneOf": [{"$ref": reference} for reference in references.values()],
+            **models_json_schema([(run, "validation") for run in runs.values()])[1],
+        }
+    else:
+        schema = {"$schema": DRAFT, **runs[task].model_json_schema()}
     for name, run in runs.items():
-        parts[run.__name__] = _named_task(parts[run.__name__], name)
-    references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
-    return {
-        "$schema": DRAFT,
-        "title": "rgcn run",
-        "description": "A run of any task: what `rgcn train` reads.",
-        "type": "object",
-        "discriminator": {"propertyName": "task", "mapping": references},
-        "oneOf": [{"$ref": reference} for reference in references.values()],
-        "$defs": parts,
-    }
-
-
-def _named_task(schema: dict[str, Any], task: str) -> dict[str, Any]:
-    """A file without `task` is of the default task, and of no other."""
-    required = [key for key in schema.get("required", []) if key != "task"]
-    return {**schema, "required": required if task == DEFAULT_TASK else ["task", *required]}
+        part = schema if name == task else schema["$defs"].get(run.__name__, {})
+        # A file without `task` is of the default task, and of no other.
+        required = [key for key in part.get("required", []) if key != "task"]
+        part["required"] = required if name == DEFAULT_TASK else ["task", *required]
+    return schema
 
 
 @dataclass
@@ -409,20 +408,18 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
     return {**values, "trackers": [name for name in named if name not in gone]}
 
 
-def _task(layers: _Layers) -> tuple[str | None, Problem | None]:
+def _task(layers: _Layers) -> str | None:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
-    task = layers.values.get("task", DEFAULT_TASK)
-    origin = origin_of(("task",), layers.origins)
-    if isinstance(task, str) and TASKS.problem(task) is None:
+    task, origin = layers.values.get("task", DEFAULT_TASK), origin_of(("task",), layers.origins)
+    words = TASKS.problem(task)
+    if words is None:
         try:
             TASKS.find(task, trusted=origin is not None and origin.source != layers.of_run)
+            return str(task)
         except RgcnError as error:
-            return None, Problem("task", str(error), origin)
-        return task, None
-    close = close_matches(task, TASKS.names(), 1) if isinstance(task, str) else []
-    hint = "".join(f"; did you mean {name!r}?" for name in close)
-    words = f"unknown task {task!r}; there are {', '.join(TASKS.names())}{hint}"
-    return next(iter(close), None), Problem("task", words, origin)
+            words = str(error)
+    layers.problems.append(Problem("task", words, origin))
+    return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
 
 
 def _graph(name: str) -> dict[str, str] | None:

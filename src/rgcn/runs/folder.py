@@ -29,13 +29,13 @@ from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
 
-from rgcn.components import TASKS
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
+from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
 from rgcn.version import __version__
 
@@ -191,20 +191,11 @@ class RunFolder:
             current().barrier()
             yield
             return
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.lock.acquire(timeout=LOCK_PATIENCE_S)
-        except Timeout:
-            raise DataError(f"{self.path} is being written by {self._writer()}; wait for it, or stop it") from None
-        except OSError as error:
-            raise DataError(f"cannot write in {self.path}: {error.strerror}; choose another folder") from error
-        try:
+        with _holding(self.lock, lambda: f"{self.path} is being written by {self._writer()}; wait for it, or stop it"):
             for place in (self.path, self.path / "checkpoints", self.path / "model", self.path / "model" / "graph"):
                 remove_temporaries(place)
             current().barrier()  # for whoever reads here what the one before us wrote
             yield
-        finally:
-            self.lock.release()
 
     def _writer(self) -> str:
         try:
@@ -318,15 +309,26 @@ def sole_use(folder: Path, kind: str, who: str, lock: str, is_known: bool) -> It
         raise DataError(f"{folder} is a file; a {kind} needs a folder")
     if folder.is_dir() and not is_known and any(path.name[0] != "." for path in folder.iterdir()):
         raise DataError(f"{folder} is not empty and holds no {kind}; choose another folder")
+    busy = f"another {who} is at work in {folder}; wait for it, or choose another folder"
+    with _holding(FileLock(folder / lock), lambda: busy):
+        yield
+
+
+@contextmanager
+def _holding(lock: FileLock, busy: Callable[[], str]) -> Iterator[None]:
+    """Hold a lock in a folder, which is made if need be; DataError with the words of `busy` where another has it."""
+    folder = Path(lock.lock_file).parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(folder / lock, timeout=0).acquire()
+        lock.acquire(timeout=LOCK_PATIENCE_S)
     except Timeout:
-        raise DataError(f"another {who} is at work in {folder}; wait for it, or choose another folder") from None
+        raise DataError(busy()) from None
     except OSError as error:
         raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
-    with held:
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def now() -> str:
@@ -338,13 +340,11 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
     """Size and time of change of every file the data are read from: equal stamps spare reading them again."""
     stamps = []
     for source in map(Path, data.source_paths()):
-        files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-        for path in files:
-            try:
+        for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            with suppress(OSError):  # gone, or not ours to look at: then there is nothing to compare either
                 found = path.stat()
-            except OSError:
-                continue  # gone, or not ours to look at: then there is nothing to compare either
-            stamps.append({"path": str(path), "size": found.st_size, "modified_ns": found.st_mtime_ns})
+                if path.is_file():
+                    stamps.append({"path": str(path), "size": found.st_size, "modified_ns": found.st_mtime_ns})
     return stamps
 
 

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import task_of
-from rgcn.runs.assembly import load_trained, make_model
-from rgcn.runs.configuration import changed
+from rgcn.runs.assembly import load_trained
+from rgcn.runs.configuration import changed, changed_training
 from rgcn.runs.folder import RunFolder, with_whole_paths
-from rgcn.runs.planning import RunPlan, plan_run
+from rgcn.runs.planning import plan_run
 from rgcn.runs.selection import Candidate, Selection
-from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, train
+from rgcn.runs.training import RunResult, resume, train
+from rgcn.runs.training_time import LEAST_STEPS, MEASUREMENTS, ModelCost, cost_of, for_steps
 from rgcn.system.formatting import duration, memory, rough_duration
 from rgcn.system.memory import available_bytes
 from rgcn.system.progress import ProgressMeter
@@ -28,60 +29,8 @@ from rgcn.system.progress import ProgressMeter
 TIMING, VALIDATING, SHORT = 0.02, 0.03, 0.4
 PLANNED = 0.9  # of the minutes: models are saved and loaded too
 MEASURED_S = 30.0  # to measure the chosen one in the end, or a tenth of the minutes where that is more
-MEASUREMENTS, LEAST_STEPS, LEAST_MEASURED = 3, 20, 100
-TIMED_STEPS, TIMED_QUESTIONS = 12, (1, 8, 64)
+LEAST_MEASURED = 100
 LONGER = 1.5  # times as many steps are worth a training of their own
-
-
-class ModelCost(NamedTuple):
-    start: float  # seconds before the first step
-    step: float  # seconds each
-    asked: float  # seconds for a triple (or label) that is measured
-    validated: int  # how many of these there are for validation
-    measured: int  # likewise in the larger split
-    memory: int  # bytes of its weights, what moves them, and a step
-
-    def steps(self, seconds: float, at_most: int) -> tuple[int, int]:
-        """How many steps so much time is enough for, and how often to measure on so many triples meanwhile."""
-        for times in (MEASUREMENTS, 1):
-            left = seconds - self.start - times * self.validating(at_most)
-            if left >= LEAST_STEPS * self.step:
-                return int(left / self.step), times
-        return 0, 1
-
-    def validating(self, at_most: int) -> float:
-        return self.asked * min(at_most, self.validated)
-
-
-def cost_of(plan: RunPlan, patience: float) -> ModelCost:
-    """Some steps and some questions, timed; ConfigError where one step takes longer than `patience` seconds."""
-    began, config, model = perf_counter(), plan.config, make_model(plan.config, plan.mirror)
-    marks: list[float] = []
-    with saying_what_memory_lacks(), model.fitting(plan.training) as fitting:
-        start = perf_counter() - began
-        size = 16 * model.num_parameters_ + fitting.trainer.step_bytes  # weights, gradients, and what Adam remembers
-        while config.training.epochs and (
-            len(marks) < 3 or (len(marks) < TIMED_STEPS and marks[-1] - marks[0] < patience)
-        ):
-            float(fitting.trainer.step())  # waits for it
-            marks.append(perf_counter() - began - start)
-            if marks[1:] and marks[-1] - marks[-2] > patience:  # the first one may compile something
-                raise ConfigError(f"a step takes {duration(marks[-1] - marks[-2])}: give it more --minutes")
-        step = fitting.trainer.steps_an_epoch * (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
-        fitting.finish()
-        there = {split: _held_out(model, split) for split in model.measured_splits() if split != "train"}
-        validated, asked = there.get("valid", 0), 0.0
-        for number, few in enumerate(TIMED_QUESTIONS if validated else ()):
-            if number < 2 or asked * few < patience:
-                before = perf_counter()
-                model.evaluate(split="valid", at_most=few)
-                asked = (perf_counter() - before) / min(few, validated)
-    return ModelCost(start, step, asked, validated, max(there.values(), default=0), size)
-
-
-def _held_out(model: Estimator, split: str) -> int:
-    labels = model.graph_.labels if "classes" in model.task_().answers else None
-    return len(model.graph_.split_triples(split) if labels is None else labels.of(split)[0])
 
 
 def plan_selection(
@@ -105,54 +54,41 @@ def plan_selection(
     if not costs:
         raise DataError(f"no model can be tried: {next(iter(tried.values())).skipped}")
     at_most = max(LEAST_MEASURED, int(VALIDATING * total / max(cost.asked for cost in costs.values())))
-    final = max(MEASURED_S, 0.1 * total)
-    trained = [name for name in costs if tried[name].config.training.epochs]
     # What is compiled the first time is not taken off.
     left = PLANNED * total - min(perf_counter() - began, 2 * TIMING * total * len(costs))
-    left -= sum(cost.start + cost.validating(at_most) for name, cost in costs.items() if name not in trained)
-    shared = [name for name in trained if costs[name].steps(SHORT * left / len(trained), at_most)[0]]
+    _share_time({name: (tried[name], cost) for name, cost in costs.items()}, left, at_most)
+    final = max(MEASURED_S, 0.1 * total)
     for name, cost in costs.items():
-        one, most = tried[name], tried[name].config.training.epochs
+        one = tried[name]
         one.at_most = None if cost.asked * cost.measured <= final else max(LEAST_MEASURED, int(final / cost.asked))
-        one.planned = cost.start + cost.validating(at_most)
-        if name in trained and name not in shared:
-            needs = LEAST_STEPS * cost.step + cost.start + cost.validating(at_most)
-            enough = math.ceil(needs * len(trained) / SHORT / PLANNED / 60 + 1)
-            one.skipped = f"a step takes {duration(cost.step)}: --minutes {enough} would be enough for it"
-            continue
-        if name in trained:
-            steps, times = cost.steps(SHORT * left / len(shared), at_most)
-            one.config = _for_steps(one.config, min(most, steps), times)
-            more = min(most, cost.steps((1 - SHORT) * left, at_most)[0])
-            one.more = more if more > LONGER * one.config.training.epochs else 0
-            one.planned += one.config.training.epochs * cost.step + times * cost.validating(at_most)
         if at_most < cost.validated:
-            one.config = _with(one.config, evaluate_at_most=at_most)
+            one.config = changed_training(one.config, evaluate_at_most=at_most)
     size = max((costs[name].memory for name in costs if not tried[name].skipped), default=0)
     return Selection(minutes, graph.fingerprint, list(tried.values())), size
+
+
+def _share_time(candidates: Mapping[str, tuple[Candidate, ModelCost]], left: float, at_most: int) -> None:
+    """Give each candidate the steps for which its share of the seconds is enough; to the best one the rest."""
+    trained = {name: found for name, found in candidates.items() if found[0].config.training.epochs}
+    for name, (one, cost) in candidates.items():
+        one.planned = cost.start + cost.validating(at_most)
+        left -= 0.0 if name in trained else one.planned
+    shared = [one.name for one, cost in trained.values() if cost.steps(SHORT * left / len(trained), at_most)[0]]
+    for one, cost in trained.values():
+        if one.name not in shared:
+            enough = math.ceil((LEAST_STEPS * cost.step + one.planned) * len(trained) / SHORT / PLANNED / 60 + 1)
+            one.skipped = f"a step takes {duration(cost.step)}: --minutes {enough} would be enough for it"
+            continue
+        steps, times = cost.steps(SHORT * left / len(shared), at_most)
+        most, more = one.config.training.epochs, cost.steps((1 - SHORT) * left, at_most)[0]
+        one.config = for_steps(one.config, min(most, steps), times)
+        one.more = min(most, more) if min(most, more) > LONGER * one.config.training.epochs else 0
+        one.planned = cost.start + one.config.training.epochs * cost.step + (times + 1) * cost.validating(at_most)
 
 
 def with_validation(config: RunConfig) -> RunConfig:
     """The configuration measured on validation data, held out where there are none; before data are loaded."""
     return changed(config, task_of(config.task).for_trials(config))
-
-
-def with_steps_for(plan: RunPlan, minutes: float) -> RunPlan:
-    """The run with as many steps as so many minutes are enough for."""
-    began, cost = perf_counter(), cost_of(plan, 60.0 * minutes)
-    left = 60.0 * minutes - (perf_counter() - began) - cost.asked * cost.measured
-    least = max(1, getattr(plan.config.training, "warmup", 0))
-    return plan.with_training(epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else plan
-
-
-def _for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:
-    return _with(config, epochs=steps, evaluate_every=math.ceil(steps / times))
-
-
-def _with(config: RunConfig, **training: Any) -> RunConfig:
-    """With these settings of its training, of those that it has."""
-    there = type(config.training).model_fields
-    return changed(config, {f"training.{key}": value for key, value in training.items() if key in there})
 
 
 def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None = None) -> RunResult:
@@ -171,7 +107,7 @@ def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, meter: Pro
                 _try(candidate, selection, folder, graph, meter)
             trained = next((one for one in selection.ranked() if one.config.training.epochs), None)
             if trained is not None and trained.more:
-                config = _for_steps(trained.config, trained.more, MEASUREMENTS)
+                config = for_steps(trained.config, trained.more, MEASUREMENTS)
                 longer = replace(trained, name=f"{trained.name}, longer", config=config, more=0, figure=None)
                 selection.candidates.append(longer)
                 trained.more = 0

@@ -16,20 +16,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
-from rgcn.components import TASKS
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
+from rgcn.plugins import TASKS
 from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
 from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.worker_pool import TAKEN, Crew, Done, Interruption
+from rgcn.runs.worker_pool import Crew, Done, Interruption
 from rgcn.version import __version__
 
 FORMAT, VERSION = "rgcn-series", 1
@@ -139,7 +138,7 @@ def run_series(
             if left and result.jobs > 1 and config.data.dataset is not None:
                 get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
             with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
-                for row in chain(filter(None, found), trains.run(left, hears)):
+                for row in chain(filter(None, found), trains.rows(left, hears)):
                     result.rows.append(row)
                     result.rows.sort(key=lambda row: row.seed)
                     _keep(result, folder)
@@ -182,9 +181,8 @@ class SeedTraining:
     def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
         from rgcn.runs.training import resume, train
 
-        seed = self.config.seed
+        seed, graph = self.config.seed, self.graph(shelf)  # data that cannot be had are no seed's failure
         try:
-            graph = self.graph(shelf)
             if self.folder is not None and RunFolder(self.folder).exists():
                 result = resume(self.folder, self.mirror, on_epoch=on_epoch, graph=graph)
                 return SeriesRow(seed, "continued", result.as_dict())
@@ -207,25 +205,12 @@ class SeedTraining:
         return shelf[key]
 
 
-class TrainingTeam:
-    """Takes trainings, `jobs` at a time: with one, in this process, else in a crew's. Use `training_team`."""
+class TrainingTeam(Crew[SeedTraining]):
+    """Takes trainings, `jobs` at a time: with one, in this process. Use `training_team`."""
 
-    def __init__(self, crew: Crew[SeedTraining]) -> None:
-        self.jobs, self._crew = crew.jobs, crew
-        self._shelf: Shelf = {}
-
-    def run(self, trainings: Sequence[SeedTraining], listener: SeriesListener) -> Iterator[SeriesRow]:
+    def rows(self, trainings: Sequence[SeedTraining], listener: SeriesListener) -> Iterator[SeriesRow]:
         """Rows of all trainings in the order they are done; one that fails does not stop the others."""
-
-        def tell(training: SeedTraining, epoch: Any) -> None:
-            listener.epoch(training.config.seed, epoch)
-
-        if self.jobs == 1:
-            for training in trainings:
-                training.graph(self._shelf)  # data that cannot be had are no seed's failure: they stop the series
-                yield training.do(self._shelf, partial(tell, training))
-            return
-        for training, end in self._crew.run(iter(trainings), tell):
+        for training, end in self.run(iter(trainings), lambda one, epoch: listener.epoch(one.config.seed, epoch)):
             yield end.value if isinstance(end, Done) else SeriesRow(training.config.seed, "failed", error=end.words)
 
 
@@ -235,28 +220,28 @@ def training_team(jobs: int) -> Iterator[TrainingTeam]:
     interruption = Interruption(at_once=True)
     try:
         # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
-        with Crew[SeedTraining](jobs, _work) as crew, interruption if jobs > 1 else nullcontext():
-            yield TrainingTeam(crew)
+        with TrainingTeam(jobs, partial(_trainer, jobs > 1)) as team, interruption if jobs > 1 else nullcontext():
+            yield team
     except KeyboardInterrupt:
         raise interruption.error() from None
 
 
-def _work(line: Connection) -> None:
-    """In another process: one training after another; epochs are passed on, but not so often that it costs time."""
+def _trainer(seldom: bool) -> Callable[[SeedTraining, Callable[[Any], None]], SeriesRow]:
+    """Does trainings, and reads data once for all on the same; `seldom`: passes on epochs only now and then."""
     shelf: Shelf = {}
     last = 0.0
 
-    def pass_on(epoch: Any) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
-            last = time.monotonic()
-            with suppress(OSError):  # a parent that is gone: its end is what stops us, in an orderly way
-                line.send(epoch)
+    def do(training: SeedTraining, tell: Callable[[Any], None]) -> SeriesRow:
+        def pass_on(epoch: Any) -> None:
+            nonlocal last
+            if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+                last = time.monotonic()
+                with suppress(OSError, EOFError):  # a parent that is gone: its end is what stops us, in an orderly way
+                    tell(epoch)
 
-    while True:
-        training = line.recv()
-        line.send(TAKEN)
-        line.send(Done(training.do(shelf, pass_on)))
+        return training.do(shelf, pass_on if seldom else tell)
+
+    return do
 
 
 def _claimed(folder: Path) -> AbstractContextManager[None]:

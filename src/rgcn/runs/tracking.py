@@ -1,4 +1,4 @@
-"""Who hears of a training while it goes on: files always, others on request (`rgcn.components.TRACKERS`)."""
+"""Who hears of a training while it goes on: files always, others on request (`rgcn.plugins.TRACKERS`)."""
 
 import csv
 import errno
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
-from rgcn.components import TRACKERS
 from rgcn.errors import ConfigError, DataError
+from rgcn.plugins import TRACKERS
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.extras import import_extra
 

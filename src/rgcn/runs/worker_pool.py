@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Generic, TypeVar
+
+from typing_extensions import Self
 
 from rgcn.errors import DataError, StoppedError
 from rgcn.plugins import allow, allowed
@@ -31,6 +34,7 @@ TAKEN = "taken"  # said by a process that has heard its task: until then whateve
 HEARD = (signal.SIGINT, signal.SIGTERM)
 
 Task = TypeVar("Task")
+Work = Callable[[Task, Callable[[Any], Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -97,15 +101,20 @@ class WorkerProcess:
 
 
 class Crew(Generic[Task]):
-    """Up to `jobs` processes that run `work(line, *arguments)`, started when there is something to do, stopped on
-    leaving. `work` hears a task, says TAKEN, then what it likes, then `Done`, and hears the next."""
+    """Does tasks, up to `jobs` at a time: with one in this process, else in processes that are started when there is
+    something to do, and stopped on leaving.
 
-    def __init__(self, jobs: int, work: Callable[..., None], *arguments: Any) -> None:
-        self.jobs, self._work, self._arguments = jobs, work, arguments
+    start  makes the function that does tasks, where they are done: it takes a task, and `ask`, which sends a message to
+           this process and returns the answer. Importable by name
+    """
+
+    def __init__(self, jobs: int, start: Callable[[], Work[Task]]) -> None:
+        self.jobs, self._start = jobs, start
+        self._here: Work[Task] | None = None
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Task] = {}
 
-    def __enter__(self) -> Crew[Task]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
@@ -117,22 +126,27 @@ class Crew(Generic[Task]):
         """How each task ended, as soon as it did. A process that dies at work costs its task and no other.
 
         tasks        asked for the next one only when there is room for it
-        answer       hears a task and what is said of it on the way; what it returns, unless None, is sent back
+        answer       hears a task and what is asked on the way
         most_deaths  processes in a row that may die at work; of those that take no task it is always MOST_DEATHS
         """
+        if self.jobs == 1:
+            self._here = self._here or self._start()
+            for task in tasks:
+                yield task, Done(self._here(task, partial(answer, task)))
+            return
         returned: list[Task] = []  # by processes that died before they took them
         taken: set[WorkerProcess] = set()
         deaths = 0
         while True:
             while len(self._busy) < self.jobs:
-                task = returned.pop() if returned else next(tasks, None)
-                if task is None:
+                next_task = returned.pop() if returned else next(tasks, None)
+                if next_task is None:
                     break
                 if not self._idle:
-                    self._idle.append(WorkerProcess(self._work, *self._arguments, threads=threads_each(self.jobs)))
+                    self._idle.append(WorkerProcess(_serve, self._start, threads=threads_each(self.jobs)))
                 process = self._idle.pop()
-                process.send(task)  # should it be gone already, that is heard as a death
-                self._busy[process] = task
+                process.send(next_task)  # should it be gone already, that is heard as a death
+                self._busy[process] = next_task
             if not self._busy:
                 return
             for process, message in hear_from(self._busy):
@@ -154,8 +168,22 @@ class Crew(Generic[Task]):
                         returned.append(task)
                     if deaths >= (most_deaths if process in taken else MOST_DEATHS):
                         raise DataError(f"{deaths} processes in a row died, the last with: {message.words}")
-                elif (said := answer(task, message)) is not None:
-                    process.send(said)
+                else:
+                    process.send(answer(task, message))
+
+
+def _serve(line: Connection, start: Callable[[], Work[Any]]) -> None:
+    """In a worker process: one task after another."""
+    do = start()
+
+    def ask(message: Any) -> Any:
+        line.send(message)
+        return line.recv()
+
+    while True:
+        task = line.recv()
+        line.send(TAKEN)
+        line.send(Done(do(task, ask)))
 
 
 def hear_from(processes: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProcess, Any]]:
@@ -170,13 +198,13 @@ def stop(processes: Iterable[WorkerProcess]) -> None:
     leaving = list(processes)
     for each in leaving:
         each.process.terminate()
+        each.line.close()  # no answer comes any more to whoever waits for one
     deadline = time.monotonic() + SECONDS_TO_STOP
     for each in leaving:
         each.process.join(max(0.0, deadline - time.monotonic()))
         if each.process.is_alive():
             each.process.kill()
             each.process.join()
-        each.line.close()
 
 
 def _enter(settings: ProcessSettings, line: Connection) -> None:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.components import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes

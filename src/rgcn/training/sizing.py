@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.components import ENCODERS, OBJECTIVES
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
 from rgcn.nn.link_network import BYTES_A_NUMBER
 from rgcn.placement import current
+from rgcn.plugins import ENCODERS, OBJECTIVES
 from rgcn.system.memory import available_bytes
 from rgcn.training.devices import choose_device
 from rgcn.training.objectives import AmongAllNodes

@@ -35,7 +35,7 @@ def tune(
     """
     from rgcn.runs.assembly import load_run_data
     from rgcn.tuning import study as studies
-    from rgcn.tuning.trials import Trials, run_here, run_in_processes
+    from rgcn.tuning.trials import Trials
 
     if trials < 1 or jobs < 1:
         raise ConfigError(f"a study has at least one trial and one job; got trials = {trials}, jobs = {jobs}")
@@ -49,7 +49,7 @@ def tune(
         wanted = Trials(plan, study, max(0, trials - len(studies.records(study))), minutes)
         interrupted = False
         try:
-            with closing(run_here(wanted, graph) if jobs == 1 else run_in_processes(wanted, jobs)) as numbers:
+            with closing(wanted.run(jobs, graph)) as numbers:
                 for number in numbers:
                     if on_trial is not None:
                         known = studies.records(study)

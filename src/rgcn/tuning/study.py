@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rgcn.config import RunConfig
+from rgcn.config import RunConfig, SearchSpace
 from rgcn.errors import ConfigError, DataError
 from rgcn.models.task import task_of
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
 from rgcn.system.extras import import_extra
 from rgcn.system.formatting import shortened
 from rgcn.training.history import Metric
-from rgcn.tuning.spaces import Spaces, own_values
+from rgcn.tuning.spaces import Spaces, described, own_values
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -99,20 +99,20 @@ def optuna() -> Any:
 
 def open_study(plan: StudyPlan) -> Study:
     package = optuna()
-    path = (plan.folder / "study.db").absolute()
-    _refuse_damaged(path)
-    with storage_errors(path):
-        storage = package.storages.RDBStorage(
-            f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": SECONDS_FOR_A_LOCK}}
-        )
-        return package.create_study(  # type: ignore[no-any-return]
-            study_name=STUDY,
-            storage=storage,
-            sampler=_sampler(plan.objective.seed),
-            pruner=package.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1, n_min_trials=3),
-            direction="maximize" if plan.objective.metric.higher else "minimize",
-            load_if_exists=True,
-        )
+    file = (plan.folder / "study.db").absolute()
+    with closing(sqlite3.connect(file, timeout=SECONDS_FOR_A_LOCK)) as database:
+        (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if answer != "ok":
+        raise sqlite3.DatabaseError(answer)
+    waits = {"connect_args": {"timeout": SECONDS_FOR_A_LOCK}}
+    return package.create_study(  # type: ignore[no-any-return]
+        study_name=STUDY,
+        storage=package.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=waits),
+        sampler=_sampler(plan.objective.seed),
+        pruner=package.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1, n_min_trials=3),
+        direction="maximize" if plan.objective.metric.higher else "minimize",
+        load_if_exists=True,
+    )
 
 
 def begin(study: Study, plan: StudyPlan, data: str) -> None:
@@ -183,18 +183,6 @@ def _sampler(seed: int) -> Any:
     return SeededByTrial()
 
 
-def _refuse_damaged(path: Path) -> None:
-    if not path.exists():
-        return
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=SECONDS_FOR_A_LOCK)) as database:
-            (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
-        answer = str(error)
-    if answer != "ok":
-        raise DataError(f"{path} is damaged ({answer}): move it away to begin a new study")
-
-
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
     """Words instead of a traceback through three libraries."""
@@ -204,7 +192,9 @@ def storage_errors(path: Path) -> Iterator[None]:
     except (package.exceptions.StorageInternalError, database.SQLAlchemyError, sqlite3.Error) as error:
         cause = getattr(error.__cause__, "orig", None) or getattr(error, "orig", None) or error.__cause__ or error
         words = next(iter(str(cause).splitlines()), type(cause).__name__)
-        raise DataError(f"{path} cannot be used ({words}); what it holds is kept") from error
+        raise DataError(
+            f"{path} is damaged, or cannot be used ({words}); what it holds is kept: move it away to begin a new study"
+        ) from error
 
 
 def _another_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> str:
@@ -216,7 +206,5 @@ def _another_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> 
 
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        if value.get("choices"):
-            return "one of " + ", ".join(map(str, value["choices"]))
-        return f"{value.get('low')} to {value.get('high')}{' (log)' if value.get('log') else ''}"
+        return described(SearchSpace(**value))
     return "nothing" if value is None else shortened(str(value), 40)

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
 from rgcn.runs.assembly import load_run_data, make_model
 from rgcn.runs.configuration import changed
-from rgcn.runs.worker_pool import MOST_DEATHS, TAKEN, Crew, Done
+from rgcn.runs.worker_pool import MOST_DEATHS, Crew, Done, Work
 from rgcn.training.history import Epoch, Metric
 from rgcn.tuning.spaces import draw, draw_own
 from rgcn.tuning.study import StudyObjective, StudyPlan, ask, optuna
@@ -112,37 +111,23 @@ class Trials:
             self.study.tell(trial, state=optuna().trial.TrialState.PRUNED)
         return number
 
+    def run(self, jobs: int, graph: KnowledgeGraph) -> Generator[int, None, None]:
+        """Numbers of trials as they end, on a graph without its test split; on leaving, whatever still runs stops."""
 
-def run_here(trials: Trials, graph: KnowledgeGraph) -> Generator[int, None, None]:
-    """Numbers of trials as they end, one after another in this process, on a graph without its test split."""
-    for number, config in trials:
-        yield trials.end(number, attempt(config, graph, trials.plan.objective, partial(trials.goes_on, number)))
+        def answer(task: tuple[int, RunConfig], reached: tuple[int, float]) -> bool:
+            return self.goes_on(task[0], *reached)
 
-
-def run_in_processes(trials: Trials, jobs: int) -> Generator[int, None, None]:
-    """Numbers of trials as they end, from up to `jobs` processes; on leaving, whatever still runs is stopped."""
-
-    def answer(task: tuple[int, RunConfig], reached: tuple[int, float]) -> bool:
-        return trials.goes_on(task[0], *reached)
-
-    with Crew[tuple[int, RunConfig]](jobs, _work, trials.plan) as crew:
-        for (number, _), end in crew.run(iter(trials), answer, MOST_DEATHS):
-            yield trials.end(number, end.value if isinstance(end, Done) else TrialEnding(error=end.words))
+        with Crew[tuple[int, RunConfig]](jobs, partial(_trainer, self.plan, graph if jobs == 1 else None)) as crew:
+            for (number, _), end in crew.run(iter(self), answer, MOST_DEATHS):
+                yield self.end(number, end.value if isinstance(end, Done) else TrialEnding(error=end.words))
 
 
-def _work(line: Connection, plan: StudyPlan) -> None:
-    """In another process: train with the configuration that comes, say how it stands and how it ended, and again."""
-
-    def goes_on(point: int, value: float) -> bool:
-        line.send((point, value))
-        return bool(line.recv())
-
-    warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
-    graph = task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
-    while True:
-        _, config = line.recv()
-        line.send(TAKEN)
-        line.send(Done(attempt(config, graph, plan.objective, goes_on)))
+def _trainer(plan: StudyPlan, graph: KnowledgeGraph | None) -> Work[tuple[int, RunConfig]]:
+    """Does trials; without a graph, in a process that reads it by itself."""
+    if graph is None:
+        warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
+        graph = task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
+    return lambda task, ask: attempt(task[1], graph, plan.objective, lambda point, value: ask((point, value)))
 
 
 class _NotWorthwhileError(Exception):
