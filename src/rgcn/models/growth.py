@@ -73,24 +73,17 @@ def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) 
         E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
     """
     first_new, size = known.num_nodes, larger.num_nodes
-    node, role, other = _roles(larger)
-    asked = node >= first_new
-    node, role, other = node[asked] - first_new, role[asked], other[asked]
+    ends = _roles(larger)
+    node, role, other = (part[ends[0] >= first_new] for part in ends)
     known_node, known_role, known_other = _roles(known)
-    by_role = _Means(rows, known_node, known_role, role)
-    by_triple = _Means(rows, known_node, known_role * size + known_other, role * size + other)
-    total = torch.zeros(size - first_new, rows.shape[1], dtype=torch.float64)
-    count = torch.zeros(size - first_new, dtype=torch.int64)
-    for begin in range(0, len(node), BLOCK):
-        part = slice(begin, begin + BLOCK)
-        company, found = by_triple.at(part)
-        others, found_others = by_role.at(part)
-        company = torch.where(found[:, None], company, others)
-        counts = found | found_others  # nobody: a relation that the training triples lack
-        which = torch.from_numpy(node[part])
-        total.index_add_(0, which, company * counts[:, None])
-        count.index_add_(0, which, counts.long())
-    estimated = torch.where(count[:, None] > 0, total / count[:, None].clamp(min=1), rows.double().mean(0))
+    by_triple, triple = _means(rows, known_node, known_role * size + known_other, role * size + other)
+    by_role, side = _means(rows, known_node, known_role, role)
+    place = torch.where(triple >= 0, triple, len(by_triple) + side)
+    heard = side >= 0  # not where a relation is one that the training triples lack
+    node = torch.from_numpy(node)[heard] - first_new
+    total = _sums(torch.cat([by_triple, by_role]), place[heard], node, size - first_new)
+    count = torch.bincount(node, minlength=size - first_new)[:, None]
+    estimated = torch.where(count > 0, total / count.clamp(min=1), rows.double().mean(0))
     return torch.cat([rows, estimated.to(rows.dtype)])
 
 
@@ -101,25 +94,25 @@ def _roles(graph: KnowledgeGraph) -> tuple[Integers, Integers, Integers]:
     return np.concatenate(ends), np.concatenate(roles), np.concatenate(ends[::-1])
 
 
-class _Means:
-    """For each key that is asked for, the mean vector [keys, width] of the known nodes that have it."""
+def _means(rows: Tensor, node: Integers, key: Integers, asked: Integers) -> tuple[Tensor, Tensor]:
+    """Mean vectors [keys, width] of the nodes that have a key, and for each key asked for its place among these, or -1
+    where no node has it.
+    """
+    has = np.isin(key, asked)
+    keys = np.unique(key[has])
+    place = torch.from_numpy(np.searchsorted(keys, key[has]))
+    count = torch.bincount(place, minlength=len(keys))[:, None]
+    asked_place = np.where(np.isin(asked, keys), np.searchsorted(keys, asked), -1)
+    return _sums(rows, torch.from_numpy(node[has]), place, len(keys)) / count, torch.from_numpy(asked_place)
 
-    def __init__(self, rows: Tensor, node: Integers, key: Integers, asked: Integers) -> None:
-        keys, back = np.unique(asked, return_inverse=True)
-        found = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
-        wanted = np.flatnonzero(keys[found] == key) if len(keys) else np.zeros(0, dtype=np.int64)
-        place, which = torch.from_numpy(found[wanted]), torch.from_numpy(node[wanted])
-        sums = torch.zeros(len(keys), rows.shape[1], dtype=torch.float64)
-        for begin in range(0, len(place), BLOCK):  # a vector for every known triple at once would fill the memory
-            part = slice(begin, begin + BLOCK)
-            sums.index_add_(0, place[part], rows[which[part]].double())
-        self.count, self.place = torch.bincount(place, minlength=len(keys)), torch.from_numpy(back)
-        self.mean = sums / self.count[:, None].clamp(min=1)
 
-    def at(self, asked: slice) -> tuple[Tensor, Tensor]:
-        """(means, whether anybody has the key) of some of the questions."""
-        place = self.place[asked]
-        return self.mean[place], self.count[place] > 0
+def _sums(rows: Tensor, picked: Tensor, place: Tensor, size: int) -> Tensor:
+    """float64 [size, width]: each of the picked rows added at its place."""
+    sums = torch.zeros(size, rows.shape[1], dtype=torch.float64)
+    for begin in range(0, len(place), BLOCK):  # a vector for every triple at once would fill the memory
+        part = slice(begin, begin + BLOCK)
+        sums.index_add_(0, place[part], rows[picked[part]].double())
+    return sums
 
 
 def fold_in(
