@@ -24,10 +24,9 @@ from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.table_state import partitions_by_name, whole_weights
 from rgcn.placement import LOCAL, Placement, current
-from rgcn.training.devices import choose_device
 from rgcn.training.fitting import Fitting, Schedule
 from rgcn.training.history import Epoch
-from rgcn.training.plan import Plan
+from rgcn.training.plan import Plan, choose_device
 
 if TYPE_CHECKING:
     from rgcn.links.calibration import Calibration
@@ -136,7 +135,7 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: A graph that this cannot be learned from.
         """
-        from rgcn.training.sizing import default_sharding
+        from rgcn.training.resources import default_sharding
 
         graph = self.hold_out(kg)
         chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
@@ -158,7 +157,7 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         placement = current()
         if not (placement.is_distributed and training.sharded):
             return placement
-        from rgcn.training.sizing import why_not_sharded
+        from rgcn.training.resources import why_not_sharded
 
         if (reason := why_not_sharded(self.model, training, graph)) is not None:
             raise ConfigError(f"training.sharded: {reason}; or set it to false")
@@ -210,7 +209,7 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
 
     def divide_nodes(self, graph: KnowledgeGraph) -> None:
         """Divide the nodes among several processes if the model allows it, however it was trained."""
-        from rgcn.training.sizing import why_not_sharded
+        from rgcn.training.resources import why_not_sharded
 
         if current().is_distributed and "sharded" in self.training_section.model_fields:
             can = why_not_sharded(self.model, self.training, graph) is None

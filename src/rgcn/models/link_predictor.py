@@ -30,11 +30,10 @@ from rgcn.sampling import EdgeSampler
 from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.system.formatting import Rows
 from rgcn.system.progress import progress
-from rgcn.training.devices import on_device
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.plan import Plan
-from rgcn.training.sizing import chosen_at_size
+from rgcn.training.plan import Plan, on_device
+from rgcn.training.resources import chosen_at_size
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100

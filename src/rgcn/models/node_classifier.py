@@ -27,9 +27,9 @@ from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.placement import current
 from rgcn.system.formatting import Rows
 from rgcn.system.memory import give_back
-from rgcn.training.devices import choose_device, on_device
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.sizing import default_batches
+from rgcn.training.plan import choose_device, on_device
+from rgcn.training.resources import default_batches
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
 

@@ -21,9 +21,9 @@ from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.sampling.augmentation import augmented, with_labels
 from rgcn.sampling.synthetic_graphs import draw_graph
-from rgcn.training.devices import on_device
+from rgcn.training.fitting import Trainer
 from rgcn.training.link_trainer import LinkTrainer, Stepping
-from rgcn.training.trainer import Trainer
+from rgcn.training.plan import on_device
 
 DRAWN = "drawn"  # stands for graphs by rules among those of the registry
 SEEDS = 2**62

@@ -74,7 +74,7 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
     from rgcn.models.size_check import WithinBounds
-    from rgcn.training.devices import choose_device
+    from rgcn.training.plan import choose_device
 
     source = Path(folder)
     about = _about(source)

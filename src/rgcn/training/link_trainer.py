@@ -18,11 +18,11 @@ from rgcn.nn.relational_encoder import edge_options
 from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.devices import choose_device
+from rgcn.training.fitting import Trainer
 from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.training.optimizers import RowOptimizer
+from rgcn.training.plan import choose_device
 from rgcn.training.recording import StepRecording
-from rgcn.training.trainer import Trainer
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64
