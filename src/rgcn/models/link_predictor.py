@@ -25,6 +25,7 @@ from rgcn.models.hooks import one_hot_words
 from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
+from rgcn.nn.pretrained_weights import shipped_card
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling import EdgeSampler
 from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, splits_up_to
@@ -117,6 +118,19 @@ class LinkEstimator(Estimator):
 
     def __init__(self, model: str | None = None, *, seed: int = 0, **settings: Unpack[LinkSettings]) -> None:
         self._configure({"model": model, "seed": seed, **settings}, trusted=True)
+
+    @classmethod
+    def pretrained(cls, kg: KnowledgeGraph, device: str = "auto") -> Self:
+        """The pretrained model over any graph, whose training triples and labels are what is heard: zero-shot.
+
+        >>> import rgcn
+        >>> model = rgcn.LinkPredictor.pretrained(rgcn.load("world"))
+        >>> [found.object for found in model.predict(subject="Albania", relation="borders", k=1, known="drop")]
+        ['North Macedonia']
+        """
+        model = cls("universal", **shipped_card()["settings"], device=device, epochs=0).prepare(kg)
+        model.network_.eval()  # no `fit`: an optimizer that nobody needs would load PyTorch's compiler, two seconds
+        return model
 
     _network: LinkNetwork | None
 

@@ -19,7 +19,8 @@ from rgcn.graph.titles import NameLookup, Titles, askable
 from rgcn.links.calibration import Calibration
 from rgcn.models.estimator import Estimator
 from rgcn.models.hooks import cannot_answer
-from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.models.link_classifier import LinkClassifier
+from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.storage import load_model
 from rgcn.models.task import Task
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
@@ -230,7 +231,7 @@ def _over(
             "--labels-from RELATION), or ask about links (--subject and --relation, say)"
         )
     try:
-        model = (shipped_classifier if classes else shipped_predictor)(graph, device)
+        model = (LinkClassifier if classes else LinkPredictor).pretrained(graph, device)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     titles = titles_of(model.graph_, None if data is None else data.dataset, mirror)
