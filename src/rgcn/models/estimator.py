@@ -43,13 +43,14 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
     task: ClassVar[str]
     seed: int
     new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
+    placement: Placement = LOCAL
     mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
 
     def _forget(self) -> None:
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
-        self.placement: Placement = LOCAL
+        self.learned_elsewhere = False  # True if its weights come from other graphs than the one it answers for
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -201,9 +202,8 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
 
         hears  whether there are messages; else the operator has no edges
         """
-        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
-        self.learned_elsewhere = False
-        self._in_place = None
+        self._forget()
+        self._graph = graph
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
@@ -275,9 +275,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
     def scorer(self) -> Scorer:
         """What scores triples, of a model that answers for links."""
         raise DataError(cannot_answer(self, "links"))
-
-    learned_elsewhere = False
-    """Whether its weights come from other graphs than the one it answers for."""
 
     @property
     def hiding_(self) -> str | None:

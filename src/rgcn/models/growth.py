@@ -6,7 +6,9 @@ node keeps (`estimated_rows`). A model whose first layer is a lookup by node (on
 without message passing (DistMult) does not listen to neighbors: these refuse.
 """
 
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.models.estimator import Estimator
 from rgcn.nn.inputs import EmbeddingInput, RowTable
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
@@ -28,6 +30,24 @@ Integers = NDArray[np.int64]
 STEPS, LEARNING_RATE = 100, 0.02
 BLOCK = 1 << 16
 BY_NODE = ("source.rows.", "source.features")  # what a network holds for each node
+
+
+def grown_graph(graph: KnowledgeGraph, nodes: Mapping[str, int], triples: Integers, **changes: Any) -> KnowledgeGraph:
+    """A graph with further nodes, numbered after its own, and further triples [n, 3], which may be learned from.
+
+    nodes    the number of every node by its name, those of the graph first
+    changes  other fields of the larger graph
+    """
+
+    def with_rows(field: str, by: int, value: int = 0) -> NDArray[Any] | None:
+        rows = getattr(graph, field)
+        return None if rows is None else np.concatenate([rows, np.full((by, *rows.shape[1:]), value, rows.dtype)])
+
+    fields = {field: with_rows(field, len(nodes) - graph.num_nodes) for field in ("node_kinds", "features")}
+    fields |= {"triple_splits": with_rows("triple_splits", len(triples)), "triple_times": None}
+    fields["edge_weights"] = with_rows("edge_weights", len(triples), 1)
+    every = np.concatenate([graph.triples, triples])
+    return replace(graph, **{**fields, "triples": every, "nodes": Vocabulary(nodes, kind="node"), **changes})
 
 
 def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
