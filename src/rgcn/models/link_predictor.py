@@ -16,7 +16,7 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.shared_names import with_relations
-from rgcn.links.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
+from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import Permitted
 from rgcn.links.top_k import Known, answer_links, rate_triples
 from rgcn.models.estimator import Estimator
@@ -156,11 +156,8 @@ class LinkEstimator(Estimator):
         every, epochs, at_most = self.training.evaluate_every, self.training.epochs, self.training.evaluate_at_most
         if every is None and self.measures_by_itself and self._can_validate(self.graph_) and epochs >= 2 * SOONEST:
             every, at_most = max(SOONEST, epochs // MEASUREMENTS), at_most or SOME
-        return {
-            "report_every": max(1, epochs // REPORTS),
-            "measure": partial(self.validated, at_most) if every else None,
-            "measure_every": every or 1,
-        }
+        measure = partial(self.validated, at_most) if every else None
+        return {"report_every": max(1, epochs // REPORTS), "measure": measure, "measure_every": every or 1}
 
     measures_by_itself: ClassVar[bool] = True
     """Whether it is measured on validation data while it learns where nobody says so."""
@@ -304,21 +301,6 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        ranked = self.rank(kg, split, ties, filtered, memory_budget, of, at_most, show_progress)
-        return ranked.as_dict(self.graph_.relations)
-
-    def rank(
-        self,
-        kg: KnowledgeGraph | None = None,
-        split: str = "test",
-        ties: Ties = "realistic",
-        filtered: bool = True,
-        memory_budget: int | None = None,
-        of: int | None = None,
-        at_most: int | None = None,
-        show_progress: bool | None = False,
-    ) -> RankingReport:
-        """The metrics behind `evaluate`, by relation number."""
         there = len((self.graph_ if kg is None else kg).split_triples(split))
         known, asked = None if filtered else (), 2 * min(there, at_most or there)
         with progress("ranking", asked, "questions", show=show_progress) as meter:
@@ -327,7 +309,8 @@ class LinkPredictor(LinkEstimator):
                 meter.advance(answered - meter.done)
 
             ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=tell)
-        return summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
+        report = summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
+        return report.as_dict(self.graph_.relations)
 
     def ranks(
         self,
@@ -354,14 +337,9 @@ class LinkPredictor(LinkEstimator):
                 f"the graph has no {split} triples to rank; it has {there or f'{len(graph):,} without split'}"
             )
         known = splits_up_to(split) if known is None else known
-        scorer = self.scorer()
-        return rank_triples(
-            scorer,
-            self._some(self._triples(split, graph), at_most),
-            KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None,
-            memory_budget=memory_budget,
-            on_progress=on_progress,
-        )
+        scorer, asked = self.scorer(), self._some(self._triples(split, graph), at_most)
+        left_out = KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None
+        return rank_triples(scorer, asked, left_out, memory_budget=memory_budget, on_progress=on_progress)
 
     def measured_splits(self) -> list[str]:
         return [split for split in ("valid", "test") if _has(self.graph_, split)]

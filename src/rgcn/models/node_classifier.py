@@ -224,18 +224,14 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if (
-            len(graph) >= IN_PLACE
-            and not current().is_distributed
-            and choose_device(self.training.device).type == "cpu"
-        ):
-            _, generator = self._begin(graph, hears=False)
-            plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
-            self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
-            self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
-            give_back()  # what building took
-            return self
-        return super().restore_saved(graph)
+        if len(graph) < IN_PLACE or current().is_distributed or choose_device(self.training.device).type != "cpu":
+            return super().restore_saved(graph)
+        _, generator = self._begin(graph, hears=False)
+        plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
+        self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
+        self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
+        give_back()  # what building took
+        return self
 
     def trainer(self) -> NodeTrainer:
         about = self._labels, self.model, self.training, self.seed, self.placement

@@ -179,17 +179,13 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
     """
     import polars as pl
 
-    graph, titles = opened.graph, opened.titles
+    nodes, relations, titles = opened.graph.nodes, opened.graph.relations, opened.titles
+    written = [names.__getitem__ for names in (nodes, relations, nodes)] + [titles.of, titles.relation, titles.of]
     for part in _parts(rows):
-        subjects, relations, objects = part.triples.T.tolist() if len(part) else ([], [], [])
+        columns = part.triples.T.tolist() * 2 if len(part) else [[]] * len(WORDS)
         yield pl.DataFrame(
             {
-                "subject": [graph.nodes[node] for node in subjects],
-                "relation": [graph.relations[relation] for relation in relations],
-                "object": [graph.nodes[node] for node in objects],
-                "subject_title": [titles.of(node) for node in subjects],
-                "relation_title": [titles.relation(relation) for relation in relations],
-                "object_title": [titles.of(node) for node in objects],
+                **{name: [*map(word, column)] for name, word, column in zip(WORDS, written, columns, strict=True)},
                 "score": part.score,
                 "probability": _or_nothing(part.probability, len(part)),
                 "known": part.known,

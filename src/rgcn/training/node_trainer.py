@@ -74,11 +74,8 @@ class NodeTrainer(Trainer):
         local = placement.local_targets(nodes)
         nodes, self._asked = nodes[local], self.target[local]
         self.field = ReceptiveField.of(adjacency, nodes, model.layers, placement)
-        if (
-            placement.partition is None
-            and isinstance(network.source, EmbeddingInput)
-            and network.source.rows.all_trained
-        ):
+        source = network.source
+        if placement.partition is None and isinstance(source, EmbeddingInput) and source.rows.all_trained:
             # Every row is updated anyway: no copy of some of them.
             self.field = self.field.reading_all(adjacency.num_sources)
         self.valid = ReceptiveField.of(adjacency, valid, model.layers, placement) if self.num_valid else None
