@@ -100,9 +100,9 @@ def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) 
     by_role, side = _means(rows, known_node, known_role, role)
     place = torch.where(triple >= 0, triple, len(by_triple) + side)
     heard = side >= 0  # not where a relation is one that the training triples lack
-    node = torch.from_numpy(node)[heard] - first_new
-    total = _sums(torch.cat([by_triple, by_role]), place[heard], node, size - first_new)
-    count = torch.bincount(node, minlength=size - first_new)[:, None]
+    new = torch.from_numpy(node)[heard] - first_new
+    total = _sums(torch.cat([by_triple, by_role]), place[heard], new, size - first_new)
+    count = torch.bincount(new, minlength=size - first_new)[:, None]
     estimated = torch.where(count > 0, total / count.clamp(min=1), rows.double().mean(0))
     return torch.cat([rows, estimated.to(rows.dtype)])
 

@@ -245,7 +245,7 @@ class LinkEstimator(Estimator):
         is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
         positives = on_device(graph.triples[first_new:][is_train[first_new:]], self.adjacency_.device)
         plan = ObjectivePlan(self.training, self._triples("train"), graph.num_nodes, graph.num_relations)
-        objective = OBJECTIVES.find(self.training.objective).build(plan)
+        objective = OBJECTIVES.find(self.training.objective)(plan)
         rate = self.training.edge_dropout
         fold_in(self.network_, self.adjacency_, positives, objective, edge_dropout=rate, steps=steps, seed=self.seed)
         self.network_.train()  # what was computed so far is no longer so

@@ -174,7 +174,7 @@ class NodeClassification(Task):
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.models.node_classifier:NodeClassifier"
-    memory = "rgcn.training.resources:of_classes"
+    memory: ClassVar[str | None] = "rgcn.training.resources:of_classes"
     brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.results:ClassOutcome"}
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.

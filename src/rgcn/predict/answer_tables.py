@@ -6,7 +6,7 @@ CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -65,7 +65,7 @@ class ClassAnswers:
 
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
-        return ClassAnswers(*(None if part is None else part[keep] for part in vars(self).values()))
+        return replace(self, **{name: None if part is None else part[keep] for name, part in vars(self).items()})
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
@@ -199,8 +199,8 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
     """Lines of N-Triples, score and probability in a comment; literals, which can be no subject, are left out."""
     node_term, relation_term = _terms(opened.graph)
     for part in _parts(rows):
-        rows = ((s, f"{node_term(s)} {relation_term(r)} {node_term(o)}") for s, r, o in part.triples.tolist())
-        yield from _statements(opened.graph, part, rows)
+        lines = ((s, f"{node_term(s)} {relation_term(r)} {node_term(o)}") for s, r, o in part.triples.tolist())
+        yield from _statements(opened.graph, part, lines)
 
 
 def _parts(rows: ScoredTriples) -> Iterator[ScoredTriples]:

@@ -108,9 +108,8 @@ class LinkTrainer(Trainer):
         # To compute all nodes costs more than to find those of a batch, where these are few of a large graph.
         few = 0 < FEW * (training.batch_edges or 0) < self.num_nodes and triples.device.type == "cpu"
         network.only_asked = isinstance(self.optimizer, RowOptimizer) or few
-        plan = ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
-        self.objective = objective.build(plan)
+        self.objective = objective(ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations))
         self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
         batch = training.batch_edges
         if network.hides_asked:
