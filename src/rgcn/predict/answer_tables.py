@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -65,7 +65,8 @@ class ClassAnswers:
 
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
-        return replace(self, **{name: None if part is None else part[keep] for name, part in vars(self).items()})
+        kept: dict[str, Any] = {name: None if part is None else part[keep] for name, part in vars(self).items()}
+        return replace(self, **kept)
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
