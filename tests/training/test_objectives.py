@@ -48,7 +48,7 @@ class Table:
 
 def built(kind, triples, num_nodes, num_relations, **settings):
     rows = torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
-    return kind(ObjectivePlan(LinkTrainingConfig(**settings), rows, num_nodes, num_relations))
+    return kind.build(ObjectivePlan(LinkTrainingConfig(**settings), rows, num_nodes, num_relations))
 
 
 def softplus(x):

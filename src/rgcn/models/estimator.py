@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,26 +18,25 @@ from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models.hooks import ExplanationHooks, GrowthHooks, VectorHooks, cannot_answer
+from rgcn.links.calibration import Calibration, calibrate_classes, calibrate_links
+from rgcn.models.hooks import ModelHooks, cannot_answer
 from rgcn.models.settings import HasSettings
 from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.scorer import Scorer
 from rgcn.nn.table_state import partitions_by_name, whole_weights
 from rgcn.placement import LOCAL, Placement, current
 from rgcn.training.fitting import Fitting, Schedule
 from rgcn.training.history import Epoch
 from rgcn.training.plan import Plan, choose_device
-
-if TYPE_CHECKING:
-    from rgcn.links.calibration import Calibration
-    from rgcn.nn.scorer import Scorer
+from rgcn.training.resources import default_sharding, why_not_sharded
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
 Part = TypeVar("Part")
 
 
-class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
+class Estimator(HasSettings, ModelHooks):
     """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn."""
 
     task: ClassVar[str]
@@ -136,8 +135,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: A graph that this cannot be learned from.
         """
-        from rgcn.training.resources import default_sharding
-
         graph = self.hold_out(kg)
         chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
         chosen |= default_sharding(self.model, self.training, graph)
@@ -158,8 +155,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         placement = current()
         if not (placement.is_distributed and training.sharded):
             return placement
-        from rgcn.training.resources import why_not_sharded
-
         if (reason := why_not_sharded(self.model, training, graph)) is not None:
             raise ConfigError(f"training.sharded: {reason}; or set it to false")
         return placement.partitioned(graph.num_nodes)
@@ -191,9 +186,9 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         """When a training reports and measures, as `Schedule` takes it."""
 
     @property
-    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Figures that a report of the training may have, besides the loss."""
+        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
     def _begin(
         self, graph: KnowledgeGraph, split: str = "all", hears: bool = True
@@ -209,8 +204,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
 
     def divide_nodes(self, graph: KnowledgeGraph) -> None:
         """Divide the nodes among several processes if the model allows it, however it was trained."""
-        from rgcn.training.resources import why_not_sharded
-
         if current().is_distributed and "sharded" in self.training_section.model_fields:
             can = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": can})
@@ -288,8 +281,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
     def calibration_(self) -> Calibration:
         """How scores become probabilities; fitted on validation data, or on known ones (`hiding_`), when first asked
         for."""
-        from rgcn.links.calibration import calibrate_classes, calibrate_links
-
         if self._calibration is None:
             calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
             self._calibration = calibrate(self, self.hiding_)

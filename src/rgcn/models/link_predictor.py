@@ -162,10 +162,6 @@ class LinkEstimator(Estimator):
     measures_by_itself: ClassVar[bool] = True
     """Whether it is measured on validation data while it learns where nobody says so."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
-
     def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if self.training.evaluate_every and not self._can_validate(kg):
             raise DataError(
@@ -245,7 +241,7 @@ class LinkEstimator(Estimator):
         is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
         positives = on_device(graph.triples[first_new:][is_train[first_new:]], self.adjacency_.device)
         plan = ObjectivePlan(self.training, self._triples("train"), graph.num_nodes, graph.num_relations)
-        objective = OBJECTIVES.find(self.training.objective)(plan)
+        objective = OBJECTIVES.find(self.training.objective).build(plan)
         rate = self.training.edge_dropout
         fold_in(self.network_, self.adjacency_, positives, objective, edge_dropout=rate, steps=steps, seed=self.seed)
         self.network_.train()  # what was computed so far is no longer so

@@ -234,7 +234,7 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def trainer(self) -> NodeTrainer:
-        about = self._labels, self.model, self.training, self.seed, self.placement
+        about = self._labels, self.training, self.seed, self.placement
         return NodeTrainer(self.network_, self.adjacency_, *about)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:

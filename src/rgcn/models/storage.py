@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
@@ -16,6 +17,8 @@ from rgcn.conversion import converted_names
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
+from rgcn.nn.decompositions.matrices import PairRows
+from rgcn.nn.inputs import RowTable
 from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.nn.table_state import arranged, partitions_by_name, whole_weights
 from rgcn.system.atomic_files import replace_atomically, write_atomically
@@ -24,8 +27,6 @@ from rgcn.training.plan import choose_device
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rgcn.models.estimator import Estimator
 
 Model = TypeVar("Model", bound="Estimator")
@@ -114,9 +115,6 @@ def take_tables(network: Any, kept: dict[str, Any]) -> None:
 
     ValueError where a table's parts do not fit each other, or the module that looks rows up in it.
     """
-    from rgcn.nn.decompositions.matrices import PairRows
-    from rgcn.nn.inputs import RowTable
-
     for path, module in list(network.named_modules()):
         if isinstance(module, PairRows):
             module.key = kept[f"{path}.key"]

@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from rgcn.config import DataConfig, validated
 from rgcn.data.registry import cache_folder, path_or_dataset
@@ -23,15 +25,11 @@ from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.storage import load_model
 from rgcn.models.task import Task
+from rgcn.nn.scorer import Scorer
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rgcn.nn.scorer import Scorer
 
 SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph

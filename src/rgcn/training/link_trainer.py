@@ -109,7 +109,7 @@ class LinkTrainer(Trainer):
         few = 0 < FEW * (training.batch_edges or 0) < self.num_nodes and triples.device.type == "cpu"
         network.only_asked = isinstance(self.optimizer, RowOptimizer) or few
         objective: type[Objective] = OBJECTIVES.find(training.objective)
-        self.objective = objective(ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations))
+        self.objective = objective.build(ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations))
         self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
         batch = training.batch_edges
         if network.hides_asked:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.config import LinkTrainingConfig
 from rgcn.config.fields import HasOptions
@@ -57,6 +58,10 @@ class Objective(HasOptions, ABC):
 
     def __init__(self, plan: ObjectivePlan) -> None:
         self.training, self.num_nodes = plan.training, plan.num_nodes
+
+    @classmethod
+    def build(cls, plan: ObjectivePlan) -> Self:
+        return cls(plan)
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Any:
         """What the objective invents for a batch int64 [n, 3], such as false triples; before any edge is dropped."""
