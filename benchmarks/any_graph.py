@@ -24,7 +24,8 @@ import torch
 from _about import about
 
 import rgcn
-from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.models.link_classifier import LinkClassifier
+from rgcn.models.link_predictor import LinkPredictor
 from rgcn.system.atomic_files import write_atomically
 
 LINKS = ("fb237-v1-ind", "wn18rr-v1-ind", "umls", "kinship", "nations", "world")
@@ -43,13 +44,13 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for name in given.links:
         kg, began = rgcn.load(name), time.perf_counter()
-        model = shipped_predictor(kg) if trained is None else trained.over(kg)
+        model = LinkPredictor.pretrained(kg) if trained is None else trained.over(kg)
         found = model.evaluate(split=given.split)
         rows.append({"dataset": name, "task": "links", **{k: found[k] for k in ("mrr", "hits@1", "hits@10", "count")}})
         tell(rows[-1], began, "mrr")
     for name in given.classes:
         kg, began = rgcn.load(name), time.perf_counter()
-        model = shipped_classifier(kg)
+        model = LinkClassifier.pretrained(kg)
         if trained is not None:
             model.network_.load_state_dict(trained.network_.state_dict())
             model.leveled()

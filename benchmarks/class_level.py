@@ -20,7 +20,7 @@ from _about import write_result
 import rgcn
 from rgcn.links import class_offsets as class_level
 from rgcn.links.class_offsets import ClassLevel
-from rgcn.models.pretrained import shipped_classifier
+from rgcn.models.link_classifier import LinkClassifier
 
 RIDGES, FOLDS, TIMES = (0.01, 0.1, 1.0, 10.0), 5, 3
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 def measured(name: str) -> dict[str, object]:
     kg = rgcn.load(name)
-    model = shipped_classifier(kg)
+    model = LinkClassifier.pretrained(kg)
     model.level_ = None
     nodes, numbers = kg.labels.of("train")
     classes, logits = torch.from_numpy(numbers.astype(np.int64)), model.logits(nodes)

@@ -44,7 +44,7 @@ def main() -> None:
 
     def rank_afresh() -> None:
         predictor.network_.train()  # forgets what was encoded
-        predictor.rank(replace(kg), split="test")  # of a graph never seen nothing is indexed
+        predictor.evaluate(replace(kg), split="test")  # of a graph never seen nothing is indexed
 
     figures = {
         "sample_30000_edges_ms": 1e3 * median_seconds(sampler.sample, 50),

@@ -40,7 +40,7 @@ from rgcn.links.ranking import rank_triples, summarize
 from rgcn.links.relation_constraints import EVERYTHING, Marks, Permitted, rules_of
 from rgcn.links.reliability import fit_of
 from rgcn.links.top_k import answer_links
-from rgcn.models.pretrained import shipped_predictor
+from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
 
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def measured(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
-    model = shipped_predictor(kg)
+    model = LinkPredictor.pretrained(kg)
     model.calibration_ = calibrate_links(model)
     valid = kg.split_triples("valid")
     asked = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())

@@ -150,7 +150,6 @@ def validation_figures(predictor):
     return {
         "history": [epoch["valid_mrr"] for epoch in predictor.history_],
         "evaluate": predictor.evaluate(split="valid"),
-        "rank": predictor.rank(split="valid"),
         "ranks": [ranks.rank(side).tolist() for side in ("object", "subject")],
         "after training": predictor.measure()["valid"],
         "report": {name: value for name, value in report.items() if name != "repeated_across_splits"},

@@ -17,7 +17,8 @@ from rgcn.system.progress import progress
 
 prepare_process()  # before PyTorch is loaded
 
-from rgcn.models.pretrained import shipped_classifier, shipped_predictor  # noqa: E402
+from rgcn.models.link_classifier import LinkClassifier  # noqa: E402
+from rgcn.models.link_predictor import LinkPredictor  # noqa: E402
 
 RELATIONS, EACH = ("borders", "exports_to", "imports_from"), 2  # facts of these are held back, and asked for
 COUNTRIES = 8
@@ -31,11 +32,11 @@ def main() -> None:
     questions = held_back(kg)
     console.print(f"\n[bold]1. {kg}[/bold], asked without training: the model that comes with rgcn has never seen it")
     began = time.perf_counter()
-    shipped = shipped_predictor(kg)
+    shipped = LinkPredictor.pretrained(kg)
     before = answers(shipped, questions)
     show(console, ("held back", "the best guesses without training"), before)
     nodes, right = kg.labels.of("test")
-    guessed = classes(shipped_classifier(kg), nodes)
+    guessed = classes(LinkClassifier.pretrained(kg), nodes)
     console.print(
         f"Regions of {len(nodes)} countries it was not told: {share(kg, guessed, right)} right, from the others'. "
         f"All of this took {time.perf_counter() - began:.1f} s.\n"

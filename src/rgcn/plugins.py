@@ -213,10 +213,10 @@ TASKS = Axis(
     "task",
     "rgcn.models.task:Task",
     {
-        "node-classification": "rgcn.models.tasks:NodeClassification",
-        "link-prediction": "rgcn.models.tasks:LinkPrediction",
-        "classification-by-links": "rgcn.models.tasks:ClassificationByLinks",
-        "pretraining": "rgcn.models.tasks:Pretraining",
+        "node-classification": "rgcn.models.task:NodeClassification",
+        "link-prediction": "rgcn.models.task:LinkPrediction",
+        "classification-by-links": "rgcn.models.task:ClassificationByLinks",
+        "pretraining": "rgcn.models.task:Pretraining",
     },
 )
 READERS = Axis(

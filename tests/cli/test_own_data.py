@@ -7,7 +7,7 @@ import json
 import pytest
 from in_process import rgcn
 
-from rgcn.models import tasks as built_in_tasks
+from rgcn.models import task as built_in_tasks
 from rgcn.runs import model_selection, training_time
 from rgcn.runs.training_time import ModelCost
 

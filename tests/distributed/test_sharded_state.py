@@ -27,9 +27,8 @@ from rgcn.nn.inputs import NodeTable, RowTable
 from rgcn.nn.table_state import partitions_by_name
 from rgcn.placement import LOCAL, current, use
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.training.fitting import BestWeights, Fitting, Schedule
+from rgcn.training.fitting import BestWeights, Fitting, Schedule, Trainer
 from rgcn.training.history import Metric
-from rgcn.training.trainer import Trainer
 
 ROWS, WIDTH = 1003, 6
 REACHED = torch.arange(ROWS) % 7 != 3  # rows that one process alone may hold apart, since no loss reaches them

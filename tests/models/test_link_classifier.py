@@ -132,6 +132,12 @@ def test_nodes_of_no_triple_have_classes_like_any():
     torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart
 
 
+def test_a_graph_with_times_has_classes_like_any():
+    timed = replace(labelled(5), triple_times=np.arange(len(labelled(5)), dtype=np.float64))
+    found = [rgcn.LinkClassifier("path", **SMALL, epochs=1).fit(graph).logits([0, 1]) for graph in (labelled(5), timed)]
+    assert torch.equal(*found)
+
+
 def test_explanations_and_predictions_say_the_same(tmp_path):
     """Of nodes with a label to hide and of those without, made level or not."""
     graph = labelled(4)

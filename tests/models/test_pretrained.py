@@ -17,7 +17,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.links.completion import complete
 from rgcn.models.growth import extended
-from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.models.link_classifier import LinkClassifier
+from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn import pretrained_weights as shipped_weights
 from rgcn.predict import OpenModel
 from rgcn.predict.new_nodes import with_new_triples
@@ -40,7 +41,7 @@ def families(labels=False) -> KnowledgeGraph:
 
 @pytest.fixture(scope="module")
 def shipped():
-    return shipped_predictor(families(), device="cpu")
+    return LinkPredictor.pretrained(families(), device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -178,14 +179,16 @@ def test_a_larger_graph_is_heard_whole(shipped, opened, tmp_path):
     """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")
-    whole = shipped_predictor(larger.graph, device="cpu")
+    whole = LinkPredictor.pretrained(larger.graph, device="cpu")
     asked = {"subject": "child9", "relation": "lives in", "k": 4}
     wanted = answers(whole.predict(**asked))
     assert wanted[0][0] == "town0"
     assert answers(larger.model.predict(**asked)) == wanted
     assert answers(extended(shipped, larger.graph).predict(**asked)) == wanted
     other = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "c")])  # any relations
-    found = [model.predict(subject="a", relation="likes") for model in (shipped.over(other), shipped_predictor(other))]
+    found = [
+        model.predict(subject="a", relation="likes") for model in (shipped.over(other), LinkPredictor.pretrained(other))
+    ]
     assert answers(found[0]) == answers(found[1])
 
 
@@ -205,7 +208,7 @@ def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
 
 def test_classes_are_asked_for_without_training():
     kg = families(labels=True)
-    model = shipped_classifier(kg, device="cpu")
+    model = LinkClassifier.pretrained(kg, device="cpu")
     assert model.history_ == []
     asked = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
     assert {found.label for found in model.predict(asked)} <= {"young", "old"}
@@ -216,26 +219,26 @@ def test_classes_are_asked_for_without_training():
     "rows", [[("a", "r", "b")], [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "a")]], ids=["two nodes", "one relation"]
 )
 def test_the_smallest_graphs_have_answers(rows):
-    model = shipped_predictor(KnowledgeGraph.from_triples(rows), device="cpu")
+    model = LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
     assert all(math.isfinite(found.score) for found in model.predict(subject="a", relation="r", k=5))
 
 
 @pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "two nodes")])
 def test_graphs_that_cannot_be_asked(rows, words):
     with pytest.raises(DataError, match=words):
-        shipped_predictor(KnowledgeGraph.from_triples(rows), device="cpu")
+        LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gives_about_the_same_answers(shipped):
-    there = shipped_predictor(families(), device="cuda")
+    there = LinkPredictor.pretrained(families(), device="cuda")
     asked = torch.tensor(families().triples)
     ours, theirs = shipped.scorer().triple_scores(asked), there.scorer().triple_scores(asked).cpu()
     torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.5)
 
 
 def test_a_saved_classifier_answers_as_before(tmp_path):
-    model = shipped_classifier(families(labels=True), device="cpu")
+    model = LinkClassifier.pretrained(families(labels=True), device="cpu")
     model.save(str(tmp_path))
     again = rgcn.load_model(tmp_path, device="cpu")
     assert again.level_ is not None

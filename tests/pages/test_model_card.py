@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
-from rgcn.models.tasks import RANKING
+from rgcn.models.task import RANKING
 from rgcn.pages.model_card import model_card
 from rgcn.pages.text import markdown_text
 from rgcn.runs import RunFolder, train

@@ -108,6 +108,12 @@ def test_new_triples_are_training_triples_of_weight_one():
     assert graph.edge_weights.tolist() == [0.5, 2.0, 1.0]
 
 
+def test_triples_may_join_a_graph_with_times():
+    known = KnowledgeGraph.from_triples([("a", "r", "b")])
+    timed = replace(known, triple_times=np.array([1.0]))
+    assert joined(timed, KnowledgeGraph.from_triples([("d", "r", "a")]), "new").named()[1] == ("d", "r", "a")
+
+
 def test_a_model_of_features_asks_for_them(tmp_path):
     features = np.eye(4, dtype=np.float32)
     kg = KnowledgeGraph.from_triples(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from rgcn.models import NodeClassifier
 from rgcn.models.link_classifier import LinkClassifier
-from rgcn.models.tasks import NodeClassification
+from rgcn.models.task import NodeClassification
 from rgcn.serve.batching import Lane
 from rgcn.serve.limits import Name
 from rgcn.serve.schemas import AnswerShape, QuestionShape

@@ -23,8 +23,7 @@ from rgcn.config.fields import SearchSpace
 from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
-from rgcn.models.task import task_of
-from rgcn.models.tasks import ACCURACY, LOSS
+from rgcn.models.task import ACCURACY, LOSS, task_of
 from rgcn.runs import load_configuration
 from rgcn.runs.worker_pool import Done
 from rgcn.training.history import Epoch, Metric

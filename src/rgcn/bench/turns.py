@@ -21,7 +21,7 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.folder import environment
 from rgcn.system.memory import available_bytes
-from rgcn.training.devices import choose_device
+from rgcn.training.plan import choose_device
 from rgcn.version import __version__
 
 FIGURES = ("seconds", "peak_bytes", "step_peak_bytes", "prepare_seconds", "first_step_seconds", "steps", "threads")

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,40 +18,39 @@ from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models.hooks import ExplanationHooks, GrowthHooks, VectorHooks, cannot_answer
+from rgcn.links.calibration import QUICK, Calibration, calibrate_classes, calibrate_links
+from rgcn.models.hooks import ModelHooks, cannot_answer
 from rgcn.models.settings import HasSettings
 from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.scorer import Scorer
 from rgcn.nn.table_state import partitions_by_name, whole_weights
 from rgcn.placement import LOCAL, Placement, current
-from rgcn.training.devices import choose_device
+from rgcn.system.time_budget import Budget
 from rgcn.training.fitting import Fitting, Schedule
 from rgcn.training.history import Epoch
-from rgcn.training.plan import Plan
-
-if TYPE_CHECKING:
-    from rgcn.links.calibration import Calibration
-    from rgcn.nn.scorer import Scorer
-    from rgcn.system.time_budget import Budget
+from rgcn.training.plan import Plan, choose_device
+from rgcn.training.resources import default_sharding, why_not_sharded
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
 Part = TypeVar("Part")
 
 
-class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
+class Estimator(HasSettings, ModelHooks):
     """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn."""
 
     task: ClassVar[str]
     seed: int
     new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
+    placement: Placement = LOCAL
     mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
 
     def _forget(self) -> None:
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
-        self.placement: Placement = LOCAL
+        self.learned_elsewhere = False  # True if its weights come from other graphs than the one it answers for
         self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
         self._network: Any = None
         self._calibration: Calibration | None = None
@@ -137,8 +136,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: A graph that this cannot be learned from.
         """
-        from rgcn.training.sizing import default_sharding
-
         graph = self.hold_out(kg)
         chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
         chosen |= default_sharding(self.model, self.training, graph)
@@ -159,8 +156,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         placement = current()
         if not (placement.is_distributed and training.sharded):
             return placement
-        from rgcn.training.sizing import why_not_sharded
-
         if (reason := why_not_sharded(self.model, training, graph)) is not None:
             raise ConfigError(f"training.sharded: {reason}; or set it to false")
         return placement.partitioned(graph.num_nodes)
@@ -192,9 +187,9 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         """When a training reports and measures, as `Schedule` takes it."""
 
     @property
-    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Figures that a report of the training may have, besides the loss."""
+        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
     def _begin(
         self, graph: KnowledgeGraph, split: str = "all", hears: bool = True
@@ -203,16 +198,13 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
 
         hears  whether there are messages; else the operator has no edges
         """
-        self._graph, self._network, self.history_, self._calibration = graph, None, [], None
-        self.learned_elsewhere = False
-        self._in_place = None
+        self._forget()
+        self._graph = graph
         self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
     def divide_nodes(self, graph: KnowledgeGraph) -> None:
         """Divide the nodes among several processes if the model allows it, however it was trained."""
-        from rgcn.training.sizing import why_not_sharded
-
         if current().is_distributed and "sharded" in self.training_section.model_fields:
             can = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": can})
@@ -278,9 +270,6 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
         """What scores triples, of a model that answers for links."""
         raise DataError(cannot_answer(self, "links"))
 
-    learned_elsewhere = False
-    """Whether its weights come from other graphs than the one it answers for."""
-
     @property
     def hiding_(self) -> str | None:
         """What to say of figures on known triples and labels, each hidden while it is asked about.
@@ -299,12 +288,10 @@ class Estimator(HasSettings, ExplanationHooks, VectorHooks, GrowthHooks):
     def calibration_(self, calibration: Calibration) -> None:
         self._calibration = calibration
 
-    def calibrate(self, budget: Budget | None = None) -> Calibration:
+    def calibrate(self, budget: Budget = QUICK) -> Calibration:
         """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration.PATIENT` has no limit."""
-        from rgcn.links.calibration import QUICK, calibrate_classes, calibrate_links
-
         calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
-        self._calibration = calibrate(self, self.hiding_, budget or QUICK)
+        self._calibration = calibrate(self, self.hiding_, budget)
         return self._calibration
 
     # -- keeping -----------------------------------------------------------------------------------------

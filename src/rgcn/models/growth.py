@@ -6,7 +6,9 @@ node keeps (`estimated_rows`). A model whose first layer is a lookup by node (on
 without message passing (DistMult) does not listen to neighbors: these refuse.
 """
 
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.models.estimator import Estimator
 from rgcn.nn.inputs import EmbeddingInput, RowTable
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
@@ -28,6 +30,24 @@ Integers = NDArray[np.int64]
 STEPS, LEARNING_RATE = 100, 0.02
 BLOCK = 1 << 16
 BY_NODE = ("source.rows.", "source.features")  # what a network holds for each node
+
+
+def grown_graph(graph: KnowledgeGraph, nodes: Mapping[str, int], triples: Integers, **changes: Any) -> KnowledgeGraph:
+    """A graph with further nodes, numbered after its own, and further triples [n, 3], which may be learned from.
+
+    nodes    the number of every node by its name, those of the graph first
+    changes  other fields of the larger graph
+    """
+
+    def with_rows(field: str, by: int, value: int = 0) -> NDArray[Any] | None:
+        rows = getattr(graph, field)
+        return None if rows is None else np.concatenate([rows, np.full((by, *rows.shape[1:]), value, rows.dtype)])
+
+    fields = {field: with_rows(field, len(nodes) - graph.num_nodes) for field in ("node_kinds", "features")}
+    fields |= {"triple_splits": with_rows("triple_splits", len(triples)), "triple_times": None}
+    fields["edge_weights"] = with_rows("edge_weights", len(triples), 1)
+    every = np.concatenate([graph.triples, triples])
+    return replace(graph, **{**fields, "triples": every, "nodes": Vocabulary(nodes, kind="node"), **changes})
 
 
 def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
@@ -73,24 +93,17 @@ def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) 
         E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
     """
     first_new, size = known.num_nodes, larger.num_nodes
-    node, role, other = _roles(larger)
-    asked = node >= first_new
-    node, role, other = node[asked] - first_new, role[asked], other[asked]
+    ends = _roles(larger)
+    node, role, other = (part[ends[0] >= first_new] for part in ends)
     known_node, known_role, known_other = _roles(known)
-    by_role = _Means(rows, known_node, known_role, role)
-    by_triple = _Means(rows, known_node, known_role * size + known_other, role * size + other)
-    total = torch.zeros(size - first_new, rows.shape[1], dtype=torch.float64)
-    count = torch.zeros(size - first_new, dtype=torch.int64)
-    for begin in range(0, len(node), BLOCK):
-        part = slice(begin, begin + BLOCK)
-        company, found = by_triple.at(part)
-        others, found_others = by_role.at(part)
-        company = torch.where(found[:, None], company, others)
-        counts = found | found_others  # nobody: a relation that the training triples lack
-        which = torch.from_numpy(node[part])
-        total.index_add_(0, which, company * counts[:, None])
-        count.index_add_(0, which, counts.long())
-    estimated = torch.where(count[:, None] > 0, total / count[:, None].clamp(min=1), rows.double().mean(0))
+    by_triple, triple = _means(rows, known_node, known_role * size + known_other, role * size + other)
+    by_role, side = _means(rows, known_node, known_role, role)
+    place = torch.where(triple >= 0, triple, len(by_triple) + side)
+    heard = side >= 0  # not where a relation is one that the training triples lack
+    new = torch.from_numpy(node)[heard] - first_new
+    total = _sums(torch.cat([by_triple, by_role]), place[heard], new, size - first_new)
+    count = torch.bincount(new, minlength=size - first_new)[:, None]
+    estimated = torch.where(count > 0, total / count.clamp(min=1), rows.double().mean(0))
     return torch.cat([rows, estimated.to(rows.dtype)])
 
 
@@ -101,25 +114,25 @@ def _roles(graph: KnowledgeGraph) -> tuple[Integers, Integers, Integers]:
     return np.concatenate(ends), np.concatenate(roles), np.concatenate(ends[::-1])
 
 
-class _Means:
-    """For each key that is asked for, the mean vector [keys, width] of the known nodes that have it."""
+def _means(rows: Tensor, node: Integers, key: Integers, asked: Integers) -> tuple[Tensor, Tensor]:
+    """Mean vectors [keys, width] of the nodes that have a key, and for each key asked for its place among these, or -1
+    where no node has it.
+    """
+    has = np.isin(key, asked)
+    keys = np.unique(key[has])
+    place = torch.from_numpy(np.searchsorted(keys, key[has]))
+    count = torch.bincount(place, minlength=len(keys))[:, None]
+    asked_place = np.where(np.isin(asked, keys), np.searchsorted(keys, asked), -1)
+    return _sums(rows, torch.from_numpy(node[has]), place, len(keys)) / count, torch.from_numpy(asked_place)
 
-    def __init__(self, rows: Tensor, node: Integers, key: Integers, asked: Integers) -> None:
-        keys, back = np.unique(asked, return_inverse=True)
-        found = np.searchsorted(keys, key).clip(max=max(len(keys) - 1, 0))
-        wanted = np.flatnonzero(keys[found] == key) if len(keys) else np.zeros(0, dtype=np.int64)
-        place, which = torch.from_numpy(found[wanted]), torch.from_numpy(node[wanted])
-        sums = torch.zeros(len(keys), rows.shape[1], dtype=torch.float64)
-        for begin in range(0, len(place), BLOCK):  # a vector for every known triple at once would fill the memory
-            part = slice(begin, begin + BLOCK)
-            sums.index_add_(0, place[part], rows[which[part]].double())
-        self.count, self.place = torch.bincount(place, minlength=len(keys)), torch.from_numpy(back)
-        self.mean = sums / self.count[:, None].clamp(min=1)
 
-    def at(self, asked: slice) -> tuple[Tensor, Tensor]:
-        """(means, whether anybody has the key) of some of the questions."""
-        place = self.place[asked]
-        return self.mean[place], self.count[place] > 0
+def _sums(rows: Tensor, picked: Tensor, place: Tensor, size: int) -> Tensor:
+    """float64 [size, width]: each of the picked rows added at its place."""
+    sums = torch.zeros(size, rows.shape[1], dtype=torch.float64)
+    for begin in range(0, len(place), BLOCK):  # a vector for every triple at once would fill the memory
+        part = slice(begin, begin + BLOCK)
+        sums.index_add_(0, place[part], rows[picked[part]].double())
+    return sums
 
 
 def fold_in(

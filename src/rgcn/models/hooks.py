@@ -16,8 +16,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import Task
 
 
-class FittedModel(ABC):
-    """What the hooks need to know of the model."""
+class ModelHooks(ABC):
+    """What others ask of a fitted model; every answer here is that of a model that cannot do it."""
 
     model: Any
 
@@ -28,9 +28,7 @@ class FittedModel(ABC):
     @abstractmethod
     def task_(self) -> Task: ...
 
-
-class ExplanationHooks(FittedModel):
-    """What explanations ask: which edges carry messages, and a class's score as a function of them."""
+    # -- what explanations ask: which edges carry messages, and a class's score as a function of them ----
 
     @property
     @abstractmethod
@@ -62,9 +60,7 @@ class ExplanationHooks(FittedModel):
         """
         raise DataError(cannot_answer(self, "classes"))
 
-
-class VectorHooks(FittedModel):
-    """What files of vectors, maps and comparisons of relations ask."""
+    # -- what files of vectors, maps and comparisons of relations ask -------------------------------------
 
     def vector_layer(self, layer: int | None) -> int | None:
         """The layer that `vectors` takes by default; ConfigError for one that there is not."""
@@ -88,15 +84,13 @@ class VectorHooks(FittedModel):
         """([R, width], the inverses' or None, what the numbers are); DataError where relations have no weights."""
         raise DataError(f"{self.model.title} has no weights of a relation's own that could be compared")
 
-
-class GrowthHooks(FittedModel):
-    """What new nodes and other graphs ask."""
+    # -- what new nodes and other graphs ask --------------------------------------------------------------
 
     def cannot_extend(self) -> str | None:
         """Why it cannot answer for nodes it was not trained with; None where it can."""
         return None
 
-    def settle(self, known: KnowledgeGraph, steps: int) -> None:
+    def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
         """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
 
     def cannot_move(self) -> str | None:
@@ -108,7 +102,7 @@ class GrowthHooks(FittedModel):
         raise DataError(self.cannot_move())
 
 
-def cannot_answer(model: FittedModel, what: str) -> str:
+def cannot_answer(model: ModelHooks, what: str) -> str:
     """The words for a question of a kind that a model does not answer."""
     does = {"classes": "classifies nodes", "links": "predicts links"}
     example = {"classes": "`rgcn train rgcn/nc-world`", "links": "`rgcn train rgcn/lp-world`"}

@@ -16,6 +16,7 @@ from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.hash_draws import drawn, label_keys
 from rgcn.links.class_offsets import ClassLevel
 from rgcn.models.estimator import Nodes
+from rgcn.models.growth import grown_graph
 from rgcn.models.link_predictor import LinkEstimator
 from rgcn.models.node_classifier import ClassEstimator, trainable_labels, with_validation
 from rgcn.nn.link_network import Heard, LinkNetwork
@@ -185,15 +186,5 @@ def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
     numbers = np.array([nodes[name] for name in labels.names], dtype=np.int64)
     labelled, classes = labels.of("train")
     told = np.stack([labelled, np.full(len(labelled), graph.num_relations), numbers[classes]], axis=1)
-    grown = len(nodes) - graph.num_nodes
-    kinds, weights, features = graph.node_kinds, graph.edge_weights, graph.features
-    return replace(
-        graph,
-        triples=np.concatenate([graph.triples, told]),
-        nodes=Vocabulary(nodes, kind="node"),
-        relations=Vocabulary([*graph.relations, relation], kind="relation"),
-        triple_splits=None,
-        node_kinds=None if kinds is None else np.pad(kinds, (0, grown)),
-        edge_weights=None if weights is None else np.concatenate([weights, np.ones(len(told), weights.dtype)]),
-        features=None if features is None else np.pad(features, ((0, grown), (0, 0))),
-    )
+    relations = Vocabulary([*graph.relations, relation], kind="relation")
+    return grown_graph(graph, nodes, told, relations=relations, triple_splits=None)

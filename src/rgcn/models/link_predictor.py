@@ -15,7 +15,7 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.shared_names import with_relations
-from rgcn.links.ranking import RankingReport, Ranks, Ties, rank_triples, summarize
+from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import Permitted
 from rgcn.links.top_k import Known, answer_links, rate_triples
 from rgcn.models.estimator import Estimator
@@ -24,17 +24,17 @@ from rgcn.models.hooks import one_hot_words
 from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
+from rgcn.nn.pretrained_weights import shipped_card
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.plugins import ENCODERS, OBJECTIVES
 from rgcn.sampling import EdgeSampler
 from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.system.formatting import Rows
 from rgcn.system.progress import progress
-from rgcn.training.devices import on_device
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.plan import Plan
-from rgcn.training.sizing import chosen_at_size
+from rgcn.training.plan import Plan, on_device
+from rgcn.training.resources import chosen_at_size
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -119,6 +119,19 @@ class LinkEstimator(Estimator):
     def __init__(self, model: str | None = None, *, seed: int = 0, **settings: Unpack[LinkSettings]) -> None:
         self._configure({"model": model, "seed": seed, **settings}, trusted=True)
 
+    @classmethod
+    def pretrained(cls, kg: KnowledgeGraph, device: str = "auto") -> Self:
+        """The pretrained model over any graph, whose training triples and labels are what is heard: zero-shot.
+
+        >>> import rgcn
+        >>> model = rgcn.LinkPredictor.pretrained(rgcn.load("world"))
+        >>> [found.object for found in model.predict(subject="Albania", relation="borders", k=1, known="drop")]
+        ['North Macedonia']
+        """
+        model = cls("universal", **shipped_card()["settings"], device=device, epochs=0).prepare(kg)
+        model.network_.eval()  # no `fit`: an optimizer that nobody needs would load PyTorch's compiler, two seconds
+        return model
+
     _network: LinkNetwork | None
 
     @property
@@ -143,18 +156,11 @@ class LinkEstimator(Estimator):
         every, epochs, at_most = self.training.evaluate_every, self.training.epochs, self.training.evaluate_at_most
         if every is None and self.measures_by_itself and self._can_validate(self.graph_) and epochs >= 2 * SOONEST:
             every, at_most = max(SOONEST, epochs // MEASUREMENTS), at_most or SOME
-        return {
-            "report_every": max(1, epochs // REPORTS),
-            "measure": partial(self.validated, at_most) if every else None,
-            "measure_every": every or 1,
-        }
+        measure = partial(self.validated, at_most) if every else None
+        return {"report_every": max(1, epochs // REPORTS), "measure": measure, "measure_every": every or 1}
 
     measures_by_itself: ClassVar[bool] = True
     """Whether it is measured on validation data while it learns where nobody says so."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
 
     def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if self.training.evaluate_every and not self._can_validate(kg):
@@ -291,21 +297,6 @@ class LinkPredictor(LinkEstimator):
         The graph is encoded once. Filtered ranks leave out every other known triple of the split itself and of those
         before it (`splits_up_to`): figures on validation triples do not depend on test triples.
         """
-        ranked = self.rank(kg, split, ties, filtered, memory_budget, of, at_most, show_progress)
-        return ranked.as_dict(self.graph_.relations)
-
-    def rank(
-        self,
-        kg: KnowledgeGraph | None = None,
-        split: str = "test",
-        ties: Ties = "realistic",
-        filtered: bool = True,
-        memory_budget: int | None = None,
-        of: int | None = None,
-        at_most: int | None = None,
-        show_progress: bool | None = False,
-    ) -> RankingReport:
-        """The metrics behind `evaluate`, by relation number."""
         there = len((self.graph_ if kg is None else kg).split_triples(split))
         known, asked = None if filtered else (), 2 * min(there, at_most or there)
         with progress("ranking", asked, "questions", show=show_progress) as meter:
@@ -314,7 +305,8 @@ class LinkPredictor(LinkEstimator):
                 meter.advance(answered - meter.done)
 
             ranks = self.ranks(kg, split, known=known, memory_budget=memory_budget, at_most=at_most, on_progress=tell)
-        return summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
+        report = summarize(ranks, ties=ties, filtered=filtered, of=of, drawn_from=there)
+        return report.as_dict(self.graph_.relations)
 
     def ranks(
         self,
@@ -341,14 +333,9 @@ class LinkPredictor(LinkEstimator):
                 f"the graph has no {split} triples to rank; it has {there or f'{len(graph):,} without split'}"
             )
         known = splits_up_to(split) if known is None else known
-        scorer = self.scorer()
-        return rank_triples(
-            scorer,
-            self._some(self._triples(split, graph), at_most),
-            KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None,
-            memory_budget=memory_budget,
-            on_progress=on_progress,
-        )
+        scorer, asked = self.scorer(), self._some(self._triples(split, graph), at_most)
+        left_out = KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None
+        return rank_triples(scorer, asked, left_out, memory_budget=memory_budget, on_progress=on_progress)
 
     def measured_splits(self) -> list[str]:
         return [split for split in ("valid", "test") if _has(self.graph_, split)]

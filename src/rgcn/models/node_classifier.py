@@ -27,9 +27,9 @@ from rgcn.placement import current
 from rgcn.plugins import ENCODERS
 from rgcn.system.formatting import Rows
 from rgcn.system.memory import give_back
-from rgcn.training.devices import choose_device, on_device
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.sizing import default_batches
+from rgcn.training.plan import choose_device, on_device
+from rgcn.training.resources import default_batches
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
 
@@ -224,21 +224,17 @@ class NodeClassifier(ClassEstimator):
         return self
 
     def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if (
-            len(graph) >= IN_PLACE
-            and not current().is_distributed
-            and choose_device(self.training.device).type == "cpu"
-        ):
-            _, generator = self._begin(graph, hears=False)
-            plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
-            self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
-            self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
-            give_back()  # what building took
-            return self
-        return super().restore_saved(graph)
+        if len(graph) < IN_PLACE or current().is_distributed or choose_device(self.training.device).type != "cpu":
+            return super().restore_saved(graph)
+        _, generator = self._begin(graph, hears=False)
+        plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
+        self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
+        self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
+        give_back()  # what building took
+        return self
 
     def trainer(self) -> NodeTrainer:
-        about = self._labels, self.model, self.training, self.seed, self.placement
+        about = self._labels, self.training, self.seed, self.placement
         return NodeTrainer(self.network_, self.adjacency_, *about)
 
     def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.config import LinkModelConfig, PretrainingConfig
+from rgcn.config import PretrainingConfig
 from rgcn.data.registry import named_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
@@ -21,9 +21,9 @@ from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import ENCODERS
 from rgcn.sampling.augmentation import augmented, with_labels
 from rgcn.sampling.synthetic_graphs import draw_graph
-from rgcn.training.devices import on_device
+from rgcn.training.fitting import Trainer
 from rgcn.training.link_trainer import LinkTrainer, Stepping
-from rgcn.training.trainer import Trainer
+from rgcn.training.plan import on_device
 
 DRAWN = "drawn"  # stands for graphs by rules among those of the registry
 SEEDS = 2**62
@@ -51,7 +51,7 @@ class Pretrainer(LinkPredictor):
         for name, graph in graphs.items():
             if len(np.unique(graph.split_triples("train")[:, [0, 2]])) < 2:
                 raise DataError(f"{name} has no training triple between two nodes: leave it out of training.graphs")
-        return PretrainingTrainer(self.network_, graphs, self.model, self.training, self.adjacency_.device, self.seed)
+        return PretrainingTrainer(self, graphs)
 
 
 class PretrainingTrainer(Trainer):
@@ -60,20 +60,14 @@ class PretrainingTrainer(Trainer):
     What a round is follows from the seed and its number alone, so that a training can go on in the middle of one.
     """
 
-    def __init__(
-        self,
-        network: LinkNetwork,
-        graphs: dict[str, KnowledgeGraph],
-        model: LinkModelConfig,
-        training: PretrainingConfig,
-        device: torch.device,
-        seed: int,
-    ) -> None:
-        self.network: LinkNetwork = network
-        self.graphs, self.model, self.training, self.device, self.seed = graphs, model, training, device, seed
-        self.stepping = Stepping(network, training, device, seed)
+    network: LinkNetwork
+
+    def __init__(self, pretrainer: Pretrainer, graphs: dict[str, KnowledgeGraph]) -> None:
+        self.graphs, self.model, self.training = graphs, pretrainer.model, pretrainer.training
+        self.network, self.device, self.seed = pretrainer.network_, pretrainer.adjacency_.device, pretrainer.seed
+        self.stepping = Stepping(self.network, self.training, self.device, self.seed)
         self.generator, self.optimizer = self.stepping.generator, self.stepping.optimizer
-        self.placement = network.placement
+        self.placement, training = self.network.placement, self.training
         shares = {**training.graphs, **({DRAWN: training.drawn} if training.drawn else {})}
         self.names, weight = list(shares), np.array(list(shares.values()))
         self.share = weight / weight.sum()

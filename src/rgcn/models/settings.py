@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import Self, TypedDict
 
@@ -12,9 +12,7 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.base_section import listed
 from rgcn.config.fields import choices, option_problems
 from rgcn.errors import ConfigError, close_matches
-
-if TYPE_CHECKING:
-    from rgcn.nn.encoders import Encoder
+from rgcn.nn.encoders import Encoder
 
 
 class SharedSettings(TypedDict, total=False):

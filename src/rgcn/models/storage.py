@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import Tensor
+from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode
 
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json, save_graph
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
+from rgcn.nn.decompositions.matrices import PairRows
+from rgcn.nn.inputs import RowTable
 from rgcn.nn.table_files import mapped_tensors, write_tensors
 from rgcn.nn.table_state import arranged, partitions_by_name, whole_weights
 from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import replace_atomically, write_atomically
+from rgcn.system.formatting import memory
+from rgcn.training.plan import choose_device
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from rgcn.models.estimator import Estimator
 
 Model = TypeVar("Model", bound="Estimator")
 
 FORMAT_VERSION, OLDEST = 3, 2
 KEYS = {"graph": str, "settings": dict, "task": str}
+MAKING = {"empty", "full", "ones", "rand", "randn", "zeros"}
+DRAWING = {"uniform_", "normal_", "mul_"}
+LEAST_NUMBERS = 1 << 26  # what a small model may make; a large one makes a number for each byte of its files, too
+MOST_TENSORS = 10_000  # a network of many layers makes hundreds
 
 
 def save_model(model: Estimator, folder: str | Path) -> None:
@@ -73,9 +84,6 @@ def load_model(folder: str | Path, *, device: str = "auto") -> Estimator:
 
 def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Model:
     """Read what `save_model` wrote. The device is chosen anew: a model trained on a GPU loads anywhere."""
-    from rgcn.models.size_check import WithinBounds
-    from rgcn.training.devices import choose_device
-
     source = Path(folder)
     about = _about(source)
     if about["task"] != kind.task:
@@ -107,11 +115,6 @@ def take_tables(network: Any, kept: dict[str, Any]) -> None:
 
     ValueError where a table's parts do not fit each other, or the module that looks rows up in it.
     """
-    from torch.nn import Parameter
-
-    from rgcn.nn.decompositions.matrices import PairRows
-    from rgcn.nn.inputs import RowTable
-
     for path, module in list(network.named_modules()):
         if isinstance(module, PairRows):
             module.key = kept[f"{path}.key"]
@@ -132,3 +135,32 @@ def _about(source: Path) -> dict[str, Any]:
     if wrong:
         raise DataError(f"{source / 'model.json'}: damaged, it lacks {', '.join(wrong)}, or has something else there")
     return about
+
+
+class WithinBounds(TorchFunctionMode):
+    """Refuses to make tensors that a model in this folder cannot need, before their memory is taken.
+
+    Every number of a network is in its file of weights, and what is made on the way is of a like size. So settings that
+    ask for far more are not the model's own. Nor is anything drawn.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        stored = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        self.folder, self.numbers_left, self.tensors_left = folder, LEAST_NUMBERS + stored, MOST_TENSORS
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name in DRAWING:  # the weights are about to be read: memory that is never written to takes none
+            return args[0]
+        if name.removeprefix("new_") in MAKING:
+            size = kwargs.get("size") or args[1 if name.startswith("new_") else 0 :]
+            size = size[0] if size and isinstance(size[0], (tuple, list)) else size
+            wanted = prod(number for number in size if isinstance(number, int))
+            if wanted > self.numbers_left or not self.tensors_left:
+                raise DataError(
+                    f"{self.folder}: damaged, or not ours: its settings ask for a network far larger than its weights"
+                    + (f", with a table of {memory(4 * wanted)}" if self.tensors_left else "")
+                )
+            self.numbers_left, self.tensors_left = self.numbers_left - wanted, self.tensors_left - 1
+        return func(*args, **kwargs)

@@ -13,7 +13,7 @@ from rgcn.links.ranking import RankingReport, RankMetrics, summarize
 from rgcn.links.relation_constraints import rules_of
 from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
-from rgcn.models.tasks import RANKING
+from rgcn.models.task import RANKING
 from rgcn.pages.charts import Bar
 from rgcn.pages.layout import parts
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table

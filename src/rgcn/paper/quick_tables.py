@@ -22,7 +22,7 @@ from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
 from rgcn.sampling import corrupt
 from rgcn.system.formatting import count, duration
-from rgcn.training.devices import choose_device
+from rgcn.training.plan import choose_device
 
 DATASETS = (*NODE_DATASETS, *LINK_DATASETS)
 WITH_PARAMETERS = (*NODE_DATASETS, "wn18")

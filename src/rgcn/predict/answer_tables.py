@@ -5,10 +5,8 @@ CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or no
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -21,6 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.links.top_k import ScoredTriples
 from rgcn.system.atomic_files import full_disk, replace_atomically
+from rgcn.system.compression import compressing, compression_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,9 +65,8 @@ class ClassAnswers:
 
     def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
         """The answers marked in keep [n]."""
-        shares = None if self.probabilities is None else self.probabilities[keep]
-        known = self.label[keep], self.split[keep]
-        return ClassAnswers(self.node[keep], self.class_[keep], self.scores[keep], shares, *known)
+        kept: dict[str, Any] = {name: None if part is None else part[keep] for name, part in vars(self).items()}
+        return replace(self, **kept)
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
@@ -160,13 +158,11 @@ def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> I
     """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
     from rgcn.graph.interop.rdf_terms import rdf_class
 
+    classes = [str(rdf_class(name)) for name in opened.model.classes_]
     node_term, _ = _terms(opened.graph)
-    classes, is_literal = [str(rdf_class(name)) for name in opened.model.classes_], opened.graph.is_literal
-    shares = _or_nothing(answers.probability, len(answers))
-    rows = zip(answers.node.tolist(), answers.class_.tolist(), answers.score.tolist(), shares, strict=True)
-    for node, number, score, p in rows:
-        if not is_literal[node]:
-            yield f"{node_term(node)} {predicate} {classes[number]} . # {said(score, p)}"
+    pairs = zip(answers.node.tolist(), answers.class_.tolist(), strict=True)
+    rows = ((node, f"{node_term(node)} {predicate} {classes[number]}") for node, number in pairs)
+    yield from _statements(opened.graph, answers, rows)
 
 
 def label_relation(opened: OpenModel) -> str | None:
@@ -184,18 +180,13 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
     """
     import polars as pl
 
-    graph, titles = opened.graph, opened.titles
-    for first in range(0, max(len(rows), 1), CHUNK):
-        part = rows[first : first + CHUNK]
-        subjects, relations, objects = part.triples.T.tolist() if len(part) else ([], [], [])
+    nodes, relations, titles = opened.graph.nodes, opened.graph.relations, opened.titles
+    written = [names.__getitem__ for names in (nodes, relations, nodes)] + [titles.of, titles.relation, titles.of]
+    for part in _parts(rows):
+        columns = part.triples.T.tolist() * 2 if len(part) else [[]] * len(WORDS)
         yield pl.DataFrame(
             {
-                "subject": [graph.nodes[node] for node in subjects],
-                "relation": [graph.relations[relation] for relation in relations],
-                "object": [graph.nodes[node] for node in objects],
-                "subject_title": [titles.of(node) for node in subjects],
-                "relation_title": [titles.relation(relation) for relation in relations],
-                "object_title": [titles.of(node) for node in objects],
+                **{name: [*map(word, column)] for name, word, column in zip(WORDS, written, columns, strict=True)},
                 "score": part.score,
                 "probability": _or_nothing(part.probability, len(part)),
                 "known": part.known,
@@ -207,14 +198,25 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
 
 def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
     """Lines of N-Triples, score and probability in a comment; literals, which can be no subject, are left out."""
-    (node_term, relation_term), is_literal = _terms(opened.graph), opened.graph.is_literal
-    for first in range(0, len(rows), CHUNK):
-        part = rows[first : first + CHUNK]
-        shares = _or_nothing(part.probability, len(part))
-        lines = zip(part.triples.tolist(), part.score.tolist(), shares, strict=True)
-        for (subject, relation, object_), score, p in lines:
-            if not is_literal[subject]:
-                yield f"{node_term(subject)} {relation_term(relation)} {node_term(object_)} . # {said(score, p)}"
+    node_term, relation_term = _terms(opened.graph)
+    for part in _parts(rows):
+        lines = ((s, f"{node_term(s)} {relation_term(r)} {node_term(o)}") for s, r, o in part.triples.tolist())
+        yield from _statements(opened.graph, part, lines)
+
+
+def _parts(rows: ScoredTriples) -> Iterator[ScoredTriples]:
+    """`CHUNK` rows at a time; at least one part."""
+    return (rows[first : first + CHUNK] for first in range(0, max(len(rows), 1), CHUNK))
+
+
+def _statements(
+    graph: KnowledgeGraph, answers: ClassAnswers | ScoredTriples, rows: Iterable[tuple[int, str]]
+) -> Iterator[str]:
+    """A line for each answer, given its subject and its triple in N-Triples, where the subject is no literal."""
+    shares = _or_nothing(answers.probability, len(answers))
+    for (subject, triple), score, p in zip(rows, answers.score.tolist(), shares, strict=True):
+        if not graph.is_literal[subject]:
+            yield f"{triple} . # {said(score, p)}"
 
 
 def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:
@@ -275,30 +277,27 @@ def write_table(path: Path, frames: Iterable[pl.DataFrame], keep_formulas: bool 
     Frames are written as they come; only Parquet needs all of them at once. In CSV and TSV, which spreadsheets open,
     cells that begin like formulas are made text, unless these are kept.
     """
+    import polars as pl
+
     from rgcn.data.tables import without_formulas
 
-    format, rows = format_of(path), 0
+    format, rows = format_of(path), list[int]()
 
     def write(temporary: Path) -> None:
-        nonlocal rows
-        if format == "parquet":
-            import polars as pl
-
-            table = pl.concat(list(frames), how="vertical_relaxed")
-            rows = table.height
-            table.write_parquet(temporary)
-            return
+        whole = [pl.concat(list(frames), how="vertical_relaxed")] if format == "parquet" else frames
         with temporary.open("wb") as file:
-            for number, frame in enumerate(frames):
-                if format == "jsonl":
+            for frame in whole:
+                if format == "parquet":
+                    frame.write_parquet(file)
+                elif format == "jsonl":
                     frame.write_ndjson(file)
                 else:
                     written = frame if keep_formulas else without_formulas(frame)
-                    written.write_csv(file, separator="," if format == "csv" else "\t", include_header=number == 0)
-                rows += frame.height
+                    written.write_csv(file, separator="," if format == "csv" else "\t", include_header=not rows)
+                rows.append(frame.height)
 
     _replace(path, write)
-    return rows
+    return sum(rows)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
@@ -307,13 +306,10 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
     def write(temporary: Path) -> None:
         nonlocal count
-        with temporary.open("wb") as raw:
-            # No name and no time inside: the same lines give the same bytes.
-            file: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.name.lower().endswith(".gz") else raw
-            with io.TextIOWrapper(file, encoding="utf-8", newline="\n") as text:
-                for line in lines:
-                    text.write(line + "\n")
-                    count += 1
+        with temporary.open("wb") as raw, compressing(raw, compression_of(path)) as file:
+            for line in lines:
+                file.write(f"{line}\n".encode())
+                count += 1
 
     _replace(path, write)
     return count

@@ -5,22 +5,18 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rgcn.data import read
 from rgcn.data.node_tables import with_feature_file
 from rgcn.errors import DataError
-from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
+from rgcn.graph import KnowledgeGraph, NodeKind
 from rgcn.graph.shared_names import plain_name, relation_ids, some_names
-from rgcn.models.growth import extended
+from rgcn.models.growth import extended, grown_graph
 from rgcn.predict.opened_model import OpenModel
 from rgcn.sampling.known_triples import KnownTriples
-
-Number = TypeVar("Number", bound=np.generic)
 
 
 def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path | None = None) -> OpenModel:
@@ -72,21 +68,13 @@ def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> Knowledge
     triples = triples[~index.contains(torch.from_numpy(triples)).numpy()]
     if not len(triples):
         raise DataError(f"{source}: nothing new in it; the model knows all of its triples")
-    grown, kinds = len(nodes) - known.num_nodes, None
+    kinds = None
     if known.node_kinds is not None or new.node_kinds is not None:
         kinds = np.zeros(len(nodes), dtype=np.uint8)
         if new.node_kinds is not None:
             kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
         kinds[: known.num_nodes] = 0 if known.node_kinds is None else known.node_kinds
-    return replace(
-        known,
-        triples=np.concatenate([known.triples, triples]),
-        nodes=Vocabulary(nodes, kind="node"),
-        node_kinds=kinds,
-        triple_splits=_grown(known.triple_splits, len(triples), 0),
-        edge_weights=_grown(known.edge_weights, len(triples), 1),
-        features=_grown(known.features, grown, 0),
-    )
+    return grown_graph(known, nodes, triples, node_kinds=kinds)
 
 
 def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
@@ -98,11 +86,6 @@ def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
     elif name not in nodes:
         name = plain_name(name, "node")
     return nodes.setdefault(name, len(nodes))
-
-
-def _grown(array: NDArray[Number] | None, by: int, value: int) -> NDArray[Number] | None:
-    """With so many more rows of a value."""
-    return None if array is None else np.concatenate([array, np.full((by, *array.shape[1:]), value, array.dtype)])
 
 
 def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | None) -> KnowledgeGraph:

@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from rgcn.config import DataConfig, validated
 from rgcn.data.registry import cache_folder, path_or_dataset
@@ -20,19 +22,16 @@ from rgcn.graph.titles import NameLookup, Titles, askable
 from rgcn.links.calibration import PATIENT, QUICK, Calibration
 from rgcn.models.estimator import Estimator
 from rgcn.models.hooks import cannot_answer
-from rgcn.models.pretrained import shipped_classifier, shipped_predictor
+from rgcn.models.link_classifier import LinkClassifier
+from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.storage import load_model
 from rgcn.models.task import Task
+from rgcn.nn.scorer import Scorer
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
 from rgcn.system.time_budget import Budget
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rgcn.nn.scorer import Scorer
 
 SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph
@@ -242,7 +241,7 @@ def _over(
             "--labels-from RELATION), or ask about links (--subject and --relation, say)"
         )
     try:
-        model = (shipped_classifier if classes else shipped_predictor)(graph, device)
+        model = (LinkClassifier if classes else LinkPredictor).pretrained(graph, device)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     titles = titles_of(model.graph_, None if data is None else data.dataset, mirror)

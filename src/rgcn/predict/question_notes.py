@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from rgcn.graph.titles import Titles
 from rgcn.links.relation_constraints import FINISHED, SENSELESS, UNLIKELY, rules_of
 from rgcn.links.top_k import LinkAnswers
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
-
-if TYPE_CHECKING:
-    from rgcn.graph.titles import Titles
 
 SHOWN = 3  # known answers that are named
 PROBABLE = 0.5  # that one of the answers shown is right: above, nobody is told that probably none is missing

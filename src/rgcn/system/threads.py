@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 # How many threads libraries start; most read it when they are loaded.
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -39,8 +37,6 @@ def available_cores() -> int:
 
 def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterator[tuple[Block, Found]]:
     """Each block with what `work` makes of it; that of the next ones is made meanwhile, on other threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
     threads = available_cores()
     waiting: deque[tuple[Block, Future[Found]]] = deque()
     with ThreadPoolExecutor(threads) as pool:

@@ -18,11 +18,11 @@ from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.devices import choose_device
+from rgcn.training.fitting import Trainer
 from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.training.optimizers import RowOptimizer
+from rgcn.training.plan import choose_device
 from rgcn.training.recording import StepRecording
-from rgcn.training.trainer import Trainer
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64
@@ -108,9 +108,8 @@ class LinkTrainer(Trainer):
         # To compute all nodes costs more than to find those of a batch, where these are few of a large graph.
         few = 0 < FEW * (training.batch_edges or 0) < self.num_nodes and triples.device.type == "cpu"
         network.only_asked = isinstance(self.optimizer, RowOptimizer) or few
-        plan = ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations)
         objective: type[Objective] = OBJECTIVES.find(training.objective)
-        self.objective = objective.build(plan)
+        self.objective = objective.build(ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations))
         self.hidden: HiddenTriples | None = None  # where a triple may be heard while it is asked about
         batch = training.batch_edges
         if network.hides_asked:
@@ -229,26 +228,19 @@ class LinkTrainer(Trainer):
             return None
         training, on_edges = self.training, self.training.self_loop_dropout_on == "edge"
         loop_rate = training.self_loop_dropout if on_edges else 0.0
-        if self.hidden is not None:
+        if self.hidden is None and self.sampler is None and not (training.edge_dropout or loop_rate):
+            return self.adjacency
+        if self.hidden is not None or self.sampler is None:
             mask = self.adjacency.draw_mask(training.edge_dropout, loop_rate, self.generator)
-            mask[: len(self.triples)] *= self.hidden.heard(positives)
-            return self.adjacency.masked(mask)
-        if self.sampler is None:
-            if not (training.edge_dropout or loop_rate):
-                return self.adjacency
-            mask = self.adjacency.draw_mask(training.edge_dropout, loop_rate, self.generator)
+            if self.hidden is not None:
+                mask[: len(self.triples)] *= self.hidden.heard(positives)
             return self.adjacency.masked(mask)
         keep = max(1, round(len(positives) * (1.0 - training.edge_dropout)))
         order = torch.rand(len(positives), generator=self.generator, device=positives.device).argsort()
-        sampled = RelationalAdjacency.from_triples(
-            positives.index_select(0, order[:keep]),
-            self.num_nodes,
-            self.num_relations,
-            **edge_options(self.model),
-            transient=True,
-            checked=True,  # rows of the training triples; to ask again would wait for the device in every step
-            targets=self.placement.partition,
-        )
+        options = {**edge_options(self.model), "transient": True, "targets": self.placement.partition}
+        options["checked"] = True  # rows of the training triples; to ask again would wait for the device in every step
+        heard = positives.index_select(0, order[:keep])
+        sampled = RelationalAdjacency.from_triples(heard, self.num_nodes, self.num_relations, **options)
         return sampled.masked(sampled.draw_mask(0.0, loop_rate, self.generator)) if loop_rate else sampled
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.config import NodeModelConfig, NodeTrainingConfig
+from rgcn.config import NodeTrainingConfig
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.nn.decompositions import BasisRows
@@ -20,9 +20,9 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling import FieldSampler, prefetched
 from rgcn.sampling.edges import seed_word
+from rgcn.training.fitting import Trainer
 from rgcn.training.optimizers import Adam
 from rgcn.training.recording import StepRecording
-from rgcn.training.trainer import Trainer
 
 
 class NodeTrainer(Trainer):
@@ -42,13 +42,12 @@ class NodeTrainer(Trainer):
         network: NodeNetwork,
         adjacency: RelationalAdjacency,
         labels: NodeLabels,
-        model: NodeModelConfig,
         training: NodeTrainingConfig,
         seed: int,
         placement: Placement = LOCAL,
     ) -> None:
         self.network, self.adjacency, self.training, self.seed = network, adjacency, training, seed
-        self.placement, device = placement, adjacency.device
+        self.placement, device, depth = placement, adjacency.device, len(network.layers)
         self.shares_dropout_mask = placement.partition is not None
         (nodes, self.target), (valid, self.valid_target) = (
             [torch.from_numpy(part.copy()).to(device) for part in labels.of(split)] for split in ("train", "valid")
@@ -68,20 +67,17 @@ class NodeTrainer(Trainer):
         if training.in_batches(len(nodes)):
             self.steps_an_epoch = -(-len(nodes) // (training.batch_labels or len(nodes)))
             rates = training.edge_dropout, training.self_loop_dropout
-            self.sampler = FieldSampler(adjacency, model.layers, training.fan_out, rates, placement)
+            self.sampler = FieldSampler(adjacency, depth, training.fan_out, rates, placement)
             self._batches, self._order = self.batches(), (-1, nodes)
             return
         local = placement.local_targets(nodes)
         nodes, self._asked = nodes[local], self.target[local]
-        self.field = ReceptiveField.of(adjacency, nodes, model.layers, placement)
-        if (
-            placement.partition is None
-            and isinstance(network.source, EmbeddingInput)
-            and network.source.rows.all_trained
-        ):
+        self.field = ReceptiveField.of(adjacency, nodes, depth, placement)
+        source = network.source
+        if placement.partition is None and isinstance(source, EmbeddingInput) and source.rows.all_trained:
             # Every row is updated anyway: no copy of some of them.
             self.field = self.field.reading_all(adjacency.num_sources)
-        self.valid = ReceptiveField.of(adjacency, valid, model.layers, placement) if self.num_valid else None
+        self.valid = ReceptiveField.of(adjacency, valid, depth, placement) if self.num_valid else None
         if device.type == "cuda" and not placement.is_distributed:
             # The graph never changes, so that from the fourth step on the GPU replays the step as a whole.
             self.both = StepRecording(self._step, self.generator, device)

@@ -56,27 +56,31 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.tables = tuple(tables)
         self.factored: dict[nn.Parameter, list[FactoredGradient]] = {table.trained: [] for table in tables}
+        # (table, the attribute through which it hands over what a step leaves, where that is gathered)
+        self.gathered: list[tuple[nn.Module, str, list[Any]]] = [
+            (table, "factored_gradients", self.factored[table.trained]) for table in tables
+        ]
 
     # PyTorch's own, without the wrapper that loads its compiler to keep it away from this.
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
 
     @contextmanager
     def factoring(self) -> Iterator[None]:
-        """Within, the tables' gradients will reach this optimizer as factors."""
-        for table in self.tables:
-            table.factored_gradients = self.factored[table.trained]
+        """Within, the tables' gradients will reach this optimizer as factors, or as rows."""
+        for table, attribute, found in self.gathered:
+            setattr(table, attribute, found)
         try:
             yield
         finally:
-            for table in self.tables:
-                table.factored_gradients = None
+            for table, attribute, _ in self.gathered:
+                setattr(table, attribute, None)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
-        for gradients in self.factored.values():
-            gradients.clear()
+        for _, _, found in self.gathered:
+            found.clear()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -137,25 +141,11 @@ class RowOptimizer(Adam):
         super().__init__(params, **settings)
         self.taken: dict[NodeTable, list[TakenRows]] = {table: [] for table in node_tables}
         self._table_of = {table.trained: table for table in node_tables}
+        self.gathered = [(table, "taken", taken) for table, taken in self.taken.items()]
 
     def moves_rows_of(self, parameter: Tensor) -> bool:
         """Whether a parameter is one of the node tables."""
         return parameter in self._table_of
-
-    @contextmanager
-    def factoring(self) -> Iterator[None]:
-        for table, taken in self.taken.items():
-            table.taken = taken
-        try:
-            yield
-        finally:
-            for table in self.taken:
-                table.taken = None
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        super().zero_grad(set_to_none)
-        for taken in self.taken.values():
-            taken.clear()
 
     def leaves(self) -> list[Tensor]:
         """What holds the tables' gradients after a backward pass, one tensor for each table: its rows, each once."""
