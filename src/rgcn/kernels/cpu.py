@@ -64,7 +64,7 @@ def gather_product_fold(
 ) -> Tensor:
     if width % FOLD or width == x.shape[1]:
         return reference.folded(gather_product_sum(pattern, value, index, left, x), width)
-    return _entry_sums(loops.gather_product_fold, pattern, value, index, left, x, width)
+    return _entry_sums(loops.gather_wide_sum, pattern, value, index, left, x, width)
 
 
 def _entry_sums(
@@ -90,14 +90,13 @@ def _entry_sums(
 
 
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    out = left.new_empty(i.numel())
-    _in_pieces(loops.entry_dot, _even(i.numel()), i.numel() * left.shape[1], i, left, j, right, out)
-    return out
+    return entry_product(i, left, None, None, j, right)
 
 
-def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
+def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """Without j and middle: `entry_dot`."""
     out = left.new_empty(i.numel())
-    work = 2 * i.numel() * left.shape[1]
+    work = (1 if middle is None else 2) * i.numel() * left.shape[1]
     _in_pieces(loops.entry_product, _even(i.numel()), work, i, left, j, middle, k, right, out)
     return out
 
