@@ -13,10 +13,9 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
-from rgcn.nn.dropout import drop
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
