@@ -23,6 +23,21 @@ DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.dec
 HEADS = Axis(
     "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
 )
+DECOMPOSITIONS = Axis(
+    "decomposition",
+    "rgcn.nn.decompositions:Decomposition",
+    {
+        "none": "rgcn.nn.decompositions:Full",
+        "basis": "rgcn.nn.decompositions:Basis",
+        "block": "rgcn.nn.decompositions:BlockDiagonal",
+        "diagonal": "rgcn.nn.decompositions:Diagonal",
+    },
+)
+MESSAGE_FUNCTIONS = Axis(
+    "message function",
+    "rgcn.nn.message_functions:MessageFunction",
+    {"linear": "rgcn.nn.message_functions:LinearMessages"},
+)
 OBJECTIVES = Axis(
     "objective",
     "rgcn.training.objectives:Objective",

@@ -132,9 +132,10 @@ class RelationalAdjacency:
         with warnings.catch_warnings():  # NumPy marks the array read-only; we only read it
             warnings.simplefilter("ignore", UserWarning)
             triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split)))
-        given, sizes = None if given is None else given.to(device), (graph.num_nodes, graph.num_relations)
+        triples, given = triples.to(device), None if given is None else given.to(device)
         # The graph itself checked the triples when it was made.
-        return cls.from_triples(triples.to(device), *sizes, edge_weights=given, checked=True, **edges)
+        counts = graph.num_nodes, graph.num_relations
+        return cls.from_triples(triples, *counts, edge_weights=given, checked=True, **edges)
 
     @classmethod
     def from_triples(
@@ -260,6 +261,16 @@ class RelationalAdjacency:
         if raw.shape != (self.num_edges,):
             raise DataError(f"{self.num_edges} weights are needed, one an edge, not {list(raw.shape)}")
         return self.normalized(self.structure, raw, self.normalization, self.aggregation)
+
+    def weighed_by(self, strength: Tensor) -> RelationalAdjacency:
+        """The same edges with raw weights times strength [E], normalized again: attention. Differentiable.
+
+        A weight that was scaled after it was normalized stays scaled as much: that of a drawn edge, which stands for
+        others, and that of an edge which an explanation weakens.
+        """
+        scaled = _divide(self.weight, self.reweighted(self.raw).weight)
+        attended = self.reweighted(self.raw * strength)
+        return replace(attended, weight=attended.weight * scaled)
 
     def masked(self, keep: Tensor) -> RelationalAdjacency:
         """Drop edges: `keep` [num_triples + num_nodes] holds 0 or 1 for each triple, then for each self-loop.

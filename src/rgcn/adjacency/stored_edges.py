@@ -38,8 +38,8 @@ class StoredEdges:
         _, number, (subject, relation, object_) = graph.touching(targets.numpy())
         number, first = np.unique(number, return_index=True)  # a triple between two of the nodes stands there twice
         triples = np.stack([subject[first], relation[first], object_[first]], axis=1).astype(np.int64, copy=False)
-        part, sizes = (number, triples), options.sizes(len(graph), graph.num_nodes, graph.num_relations)
-        structure = sorted_edges([tuple(map(torch.from_numpy, part))], sizes, _Chosen(targets))
+        part, sizes = torch.from_numpy(triples), options.sizes(len(graph), graph.num_nodes, graph.num_relations)
+        structure = sorted_edges([(torch.from_numpy(number), part)], sizes, _Chosen(targets))
         sources, source = torch.unique(structure.source, return_inverse=True)
         structure = replace(structure, source=source, num_sources=len(sources))
         raw, weights = torch.ones(structure.num_edges), graph.edge_weights

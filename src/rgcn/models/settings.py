@@ -14,7 +14,9 @@ from rgcn.config.fields import choices, option_problems
 from rgcn.errors import ConfigError, close_matches
 
 if TYPE_CHECKING:
+    from rgcn.nn.decompositions import Decomposition
     from rgcn.nn.encoders import Encoder
+    from rgcn.nn.message_functions import MessageFunction
 
 
 class SharedSettings(TypedDict, total=False):
@@ -26,6 +28,9 @@ class SharedSettings(TypedDict, total=False):
     encoder: str | type[Encoder]
     layers: int
     embedding: int
+    decomposition: str | type[Decomposition]
+    message_function: str | type[MessageFunction]
+    convolution_options: dict[str, Any]
     bases: int | None
     blocks: int | None
     normalization: Literal["relation", "node", "direction", "none"]

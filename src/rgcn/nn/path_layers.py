@@ -51,7 +51,7 @@ class Hop(NamedTuple):
         """An operator that has every edge into its targets; self-loops say which source a target is."""
         edges = operator.structure
         everything = edges.num_targets == edges.num_sources == edges.num_nodes
-        own = None if everything else edges.self_loops_apart.loops.column.long()
+        own = None if everything else edges.own_sources
         # A self-loop counts, so that a node alone has log 1 = 0.
         return cls(operator, own, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
 

@@ -14,6 +14,7 @@ from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions import Basis, Decomposition, Full
 from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
 from rgcn.nn.initialization import Initializer
+from rgcn.nn.message_functions import LinearMessages, MessageFunction
 
 _ODD, _LARGEST = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9), 2**53  # of the draws of `drop`
 
@@ -31,6 +32,7 @@ class RelationalGraphConv(nn.Module):
             link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
         generator: source of randomness; None: a new one from PyTorch's current seed.
+        message_function: what an edge says; None: the source's vector times the relation's matrix.
         space: the pairs a one-hot layer looks up, which `one_hot` finds.
 
     `torch.compile` makes one graph of it, forward and backward, for each adjacency it meets: for adjacencies that last.
@@ -60,6 +62,7 @@ class RelationalGraphConv(nn.Module):
         self_loop_dropout: float = 0.0,
         evaluation: Evaluation = "auto",
         generator: torch.Generator | None = None,
+        message_function: MessageFunction | None = None,
         space: OneHotSpace | None = None,
     ) -> None:
         super().__init__()
@@ -80,6 +83,12 @@ class RelationalGraphConv(nn.Module):
         self.inverse, self.self_loops, self.self_loop_dropout = inverse, self_loops, self_loop_dropout
         self.num_edge_relations = num_relations * (1 + inverse) + self_loops
         self.evaluation: Evaluation = evaluation
+        self.message_function = message_function or LinearMessages()
+        if space is not None and not isinstance(self.message_function, LinearMessages):
+            kind = type(self.message_function).__name__
+            raise ConfigError(
+                f"the message function {kind} reads vectors: give embeddings or features, not one-hot nodes"
+            )
         self.weights: RelationWeights | OneHotWeights
         self.self_loop: nn.Parameter | None = None
         self.self_loop_rows: SelfLoopRows | None = None
@@ -107,6 +116,7 @@ class RelationalGraphConv(nn.Module):
         bias: bool = True,
         init: Initializer | None = None,
         generator: torch.Generator | None = None,
+        message_function: MessageFunction | None = None,
     ) -> RelationalGraphConv:
         """A layer for nodes without features (X = I), built for the graph of `adjacency`.
 
@@ -130,6 +140,7 @@ class RelationalGraphConv(nn.Module):
             bias=bias,
             init=init,
             generator=generator,
+            message_function=message_function,
             space=OneHotSpace.of(adjacency, training),
         )
 
@@ -153,6 +164,14 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
+        if x is None:
+            out = self._convolve(x, adjacency, nodes)
+        else:
+            out = self.message_function(x, adjacency, self._convolve)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _convolve(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        """Σ_r A_r X W_r."""
         rest, own = adjacency, None
         if self.self_loop is not None or self.self_loop_rows is not None:
             if torch.compiler.is_compiling():
@@ -166,8 +185,7 @@ class RelationalGraphConv(nn.Module):
                 own = scaled @ self.self_loop.to(x.dtype)
                 own = drop(own, self.self_loop_dropout, self.training, adjacency.structure.names)
         out: Tensor = self.weights(rest, nodes) if x is None else self.weights(x, rest, self.evaluation)
-        out = out if own is None else out + own
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        return out if own is None else out + own
 
     def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
         if adjacency.num_relations != self.num_edge_relations:

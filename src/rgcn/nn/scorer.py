@@ -149,6 +149,8 @@ class Scorer(ABC):
 
 def not_finite(*tensors: Tensor) -> str | None:
     """What to say where a number is NaN or infinite; None where none is."""
-    parts = (part for tensor in tensors for part in torch.split(torch.atleast_1d(tensor), FINITE_AT_ONCE))
+    parts = (
+        part for tensor in tensors for part in torch.split(tensor if tensor.ndim else tensor[None], FINITE_AT_ONCE)
+    )
     finite = all(bool(torch.isfinite(part).all()) for part in parts)
     return None if finite else NOT_FINITE
