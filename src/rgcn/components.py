@@ -25,12 +25,12 @@ HEADS = Axis(
 )
 DECOMPOSITIONS = Axis(
     "decomposition",
-    "rgcn.nn.decompositions:Decomposition",
+    "rgcn.nn.decompositions.base:Decomposition",
     {
-        "none": "rgcn.nn.decompositions:Full",
-        "basis": "rgcn.nn.decompositions:Basis",
-        "block": "rgcn.nn.decompositions:BlockDiagonal",
-        "diagonal": "rgcn.nn.decompositions:Diagonal",
+        "none": "rgcn.nn.decompositions.matrices:Full",
+        "basis": "rgcn.nn.decompositions.basis:Basis",
+        "block": "rgcn.nn.decompositions.matrices:BlockDiagonal",
+        "diagonal": "rgcn.nn.decompositions.matrices:Diagonal",
     },
 )
 MESSAGE_FUNCTIONS = Axis(

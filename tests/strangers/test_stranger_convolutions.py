@@ -150,7 +150,7 @@ def test_nodes_are_classified_with_both(settings):
 def test_what_cannot_be_is_said():
     kg = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
     adjacency = RelationalAdjacency.from_graph(kg)
-    with pytest.raises(ConfigError, match="LowRank weights need vectors to multiply: give embeddings or features"):
+    with pytest.raises(ConfigError, match="LowRank, from stranger_convolutions needs vectors to multiply: give"):
         RelationalGraphConv.one_hot(adjacency, 4, decomposition=LowRank(2))
     function = Attention(MessageShape(3, 4, 3), SLOPE, torch.Generator())
     with pytest.raises(ConfigError, match="the message function Attention reads vectors: give embeddings or features"):

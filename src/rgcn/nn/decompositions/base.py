@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.components import DECOMPOSITIONS
 from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions, introduced
 from rgcn.errors import ConfigError
@@ -383,6 +384,7 @@ class Decomposition(HasOptions, ABC):
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
     ) -> OneHotWeights:
         """Weights for one-hot inputs; a ConfigError where it has none."""
+        name = introduced(DECOMPOSITIONS.name_of(type(self)))
         raise ConfigError(
-            f"{type(self).__name__} weights need vectors to multiply: give embeddings or features, not one-hot nodes"
+            f"the decomposition {name} needs vectors to multiply: give embeddings or features, not one-hot nodes"
         )
