@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import Section
 from rgcn.nn.decompositions import Decomposition, MatrixWeights
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.message_functions import MessageFunction, MessageShape
+from rgcn.nn.message_functions import Convolve, MessageFunction, MessageShape
 
 
 class AttentionOptions(Section):
@@ -38,9 +38,7 @@ class Attention(MessageFunction):
     def build(cls, shape: MessageShape, options: Mapping[str, Any], generator: torch.Generator) -> Attention:
         return cls(shape, cls.read_options(options).slope, generator)
 
-    def forward(
-        self, x: Tensor, adjacency: RelationalAdjacency, convolve: Callable[[Tensor, RelationalAdjacency], Tensor]
-    ) -> Tensor:
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
         edges = adjacency.structure
         source, target = x[edges.source], x[edges.own_sources][edges.target]
         score = (source * self.of_source[edges.relation] + target * self.of_target[edges.relation]).sum(1)

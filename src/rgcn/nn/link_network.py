@@ -264,15 +264,16 @@ class VectorScorer(Scorer):
 
     in_blocks = True
 
-    def __init__(self, decoder: Decoder, nodes: Tensor) -> None:
-        self.decoder, self.nodes = decoder, nodes
+    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor | None = None) -> None:
+        """given [q, d']: vectors of the asked nodes of certain questions; None: of any, which are among the nodes."""
+        self.decoder, self.nodes, self.given = decoder, nodes, given
         self.num_nodes, self.device = len(nodes), nodes.device
         self._last: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         node, relation, for_objects = questions.to(self.device)
-        given = self.nodes.index_select(0, node)
+        given = self.nodes.index_select(0, node) if self.given is None else self.given
         return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
 
     def _among(self, candidates: Tensor | None) -> Tensor:
@@ -301,19 +302,6 @@ class VectorScorer(Scorer):
         return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
 
 
-class LocalAnswers(VectorScorer):
-    """Scores certain questions against the local nodes, by their rows; given [q, d']: vectors of the asked nodes."""
-
-    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor) -> None:
-        super().__init__(decoder, nodes)
-        self.given = given
-
-    @torch.no_grad()
-    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        _, relation, for_objects = questions.to(self.device)
-        return self.decoder.score_questions(self.given, relation, for_objects, self._among(candidates), out)
-
-
 class PartitionedScorer(Scorer):
     """Compares vectors [local nodes, d'] of this process; all processes ask the same questions at the same time.
 
@@ -334,8 +322,8 @@ class PartitionedScorer(Scorer):
         exchange = self.placement.exchange(wanted)
         return exchange(self.nodes[self.partition.row(exchange.needed)])[back]
 
-    def local(self, questions: Questions) -> LocalAnswers:
-        return LocalAnswers(self.decoder, self.nodes, self.vectors(questions.node))
+    def local(self, questions: Questions) -> VectorScorer:
+        return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:

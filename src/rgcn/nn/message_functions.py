@@ -15,6 +15,8 @@ from rgcn.components import MESSAGE_FUNCTIONS
 from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions
 
+Convolve = Callable[[Tensor, RelationalAdjacency], Tensor]
+
 
 class MessageShape(NamedTuple):
     """Widths of a convolution's input and output; num_relations: inverses and the self-loop included."""
@@ -46,24 +48,14 @@ class MessageFunction(nn.Module, HasOptions, ABC):
         return cls()
 
     @abstractmethod
-    def forward(
-        self,
-        x: Tensor,
-        adjacency: RelationalAdjacency,
-        convolve: Callable[[Tensor, RelationalAdjacency], Tensor],
-    ) -> Tensor:
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
         """x [sources, in_features], an adjacency [targets, sources] → [targets, out_features]."""
 
 
 class LinearMessages(MessageFunction):
     """The source's vector times its relation's matrix, weighed by A_r[target, source]: as published."""
 
-    def forward(
-        self,
-        x: Tensor,
-        adjacency: RelationalAdjacency,
-        convolve: Callable[[Tensor, RelationalAdjacency], Tensor],
-    ) -> Tensor:
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
         return convolve(x, adjacency)
 
 

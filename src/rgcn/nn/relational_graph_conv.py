@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -111,17 +111,15 @@ class RelationalGraphConv(nn.Module):
         adjacency: RelationalAdjacency,
         out_features: int,
         *,
-        decomposition: Decomposition | None = None,
         training: tuple[RelationalAdjacency, Tensor] | None = None,
-        bias: bool = True,
-        init: Initializer | None = None,
-        generator: torch.Generator | None = None,
-        message_function: MessageFunction | None = None,
+        **options: Any,
     ) -> RelationalGraphConv:
         """A layer for nodes without features (X = I), built for the graph of `adjacency`.
 
         Only the (relation, node) pairs that occur get a row. With `training`, the first layer of a receptive field and
         its input nodes, rows that no training edge reaches are kept out of the parameters; they stay as drawn.
+
+        options: decomposition, bias, init, generator, as above.
 
         >>> import rgcn
         >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
@@ -130,19 +128,9 @@ class RelationalGraphConv(nn.Module):
         torch.Size([3, 4])
         """
         structure = adjacency.structure
-        return cls(
-            adjacency.num_sources,
-            out_features,
-            structure.num_data_relations,
-            decomposition=decomposition,
-            inverse=structure.has_inverse,
-            self_loops=structure.has_self_loops,
-            bias=bias,
-            init=init,
-            generator=generator,
-            message_function=message_function,
-            space=OneHotSpace.of(adjacency, training),
-        )
+        options |= {"inverse": structure.has_inverse, "self_loops": structure.has_self_loops}
+        options["space"] = OneHotSpace.of(adjacency, training)
+        return cls(adjacency.num_sources, out_features, structure.num_data_relations, **options)
 
     @property
     def is_one_hot(self) -> bool:
