@@ -18,7 +18,7 @@ from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition, Diagonal
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput, Source
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
 from rgcn.nn.message_functions import message_functions
 from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
@@ -152,7 +152,7 @@ class RgcnEncoder(VectorEncoder):
         return NodeNetwork(source, built, model.dropout, head)
 
     @classmethod
-    def inputs(cls, plan: NodePlan) -> EmbeddingInput | FeatureInput | None:
+    def inputs(cls, plan: NodePlan) -> Source:
         """What gives nodes their input vectors; None for one-hot nodes."""
         config, features = plan.model, plan.graph.features
         if config.input == "one-hot" or (config.input == "auto" and features is None):

@@ -208,13 +208,16 @@ class PathScorer(Scorer):
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        columns = self.num_nodes if candidates is None else len(candidates)
-        kind = self.network.like.dtype
-        found = torch.empty(questions.size, columns, dtype=kind, device=self.device) if out is None else out
+        found = self._room(questions, candidates) if out is None else out
         for first in range(0, questions.size, self.at_once):
             part = questions.take(slice(first, first + self.at_once)).to(self.device)
             found[first : first + part.size] = self._asked(part, candidates)
         return found
+
+    def _room(self, questions: Questions, candidates: Tensor | None) -> Tensor:
+        """[q, n], empty."""
+        columns = self.num_nodes if candidates is None else len(candidates)
+        return torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
 
     def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
         """[q, n] of one batch."""
@@ -237,8 +240,7 @@ class PathScorer(Scorer):
     @torch.no_grad()
     def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Triples that are not known have nothing to hide: their questions are asked as ever."""
-        columns = self.num_nodes if candidates is None else len(candidates)
-        found = torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
+        found = self._room(questions, candidates)
         questions, answers = questions.to(self.device), answers.to(self.device)
         known = torch.zeros(questions.size, dtype=torch.bool)
         known[self._edges_of(self._triples(questions, answers))[1].cpu()] = True

@@ -15,7 +15,7 @@ from rgcn.components import DECOMPOSITIONS
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.inputs import Source
 from rgcn.nn.message_functions import MessageFunction, MessageShape, message_functions
 from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
 
@@ -40,11 +40,7 @@ class RelationalEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        source: EmbeddingInput | FeatureInput | None,
-        layers: Sequence[RelationalGraphConv],
-        dropout: float = 0.0,
-        activated: bool = False,
+        self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float = 0.0, activated: bool = False
     ) -> None:
         super().__init__()
         if source is None and not layers:
