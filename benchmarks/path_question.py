@@ -21,8 +21,8 @@ import _about  # isort: skip  # noqa: F401  before PyTorch
 import torch
 from _about import write_result
 
+from rgcn.nn.path_layers import reached_hops
 from rgcn.nn.path_network import PathScorer
-from rgcn.nn.reachability import reached_hops
 from rgcn.nn.scorer import Questions
 from rgcn.runs import load_configuration, load_data
 from rgcn.runs.assembly import make_model

@@ -44,7 +44,7 @@ class Axis:
     @property
     def group(self) -> str:
         """The entry points that add to this axis: rgcn.decoders, ..."""
-        return f"rgcn.{self.kind}s"
+        return f"rgcn.{self.kind.replace(' ', '_')}s"
 
     def names(self) -> tuple[str, ...]:
         """Built-in names, then those of installed packages."""
@@ -179,6 +179,21 @@ DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.dec
 HEADS = Axis(
     "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
 )
+DECOMPOSITIONS = Axis(
+    "decomposition",
+    "rgcn.nn.decompositions.base:Decomposition",
+    {
+        "none": "rgcn.nn.decompositions.matrices:Full",
+        "basis": "rgcn.nn.decompositions.basis:Basis",
+        "block": "rgcn.nn.decompositions.matrices:BlockDiagonal",
+        "diagonal": "rgcn.nn.decompositions.matrices:Diagonal",
+    },
+)
+MESSAGE_FUNCTIONS = Axis(
+    "message function",
+    "rgcn.nn.message_functions:MessageFunction",
+    {"linear": "rgcn.nn.message_functions:LinearMessages"},
+)
 OBJECTIVES = Axis(
     "objective",
     "rgcn.training.objectives:Objective",
@@ -233,6 +248,9 @@ READERS = Axis(
         "csv": "rgcn.data.tables:CsvReader",
         "parquet": "rgcn.data.tables:ParquetReader",
     },
+)
+ATTRIBUTE_SOURCES = Axis(
+    "attribute source", "rgcn.data.attributes:AttributeSource", {"table": "rgcn.data.node_tables:TableAttributes"}
 )
 TRACKERS = Axis(
     "tracker",

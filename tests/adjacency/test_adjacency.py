@@ -314,8 +314,9 @@ def test_operator_does_not_share_memory_with_the_graph():
 @given(graph=small_graphs())
 def test_edges_put_in_place_are_those_that_were_sorted(graph):
     counts = len(graph.triples), graph.num_nodes, graph.num_relations
-    sizes = operator._sizes(*counts, graph.inverse, graph.self_loops)
-    placed, by_sorting = (of(graph.tensor(), sizes) for of in (operator._placed, operator._sorted))
+    sizes = operator.EdgeOptions(graph.inverse, graph.self_loops).sizes(*counts)
+    placed = operator._placed(graph.tensor(), sizes)
+    by_sorting = operator.sorted_edges([(torch.arange(counts[0]), graph.tensor())], sizes)
     for name in ("pointer", *OF_EDGES):
         assert getattr(placed, name).dtype == getattr(by_sorting, name).dtype == torch.int32
         assert torch.equal(getattr(placed, name), getattr(by_sorting, name))

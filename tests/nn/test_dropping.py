@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rgcn.nn.dropout import drop
+from rgcn.nn.relational_graph_conv import drop
 
 
 def test_the_same_numbers_of_a_node_are_dropped_whoever_computes_it():

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.path_layers import Hop, Told
-from rgcn.nn.reachability import reached_hops
+from rgcn.nn.path_layers import Hop, Told, reached_hops
 from rgcn.nn.scorer import Questions
 
 VARIANTS = [

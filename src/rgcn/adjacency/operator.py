@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -25,6 +25,52 @@ LARGE = 1 << 19  # triples: bytes an edge are worth a moment
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
 PART = 1 << 20  # triples that are looked at together for edges of one's own
+
+
+class HasLocalNodes(Protocol):
+    """Some nodes, each with a row: those of a `NodePartition`, or any."""
+
+    @property
+    def nodes(self) -> Tensor: ...
+
+    def __len__(self) -> int: ...
+
+    def is_local(self, nodes: Tensor) -> Tensor: ...
+
+    def row(self, nodes: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class EdgeOptions:
+    """Which edges are made of triples, and how their weights are normalized (see `RelationalAdjacency`).
+
+    inverse     an edge against each triple, under a relation of its own
+    self_loops  an edge from each node to itself, under the last relation
+    """
+
+    inverse: bool = True
+    self_loops: bool = True
+    normalization: Normalization = "relation"
+    aggregation: Aggregation = "sum"
+
+    def __post_init__(self) -> None:
+        for name, known in (("normalization", Normalization), ("aggregation", Aggregation)):
+            given = getattr(self, name)
+            if given not in get_args(known):
+                raise ConfigError(f"unknown {name} {given!r}; there are {', '.join(get_args(known))}")
+
+    def sizes(self, triples: int, nodes: int, relations: int) -> dict[str, Any]:
+        """What an `EdgeStructure` of a whole graph says of its size."""
+        return {
+            "num_targets": nodes,
+            "num_sources": nodes,
+            "num_relations": relations * (1 + self.inverse) + int(self.self_loops),
+            "num_data_relations": relations,
+            "has_inverse": self.inverse,
+            "has_self_loops": self.self_loops,
+            "num_triples": triples,
+            "num_nodes": nodes,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,39 +111,31 @@ class RelationalAdjacency:
         graph: KnowledgeGraph,
         *,
         split: str = "all",
-        inverse: bool = True,
-        self_loops: bool = True,
-        normalization: Normalization = "relation",
-        aggregation: Aggregation = "sum",
         device: torch.device | str = "cpu",
         targets: NodePartition | None = None,
+        **edges: Any,
     ) -> RelationalAdjacency:
         """The operator of a knowledge graph's triples, or of one split of them.
 
         targets  build only the rows of these nodes, in their order: an operator [targets, nodes]
+        edges    fields of `EdgeOptions`: inverse, self_loops, normalization, aggregation
         """
         weights = graph.edge_weights
-        if weights is not None and split != "all" and graph.triple_splits is not None:
-            weights = weights[graph.triple_splits == SPLITS.index(split)]
+        if weights is not None:
+            of_all = split == "all" or graph.triple_splits is None
+            weights = np.array(weights if of_all else weights[graph.triple_splits == SPLITS.index(split)])
+        given = None if weights is None else torch.as_tensor(weights)
         if targets is not None:
-            sizes = _sizes(graph.num_of(split), graph.num_nodes, graph.num_relations, inverse, self_loops)
-            structure = _edges_into(_in_parts(graph, split), sizes, targets)
-            given = None if weights is None else torch.as_tensor(np.array(weights))
-            return cls.of_edges(structure, given, normalization, aggregation).to(device)
-        with warnings.catch_warnings():  # that nobody may write to them: nobody does
+            options = EdgeOptions(**edges)
+            sizes = options.sizes(graph.num_of(split), graph.num_nodes, graph.num_relations)
+            return cls.of_edges(sorted_edges(_in_parts(graph, split), sizes, targets), given, options).to(device)
+        with warnings.catch_warnings():  # NumPy marks the array read-only; we only read it
             warnings.simplefilter("ignore", UserWarning)
             triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split)))
-        return cls.from_triples(
-            triples.to(device),
-            graph.num_nodes,
-            graph.num_relations,
-            edge_weights=None if weights is None else torch.as_tensor(np.array(weights), device=device),
-            inverse=inverse,
-            self_loops=self_loops,
-            normalization=normalization,
-            aggregation=aggregation,
-            checked=True,  # by the graph itself, when it was made
-        )
+        triples, given = triples.to(device), None if given is None else given.to(device)
+        # The graph itself checked the triples when it was made.
+        counts = graph.num_nodes, graph.num_relations
+        return cls.from_triples(triples, *counts, edge_weights=given, checked=True, **edges)
 
     @classmethod
     def from_triples(
@@ -107,25 +145,19 @@ class RelationalAdjacency:
         num_relations: int,
         *,
         edge_weights: Tensor | None = None,
-        inverse: bool = True,
-        self_loops: bool = True,
-        normalization: Normalization = "relation",
-        aggregation: Aggregation = "sum",
         transient: bool = False,
         checked: bool = False,
         targets: NodePartition | None = None,
+        **edges: Any,
     ) -> RelationalAdjacency:
         """The operator of triples int64 [T, 3] (subject, relation, object); `transient` if for one step only.
 
-        targets  as in `from_graph`
+        targets, edges  as in `from_graph`
 
         Kernels read memory wherever a number points, so numbers out of range are refused here. On a GPU that waits for
         the device; `checked` spares it for rows of triples that went through this check before, and for nothing else.
         """
-        choices = ("normalization", normalization, Normalization), ("aggregation", aggregation, Aggregation)
-        for name, given, known in choices:
-            if given not in get_args(known):
-                raise ConfigError(f"unknown {name} {given!r}; there are {', '.join(get_args(known))}")
+        options = EdgeOptions(**edges)
         if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != torch.int64:
             raise DataError(f"triples must be int64 [T, 3], not {triples.dtype} {list(triples.shape)}")
         if edge_weights is not None and (edge_weights.shape != (len(triples),) or not edge_weights.is_floating_point()):
@@ -133,35 +165,30 @@ class RelationalAdjacency:
             raise DataError(f"{len(triples)} edge weights are needed, as floating-point numbers, not {got}")
         if not checked:
             refuse_numbers_out_of_range(triples, num_nodes, num_relations)
-        sizes = _sizes(len(triples), num_nodes, num_relations, inverse, self_loops)
-        if targets is not None:
+        sizes = options.sizes(len(triples), num_nodes, num_relations)
+        fits = max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
+        if targets is not None or not (fits and _worth_compiling(triples)):
             numbered = torch.arange(len(triples), device=triples.device), triples
-            structure = _edges_into([numbered], sizes, targets, transient)
-            return cls.of_edges(structure, edge_weights, normalization, aggregation)
-        in_place = _worth_compiling(triples) and max(2 * len(triples) + num_nodes, sizes["num_relations"]) < 2**31
-        structure = (_placed if in_place else _sorted)(triples, sizes, transient)
-        if in_place and not transient and len(triples) >= LARGE:
+            return cls.of_edges(sorted_edges([numbered], sizes, targets, transient), edge_weights, options)
+        structure = _placed(triples, sizes, transient)
+        if not transient and len(triples) >= LARGE:
             give_back()  # what sorting took
-        if edge_weights is None and normalization == "relation" and aggregation == "sum" and in_place:
+        if edge_weights is None and (options.normalization, options.aggregation) == ("relation", "sum"):
             weight = torch.empty(structure.num_edges)
             edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
             return cls(structure, torch.ones(1).expand(structure.num_edges), weight)
-        return cls.of_edges(structure, edge_weights, normalization, aggregation)
+        return cls.of_edges(structure, edge_weights, options)
 
     @classmethod
     def of_edges(
-        cls,
-        structure: EdgeStructure,
-        edge_weights: Tensor | None,
-        normalization: Normalization,
-        aggregation: Aggregation,
+        cls, structure: EdgeStructure, edge_weights: Tensor | None, options: EdgeOptions
     ) -> RelationalAdjacency:
         """Of sorted edges; edge_weights [T]: of the triples they come from, None: one."""
-        device = structure.relation.device
-        raw = torch.ones(1, device=device).expand(structure.num_edges)
+        raw = torch.ones(1, device=structure.relation.device).expand(structure.num_edges)
         if edge_weights is not None:
             raw = torch.cat([edge_weights, edge_weights.new_ones(structure.num_nodes)])[structure.origin]
-        return cls.normalized(structure, raw, normalization, aggregation, unweighted=edge_weights is None)
+        rule = options.normalization, options.aggregation
+        return cls.normalized(structure, raw, *rule, unweighted=edge_weights is None)
 
     @classmethod
     def normalized(
@@ -235,6 +262,16 @@ class RelationalAdjacency:
             raise DataError(f"{self.num_edges} weights are needed, one an edge, not {list(raw.shape)}")
         return self.normalized(self.structure, raw, self.normalization, self.aggregation)
 
+    def weighed_by(self, strength: Tensor) -> RelationalAdjacency:
+        """The same edges with raw weights times strength [E], normalized again: attention. Differentiable.
+
+        A weight that was scaled after it was normalized stays scaled as much: that of a drawn edge, which stands for
+        others, and that of an edge which an explanation weakens.
+        """
+        scaled = _divide(self.weight, self.reweighted(self.raw).weight)
+        attended = self.reweighted(self.raw * strength)
+        return replace(attended, weight=attended.weight * scaled)
+
     def masked(self, keep: Tensor) -> RelationalAdjacency:
         """Drop edges: `keep` [num_triples + num_nodes] holds 0 or 1 for each triple, then for each self-loop.
 
@@ -245,6 +282,10 @@ class RelationalAdjacency:
         if keep.shape != (size,):
             raise DataError(f"a mask has {size} entries, one a triple and one a node, not {list(keep.shape)}")
         return self.reweighted(self.raw * keep.to(self.raw.dtype)[self.structure.origin])
+
+    def total(self) -> Tensor:
+        """[targets]: the sum of the raw weights of the edges into each target."""
+        return _group_sums(self.raw, self.structure.groups("node"))
 
     def draw_mask(self, rate: float, self_loop_rate: float = 0.0, generator: torch.Generator | None = None) -> Tensor:
         """A random mask for `masked`: each triple is dropped with `rate`, each self-loop with `self_loop_rate`."""
@@ -307,20 +348,6 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
-def _sizes(triples: int, nodes: int, relations: int, inverse: bool, self_loops: bool) -> dict[str, Any]:
-    """What an `EdgeStructure` of a whole graph says of its size."""
-    return {
-        "num_targets": nodes,
-        "num_sources": nodes,
-        "num_relations": relations * (2 if inverse else 1) + int(self_loops),
-        "num_data_relations": relations,
-        "has_inverse": inverse,
-        "has_self_loops": self_loops,
-        "num_triples": triples,
-        "num_nodes": nodes,
-    }
-
-
 def _in_parts(graph: KnowledgeGraph, split: str) -> Iterator[tuple[Tensor, Tensor]]:
     """(their numbers in the split, triples int64 [n, 3]), some at a time: of a stored graph no more is ever held."""
     every = split == "all" or graph.triple_splits is None
@@ -336,41 +363,36 @@ def _worth_compiling(triples: Tensor) -> bool:
     return triples.device.type == "cpu" and len(triples) >= least
 
 
-def _sorted(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
-    """The edges of triples int64 [T, 3], in order."""
-    subject, relation, object_ = triples.unbind(1)
-    number = torch.arange(len(triples), device=triples.device)
-    # Three lists laid end to end, each edge in exactly one of them: target, relation, source, origin.
-    lists = [(object_, relation, subject, number)]
-    if sizes["has_inverse"]:
-        lists.append((subject, relation + sizes["num_data_relations"], object_, number))
-    if sizes["has_self_loops"]:
-        node = torch.arange(sizes["num_nodes"], device=triples.device)
-        lists.append((node, torch.full_like(node, sizes["num_relations"] - 1), node, node + len(triples)))
-    return EdgeStructure.sorted(*map(torch.cat, zip(*lists, strict=True)), **sizes, transient=transient)
-
-
-def _edges_into(
-    parts: Iterable[tuple[Tensor, Tensor]], sizes: Mapping[str, Any], targets: NodePartition, transient: bool = False
+def sorted_edges(
+    parts: Iterable[tuple[Tensor, Tensor]],
+    sizes: Mapping[str, Any],
+    targets: HasLocalNodes | None = None,
+    transient: bool = False,
 ) -> EdgeStructure:
-    """The edges into the local nodes of a partition, whose targets are rows; sources are nodes, local or not.
+    """The edges of triples int64 [T, 3], in order.
 
-    parts  triples int64 [n, 3] with their numbers, some at a time: only the edges that are kept are held
+    parts    triples with their numbers, some at a time: only the edges that are kept are held
+    targets  keep the edges into its local nodes, whose rows are the targets; sources are nodes, local or not
     """
     found: list[tuple[Tensor, ...]] = []
+
+    def keep(target: Tensor, *rest: Tensor) -> None:
+        if targets is not None:
+            local = targets.is_local(target)
+            target, rest = targets.row(target[local]), tuple(end[local] for end in rest)
+        found.append((target, *rest))
+
     for number, triples in parts:
         subject, relation, object_ = triples.unbind(1)
-        ways = [(object_, relation, subject, number)]
+        keep(object_, relation, subject, number)
         if sizes["has_inverse"]:
-            ways.append((subject, relation + sizes["num_data_relations"], object_, number))
-        for target, *rest in ways:
-            local = targets.is_local(target)
-            found.append((targets.row(target[local]), *(end[local] for end in rest)))
+            keep(subject, relation + sizes["num_data_relations"], object_, number)
+    if targets is not None:
+        sizes = {**sizes, "num_targets": len(targets)}
     if sizes["has_self_loops"]:
-        node = targets.nodes.to(found[0][0].device)
-        loop = torch.full_like(node, sizes["num_relations"] - 1)
-        found.append((targets.row(node), loop, node, node + sizes["num_triples"]))
-    sizes = {**sizes, "num_targets": len(targets)}
+        device = found[0][0].device
+        node = torch.arange(sizes["num_nodes"], device=device) if targets is None else targets.nodes.to(device)
+        keep(node, torch.full_like(node, sizes["num_relations"] - 1), node, node + sizes["num_triples"])
     return EdgeStructure.sorted(*map(torch.cat, zip(*found, strict=True)), **sizes, transient=transient)
 
 

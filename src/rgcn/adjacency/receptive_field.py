@@ -55,12 +55,8 @@ class ReceptiveField:
         placement  where nodes are divided among processes, the adjacency has the rows of the local nodes, and all
                    processes walk at the same time
         """
-        partition = placement.partition
-
-        def rows(wanted: Tensor) -> tuple[RelationalAdjacency, Tensor]:
-            return adjacency.restricted(wanted if partition is None else partition.row(wanted))
-
-        return cls.walk(rows, nodes, num_layers, placement)
+        row = (lambda nodes: nodes) if placement.partition is None else placement.partition.row
+        return cls.walk(lambda wanted: adjacency.restricted(row(wanted)), nodes, num_layers, placement)
 
     @classmethod
     def walk(cls, rows: Rows, nodes: Tensor, num_layers: int, placement: Placement = LOCAL) -> ReceptiveField:

@@ -227,6 +227,16 @@ class EdgeStructure(Named):
         return SparsePattern(self.pattern.pointer, edges, self.num_edges, None, self.transient)
 
     @cached_property
+    def own_sources(self) -> Tensor:
+        """int64 [targets]: which of the sources each target is. In a part of a graph its self-loop says it."""
+        if self.num_targets == self.num_sources == self.num_nodes:
+            return torch.arange(self.num_targets, device=self.source.device)
+        own = self.self_loops_apart.loops.column.long() if self.has_self_loops else self.source[:0]
+        if len(own) != self.num_targets:
+            raise ConfigError("targets do not read their own vectors: set self_loops to true, and drop no self-loops")
+        return own
+
+    @cached_property
     def self_loops_apart(self) -> SelfLoopsApart:
         """The self-loops and the rest, for weights that treat the two differently."""
         if not self.has_self_loops:

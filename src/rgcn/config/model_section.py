@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rgcn.config.base_section import Rule, Section, impossible
 from rgcn.config.fields import Description, OnAxis, OptionsOf, described, tuned
-from rgcn.plugins import DECODERS, ENCODERS, HEADS
+from rgcn.plugins import DECODERS, DECOMPOSITIONS, ENCODERS, HEADS, MESSAGE_FUNCTIONS
 
 Scheme = Literal[
     "glorot-uniform",
@@ -30,6 +30,9 @@ WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decompositio
 Encoder = Annotated[str, OnAxis(ENCODERS)]
 Decoder = Annotated[str, OnAxis(DECODERS)]
 Head = Annotated[str, OnAxis(HEADS)]
+Decomposition = Annotated[str, OnAxis(DECOMPOSITIONS)]
+MessageFunction = Annotated[str, OnAxis(MESSAGE_FUNCTIONS)]
+ConvolutionOptions = Annotated[dict[str, Any], OptionsOf(("decomposition", "message_function"))]
 
 
 class ModelSection(Section):
@@ -99,8 +102,12 @@ class NodeModelConfig(ModelSection):
     """Width of e-rgcn's node embeddings and of its first convolution."""
     input: Literal["auto", "one-hot", "features"] = "auto"
     """What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."""
-    decomposition: Literal["none", "basis", "block", "diagonal"] = tuned("none", ["none", "basis", "block"])
+    decomposition: Decomposition = tuned("none", ["none", "basis", "block"])
     """How rgcn's weight matrices are written."""
+    message_function: MessageFunction = "linear"
+    """What an edge of a convolution says. linear: its source's vector times its relation's matrix, as published."""
+    convolution_options: ConvolutionOptions = Field({})
+    """Settings of a decomposition or message function from outside, by name."""
     bases: int | None = tuned(None, low=2, high=64, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
     blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
@@ -234,8 +241,12 @@ class LinkModelConfig(ModelSection):
     """What rgcn's nodes bring: learned embeddings, or one-hot vectors."""
     activated_input: bool = tuned(True, [True, False], when={"model.encoder": "rgcn", "model.input": "embedding"})
     """Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."""
-    decomposition: Literal["none", "basis", "block"] = tuned("none", ["none", "basis", "block"], when=CONVOLVES)
+    decomposition: Decomposition = tuned("none", ["none", "basis", "block"], when=CONVOLVES)
     """How weight matrices are written."""
+    message_function: MessageFunction = "linear"
+    """What an edge of a convolution says. linear: its source's vector times its relation's matrix, as published."""
+    convolution_options: ConvolutionOptions = Field({})
+    """Settings of a decomposition or message function from outside, by name."""
     bases: int | None = tuned(None, low=2, high=32, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
     blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)

@@ -51,53 +51,39 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     return out
 
 
-def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
-    width = x.shape[1]
-    if width >= WIDE and left.shape[1] % FOLD == 0:
-        return _entry_sums(loops.gather_wide_sum, pattern, value, index, left, x, width)
-    left = reference.repeated(left, width)
-    return _entry_sums(loops.gather_product_sum, pattern, value, index, left, x, width)
-
-
-def gather_product_fold(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int
+def gather_product_sum(
+    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int | None = None
 ) -> Tensor:
-    if width % FOLD or width == x.shape[1]:
+    """width: fold the sum to so many columns, which divide those of x (`reference.folded`)."""
+    width, full = width or x.shape[1], x.shape[1]
+    if width < full and width % FOLD:
         return reference.folded(gather_product_sum(pattern, value, index, left, x), width)
-    return _entry_sums(loops.gather_product_fold, pattern, value, index, left, x, width)
-
-
-def _entry_sums(
-    kernel: Callable[..., None],
-    pattern: SparsePattern,
-    value: Tensor | None,
-    index: Tensor,
-    left: Tensor,
-    x: Tensor,
-    width: int,
-) -> Tensor:
     if pattern.num_entries == 0:
         return x.new_zeros(pattern.num_rows, width)
+    wide = width < full or (full >= WIDE and left.shape[1] % FOLD == 0)
+    kernel, left = (loops.gather_wide_sum, left) if wide else (loops.gather_product_sum, reference.repeated(left, full))
     host = _host(pattern)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_empty(pattern.num_rows + PIECES, width)
     to = out.numpy()
     values = _ones(to.dtype) if value is None else value
     arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
-    _in_pieces(kernel, host.cuts, pattern.num_entries * x.shape[1], *arguments)
+    _in_pieces(kernel, host.cuts, pattern.num_entries * full, *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, to)
     return out[: pattern.num_rows]
 
 
+gather_product_fold = gather_product_sum
+
+
 def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    out = left.new_empty(i.numel())
-    _in_pieces(loops.entry_dot, _even(i.numel()), i.numel() * left.shape[1], i, left, j, right, out)
-    return out
+    return entry_product(i, left, None, None, j, right)
 
 
-def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
+def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """Without j and middle: `entry_dot`."""
     out = left.new_empty(i.numel())
-    work = 2 * i.numel() * left.shape[1]
+    work = (1 if middle is None else 2) * i.numel() * left.shape[1]
     _in_pieces(loops.entry_product, _even(i.numel()), work, i, left, j, middle, k, right, out)
     return out
 

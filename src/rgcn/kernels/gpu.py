@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import cdiv
 
-from rgcn.kernels import reference, triton_bases, triton_groups, triton_ranks, triton_sums, triton_update
+from rgcn.kernels import reference, triton_bases, triton_groups, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
 from rgcn.kernels.sparse import PIECE, Pairs, RowPieces, SparsePattern, computed_once
@@ -120,8 +120,9 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
     if out.numel() == 0 or len(pairs) == 0:
         return out.zero_()
     grid, warps, sizes = _of_nodes(out)
-    tensors = (coefficients.contiguous(), rows.contiguous(), pairs.pointer, pairs.relation, out)
-    _launch(triton_bases.spread, grid, out, *tensors, warps=warps, **sizes)
+    tensors = (coefficients.contiguous(), rows.contiguous(), pairs.pointer, pairs.relation)
+    unused = (out,) * 5 + (0.0,) * 5
+    _launch(triton_bases.spread, grid, out, *tensors, *unused, ADAM=False, warps=warps, **sizes)
     return out
 
 
@@ -167,20 +168,18 @@ def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
     out = x.new_empty(x.shape[0], num_blocks, width_out)
     if out.numel() == 0 or width_in == 0:
         return out.zero_()
-    tiles = pairs.tiles
+    tiles, dot = pairs.tiles, _dot_serves(x, width_in, width_out)
     arguments = (tiles.row, tiles.begin, tiles.end, x.contiguous(), weight, out, num_blocks, *weight.stride())
-    sizes: dict[str, Any] = {"IN": width_in, "OUT": width_out}
-    if _dot_serves(x, width_in, width_out):
+    if dot:
         exactly = _precision(x) == "ieee"
-        block = min(32 if exactly else 64, max(16, _power(width_out)))
-        sizes |= {"BLOCK_I": 16 if exactly else min(32, max(16, _power(width_in))), "BLOCK_O": block}
-        sizes |= {"PRECISION": _precision(x), "PAIRS": PIECE}
-        kernel, columns = triton_groups.product_dot, num_blocks * cdiv(width_out, block)
+        block, block_in = _side(width_out, exactly), 16 if exactly else min(32, max(16, _power(width_in)))
+        pairs_at_once, columns = PIECE, num_blocks * cdiv(width_out, block)
     else:
-        block = min(128, _power(num_blocks * width_out))
-        sizes |= {"BLOCK_C": block, "PAIRS": min(PIECE, 1024 // block), "ACC": _accumulator(out)}
-        kernel, columns = triton_groups.product_columns, cdiv(num_blocks * width_out, block)
-    _launch(kernel, (len(tiles.row), columns), out, *arguments, **sizes)
+        block, block_in = min(128, _power(num_blocks * width_out)), 1
+        pairs_at_once, columns = min(PIECE, 1024 // block), cdiv(num_blocks * width_out, block)
+    sizes = {"IN": width_in, "OUT": width_out, "PAIRS": pairs_at_once, "BLOCK_I": block_in, "BLOCK": block}
+    how = {"DOT": dot, "ACC": _accumulator(out), "PRECISION": _precision(x)}
+    _launch(triton_groups.product, (len(tiles.row), columns), out, *arguments, **sizes, **how)
     return out
 
 
@@ -190,22 +189,19 @@ def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
     if out.numel() == 0 or len(pairs) == 0:
         return out.zero_()
     size = num_blocks * width_in * width_out
-    tiles = _tiles(pairs, width_in, width_out, size)
+    tiles, dot = _tiles(pairs, width_in, width_out, size), _dot_serves(x, width_in, width_out)
     partial = _partial(tiles, size, out)
     arguments = (*tiles[:4], x.contiguous(), gradient.contiguous(), out, partial, num_blocks, pairs.num_relations)
-    sizes: dict[str, Any] = {"IN": width_in, "OUT": width_out}
-    if _dot_serves(x, width_in, width_out):
+    if dot:
         exactly = _precision(x) == "ieee"
-        block_in, block_out = (min(32 if exactly else 64, max(16, _power(width))) for width in (width_in, width_out))
-        sizes |= {"BLOCK_I": block_in, "BLOCK_O": block_out}
-        sizes |= {"PRECISION": _precision(x), "PAIRS": 16 if exactly else 32}
-        columns = num_blocks * cdiv(width_in, block_in) * cdiv(width_out, block_out)
-        kernel = triton_groups.outer_dot
+        block_in, block = (_side(width, exactly) for width in (width_in, width_out))
+        pairs_at_once, columns = 16 if exactly else 32, num_blocks * cdiv(width_in, block_in) * cdiv(width_out, block)
     else:
-        block = min(128, _power(size))
-        sizes |= {"BLOCK_C": block, "PAIRS": min(PIECE, 1024 // block), "ACC": _accumulator(out)}
-        kernel, columns = triton_groups.outer_columns, cdiv(size, block)
-    _launch(kernel, (len(tiles.row), columns), out, *arguments, **sizes)
+        block, block_in = min(128, _power(size)), 1
+        pairs_at_once, columns = min(PIECE, 1024 // block), cdiv(size, block)
+    sizes = {"IN": width_in, "OUT": width_out, "PAIRS": pairs_at_once, "BLOCK_I": block_in, "BLOCK": block}
+    how = {"DOT": dot, "ACC": _accumulator(out), "PRECISION": _precision(x)}
+    _launch(triton_groups.outer, (len(tiles.row), columns), out, *arguments, **sizes, **how)
     _add_slots(tiles, partial, out, pairs.num_relations, size)
     return out
 
@@ -220,10 +216,10 @@ def adam_bases(
     taken = step.double()
     rate = lr / (1 - torch.pow(betas[0], taken))
     root = (1 - torch.pow(betas[1], taken)).sqrt()
-    tensors = (table.detach(), first, second, coefficients.contiguous(), rows.contiguous())
-    numbers = (rate, root, 1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay)
+    tensors = (coefficients.contiguous(), rows.contiguous(), pairs.pointer, pairs.relation)
+    state = (table.detach(), first, second, rate, root, 1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay)
     grid, warps, sizes = _of_nodes(table)
-    _launch(triton_bases.adam, grid, table, *tensors, pairs.pointer, pairs.relation, *numbers, warps=warps, **sizes)
+    _launch(triton_bases.spread, grid, table, *tensors, *state, ADAM=True, warps=warps, **sizes)
 
 
 def count_ranks(
@@ -240,7 +236,7 @@ def count_ranks(
     block = min(2048, max(128, _power(scores.shape[1])))
     sizes = {"KIND": _accumulator(scores), "BLOCK": block, "ANSWERS": 128}
     numbers = scores.stride(0), scores.shape[1], first
-    _launch(triton_ranks.count, (len(row),), out, scores, *indices, out, *numbers, **sizes)
+    _launch(triton_sums.count_ranks, (len(row),), out, scores, *indices, out, *numbers, **sizes)
     return out
 
 
@@ -337,6 +333,11 @@ def _dot_serves(x: Tensor, width_in: int, width_out: int) -> bool:
     if x.dtype == torch.float64 or (x.dtype == torch.bfloat16 and x.device.type == "cpu"):
         return False  # float64 has no fast product here; the interpreter's takes bfloat16 for integers
     return width_in * width_out >= WORTH_A_DOT and min(width_in, width_out) > 1
+
+
+def _side(width: int, exactly: bool) -> int:
+    """Numbers of a side of the matrix that one program takes where `tl.dot` multiplies."""
+    return min(32 if exactly else 64, max(16, _power(width)))
 
 
 def _precision(x: Tensor) -> str:

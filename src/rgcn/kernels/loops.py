@@ -335,9 +335,13 @@ def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, inde
 
     An entry at a time: its row of x is read from end to end, as fast as memory gives it, while the sum, a row of a few
     kilobytes, stays in the nearest cache. The product of value and `left` is made once for all repeats.
+
+    Where `out` is narrower than x, the sum is folded to its width, a multiple of 32: columns that lie so far apart are
+    added up.
     """
-    width, period, num_rows, zero = x.shape[1], max(left.shape[1], 1), len(pointer) - 1, x.dtype.type(0)
+    width, kept, num_rows, zero = x.shape[1], out.shape[1], len(pointer) - 1, x.dtype.type(0)
     each = 1 if len(value) == len(column) else 0
+    period = max(kept if kept < width else left.shape[1], 1)
     for piece in range(first, last):
         _clear(pointer, first_row, piece, out)
         entry, stop = bounds[piece], bounds[piece + 1]
@@ -347,10 +351,21 @@ def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, inde
                 i += 1
             end = min(pointer[i + 1], stop)
             to = i if entry == pointer[i] else num_rows + piece
-            for k in range(width):
+            for k in range(kept):
                 out[to, k] = zero
             for e in range(entry, end):
                 v, r, c = value[e * each], index[e], column[e]
+                if kept < width:
+                    for block in range(period // 16):
+                        j = 16 * block
+                        s = t = _zeros(zero)
+                        for repeat in range(width // period):
+                            k = max(repeat * period + j, 0)
+                            s = _plus(s, _times(_at(left, r, k), _at(x, c, k)))
+                            t = _plus(t, _times(_at(left, r, k + 8), _at(x, c, k + 8)))
+                        _put(out, to, j, _plus(_at(out, to, j), _scaled(v, s)))
+                        _put(out, to, j + 8, _plus(_at(out, to, j + 8), _scaled(v, t)))
+                    continue
                 for block in range(period // 32):
                     j = 32 * block
                     s0, s1 = _scaled(v, _at(left, r, j)), _scaled(v, _at(left, r, j + 8))
@@ -361,36 +376,6 @@ def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, inde
                         _put(out, to, k + 8, _plus(_at(out, to, k + 8), _times(s1, _at(x, c, k + 8))))
                         _put(out, to, k + 16, _plus(_at(out, to, k + 16), _times(s2, _at(x, c, k + 16))))
                         _put(out, to, k + 24, _plus(_at(out, to, k + 24), _times(s3, _at(x, c, k + 24))))
-            entry = end
-
-
-@_jit
-def gather_product_fold(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
-    """The same sum folded to the width of `out`, a multiple of 32: columns that lie so far apart are added up."""
-    period, num_rows, zero = max(out.shape[1], 1), len(pointer) - 1, x.dtype.type(0)
-    each = 1 if len(value) == len(column) else 0
-    for piece in range(first, last):
-        _clear(pointer, first_row, piece, out)
-        entry, stop = bounds[piece], bounds[piece + 1]
-        i = first_row[piece]
-        while entry < stop:
-            while pointer[i + 1] <= entry:
-                i += 1
-            end = min(pointer[i + 1], stop)
-            to = i if entry == pointer[i] else num_rows + piece
-            for k in range(period):
-                out[to, k] = zero
-            for e in range(entry, end):
-                v, r, c = value[e * each], index[e], column[e]
-                for block in range(period // 16):
-                    j = 16 * block
-                    s = t = _zeros(zero)
-                    for repeat in range(x.shape[1] // period):
-                        k = max(repeat * period + j, 0)
-                        s = _plus(s, _times(_at(left, r, k), _at(x, c, k)))
-                        t = _plus(t, _times(_at(left, r, k + 8), _at(x, c, k + 8)))
-                    _put(out, to, j, _plus(_at(out, to, j), _scaled(v, s)))
-                    _put(out, to, j + 8, _plus(_at(out, to, j + 8), _scaled(v, t)))
             entry = end
 
 
@@ -406,30 +391,19 @@ def add_continued(bounds, pointer, first_row, out):  # type: ignore[no-untyped-d
 
 
 @_jit
-def entry_dot(first, last, bounds, i, left, j, right, out):  # type: ignore[no-untyped-def]
-    """out[e] = ⟨left[i[e]], right[j[e]]⟩, in eight sums at once."""
+def entry_product(first, last, bounds, i, left, j, middle, k, right, out):  # type: ignore[no-untyped-def]
+    """out[e] = Σ_w left[i[e], w] · right[k[e], w], and · middle[j[e], w] if there is one, in eight sums at once."""
     width, zero = left.shape[1], left.dtype.type(0)
     for e in range(bounds[first], bounds[last]):
-        a, b = i[e], j[e]
+        a, b, c = i[e], (0 if middle is None else j[e]), k[e]
         s, rest = _zeros(zero), zero
         for block in range(width // 8):
-            s = _plus(s, _times(_at(left, a, 8 * block), _at(right, b, 8 * block)))
-        for k in range(width // 8 * 8, width):
-            rest += left[a, k] * right[b, k]
-        out[e] = _total(s) + rest
-
-
-@_jit
-def entry_product(first, last, bounds, i, left, j, middle, k, right, out):  # type: ignore[no-untyped-def]
-    """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w], in eight sums at once."""
-    width, zero = left.shape[1], left.dtype.type(0)
-    for e in range(bounds[first], bounds[last]):
-        a, b, c = i[e], j[e], k[e]
-        s, rest = _zeros(zero), zero
-        for w in range(0, width // 8 * 8, 8):
-            s = _plus(s, _times(_times(_at(left, a, w), _at(middle, b, w)), _at(right, c, w)))
+            product = _at(left, a, 8 * block)
+            if middle is not None:
+                product = _times(product, _at(middle, b, 8 * block))
+            s = _plus(s, _times(product, _at(right, c, 8 * block)))
         for w in range(width // 8 * 8, width):
-            rest += left[a, w] * middle[b, w] * right[c, w]
+            rest += (left[a, w] if middle is None else left[a, w] * middle[b, w]) * right[c, w]
         out[e] = _total(s) + rest
 
 

@@ -43,69 +43,14 @@ def combine(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def spread_one(  # type: ignore[no-untyped-def]
-    coefficient_ptr,
-    rows_ptr,
-    relation_ptr,
-    begin,
-    end,
-    place,
-    NUM_BASES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Σ_p coefficient[relation[p], b] · rows[p, w] over one node's pairs, at the places b · WIDTH + w of its bases.
-
-    Laid flat, neighboring threads hold neighboring numbers whatever the width, and nothing is exchanged between them;
-    coefficients and rows are few, and come from the cache.
-    """
-    b = place // WIDTH
-    w = place - b * WIDTH
-    inside = place < NUM_BASES * WIDTH
-    acc = tl.zeros([BLOCK], dtype=ACC)
-    for j in range(0, end - begin, 2):
-        for u in tl.static_range(2):
-            p = tl.minimum(begin + (j + u), end - 1)  # beyond the last pair: the last again, counted as nothing
-            live = inside & (place * 0 + (begin + (j + u)) < end)
-            relation = tl.load(relation_ptr + p).to(tl.int64)
-            c = tl.load(coefficient_ptr + relation * NUM_BASES + b, mask=live, other=0).to(ACC)
-            acc += c * tl.load(rows_ptr + p.to(tl.int64) * WIDTH + w, mask=live, other=0).to(ACC)
-    return acc
-
-
-@triton.jit
 def spread(  # type: ignore[no-untyped-def]
     coefficient_ptr,
     rows_ptr,
     pointer_ptr,
     relation_ptr,
-    out_ptr,
-    NUM_BASES: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """out[n, b] = Σ_{pairs p of n} coefficient[relation[p], b] · rows[p]: a node a program, written once."""
-    n = tl.program_id(0)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < NUM_BASES * WIDTH
-    begin = tl.load(pointer_ptr + n)
-    end = tl.load(pointer_ptr + n + 1)
-    acc = spread_one(coefficient_ptr, rows_ptr, relation_ptr, begin, end, place, NUM_BASES, WIDTH, ACC, BLOCK)
-    at = out_ptr + n.to(tl.int64) * (NUM_BASES * WIDTH) + place
-    tl.store(at, acc.to(out_ptr.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def adam(  # type: ignore[no-untyped-def]
     table_ptr,
     mean_ptr,
     square_ptr,
-    coefficient_ptr,
-    rows_ptr,
-    pointer_ptr,
-    relation_ptr,
     rate_ptr,
     root_ptr,
     new_mean,
@@ -113,32 +58,49 @@ def adam(  # type: ignore[no-untyped-def]
     new_square,
     eps,
     decay,
+    ADAM: tl.constexpr,
     NUM_BASES: tl.constexpr,
     WIDTH: tl.constexpr,
     ACC: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """g[n, b] = Σ_{pairs p of n} coefficient[relation[p], b] · rows[p], never written out; then Adam."""
+    """table[n, b] = Σ_{pairs p of n} coefficient[relation[p], b] · rows[p]: a node a program, written once.
+
+    ADAM: that sum is the gradient of table, is never written out, and table takes a step of Adam.
+
+    Laid flat, neighboring threads hold neighboring numbers whatever the width, and nothing is exchanged between them;
+    coefficients and rows are few, and come from the cache.
+    """
     n = tl.program_id(0)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < NUM_BASES * WIDTH
     at = n.to(tl.int64) * (NUM_BASES * WIDTH) + place
-    # The table and its moments are asked for first: they are on their way while the gradient is summed.
-    value = tl.load(table_ptr + at, mask=inside, other=0).to(ACC)
-    mean = tl.load(mean_ptr + at, mask=inside, other=0).to(ACC)
-    square = tl.load(square_ptr + at, mask=inside, other=0).to(ACC)
-    rate = tl.load(rate_ptr).to(ACC)
-    root = tl.load(root_ptr).to(ACC)
+    if ADAM:  # asked for first: they are on their way while the gradient is summed
+        value = tl.load(table_ptr + at, mask=inside, other=0).to(ACC)
+        mean = tl.load(mean_ptr + at, mask=inside, other=0).to(ACC)
+        square = tl.load(square_ptr + at, mask=inside, other=0).to(ACC)
+        rate = tl.load(rate_ptr).to(ACC)
+        root = tl.load(root_ptr).to(ACC)
     begin = tl.load(pointer_ptr + n)
     end = tl.load(pointer_ptr + n + 1)
-    slope = spread_one(coefficient_ptr, rows_ptr, relation_ptr, begin, end, place, NUM_BASES, WIDTH, ACC, BLOCK)
-    slope += decay * value
-    mean += new_mean * (slope - mean)
-    square = old_square * square + new_square * slope * slope
-    value -= rate * mean / (tl.sqrt(square) / root + eps)
-    tl.store(table_ptr + at, value.to(table_ptr.dtype.element_ty), mask=inside)
-    tl.store(mean_ptr + at, mean.to(mean_ptr.dtype.element_ty), mask=inside)
-    tl.store(square_ptr + at, square.to(square_ptr.dtype.element_ty), mask=inside)
+    b = place // WIDTH
+    w = place - b * WIDTH
+    total = tl.zeros([BLOCK], dtype=ACC)
+    for j in range(0, end - begin, 2):
+        for u in tl.static_range(2):
+            p = tl.minimum(begin + (j + u), end - 1)  # beyond the last pair: the last again, counted as nothing
+            live = inside & (place * 0 + (begin + (j + u)) < end)
+            relation = tl.load(relation_ptr + p).to(tl.int64)
+            c = tl.load(coefficient_ptr + relation * NUM_BASES + b, mask=live, other=0).to(ACC)
+            total += c * tl.load(rows_ptr + p.to(tl.int64) * WIDTH + w, mask=live, other=0).to(ACC)
+    if ADAM:
+        total += decay * value
+        mean += new_mean * (total - mean)
+        square = old_square * square + new_square * total * total
+        total = value - rate * mean / (tl.sqrt(square) / root + eps)
+        tl.store(mean_ptr + at, mean.to(mean_ptr.dtype.element_ty), mask=inside)
+        tl.store(square_ptr + at, square.to(square_ptr.dtype.element_ty), mask=inside)
+    tl.store(table_ptr + at, total.to(table_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_bases"])

@@ -78,10 +78,15 @@ def collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs,
 
 
 @_jit
-def normalize(z, count, eps, scale):  # type: ignore[no-untyped-def]
-    """Rows of z less their mean, over their deviation, in place; scale: one over that deviation."""
+def mix(inputs, weight, bias, count, norm, eps, z, scale):  # type: ignore[no-untyped-def]
+    """z = inputs · weight + bias; with norm less its mean, over its deviation. scale: one over that deviation."""
     width, zero = z.dtype.type(z.shape[1]), z.dtype.type(0)
+    multiply(inputs, weight, z, False)
     for r in range(count):
+        for k in range(z.shape[1]):
+            z[r, k] += bias[k]
+        if not norm:
+            continue
         s = t = _zeros(zero)
         for block in range(z.shape[1] // 8):
             s = _plus(s, _at(z, r, 8 * block))
@@ -110,12 +115,7 @@ def update(  # type: ignore[no-untyped-def]
     row, end = bounds[first], bounds[last]
     while row < end:
         count, row = collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which)
-        multiply(inputs, weight, z, False)
-        for r in range(count):
-            for k in range(width):
-                z[r, k] += bias[k]
-        if norm:
-            normalize(z, count, eps, scale)
+        mix(inputs, weight, bias, count, norm, eps, z, scale)
         for r in range(count):
             n = which[r]
             for k in range(width):
@@ -149,12 +149,7 @@ def update_gradients(  # type: ignore[no-untyped-def]
                     of_squares[n, k] = zero
         while row < end:
             count, row = collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which)
-            multiply(inputs, weight, z, False)
-            for r in range(count):
-                for k in range(width):
-                    z[r, k] += bias[k]
-            if norm:
-                normalize(z, count, eps, scale)
+            mix(inputs, weight, bias, count, norm, eps, z, scale)
             for r in range(count):
                 n = which[r]
                 for k in range(width):

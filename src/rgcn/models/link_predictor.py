@@ -77,7 +77,6 @@ class LinkSettings(SharedSettings, total=False):
     dropout: float
     input: Literal["embedding", "one-hot"]
     activated_input: bool
-    decomposition: Literal["none", "basis", "block"]
     self_loop_apart: bool | None
     separate_inverse_bases: bool
     coefficient_init: Literal["same", "normal"]

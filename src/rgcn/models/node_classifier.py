@@ -120,7 +120,6 @@ class NodeSettings(SharedSettings, total=False):
     head: str | type[Head]
     hidden: int
     input: Literal["auto", "one-hot", "features"]
-    decomposition: Literal["none", "basis", "block", "diagonal"]
     dropout: float
     fans: Literal["matrix", "stacked"]
     embedding_init: Scheme

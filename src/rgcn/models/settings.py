@@ -12,7 +12,9 @@ from rgcn.config import Scheme, Section, validated
 from rgcn.config.base_section import listed
 from rgcn.config.fields import choices, option_problems
 from rgcn.errors import ConfigError, close_matches
+from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
+from rgcn.nn.message_functions import MessageFunction
 
 
 class SharedSettings(TypedDict, total=False):
@@ -24,6 +26,9 @@ class SharedSettings(TypedDict, total=False):
     encoder: str | type[Encoder]
     layers: int
     embedding: int
+    decomposition: str | type[Decomposition]
+    message_function: str | type[MessageFunction]
+    convolution_options: dict[str, Any]
     bases: int | None
     blocks: int | None
     normalization: Literal["relation", "node", "direction", "none"]

@@ -14,14 +14,15 @@ from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import Description, HasOptions, introduced
 from rgcn.data.files import said
 from rgcn.errors import ConfigError
-from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
+from rgcn.nn.decompositions import Decomposition, Diagonal
 from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.inputs import EmbeddingInput, FeatureInput, Source
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
+from rgcn.nn.message_functions import message_functions
 from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.plugins import DECODERS, HEADS
+from rgcn.plugins import DECODERS, DECOMPOSITIONS, HEADS, MESSAGE_FUNCTIONS
 from rgcn.system.formatting import count
 
 
@@ -145,12 +146,13 @@ class RgcnEncoder(VectorEncoder):
         model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)
         init = Initializer(model.init, model.gain, model.fans)
         width = None if source is None else source.width
-        built = stacked(plan.adjacency, width, layers, init, plan.generator, reach=plan.training)
+        messages = message_functions(model, plan.generator)
+        built = stacked(plan.adjacency, width, layers, init, plan.generator, messages, reach=plan.training)
         head = HEADS.find(model.head).build(layers[-1].out, plan.num_classes, model.options, plan.generator)
         return NodeNetwork(source, built, model.dropout, head)
 
     @classmethod
-    def inputs(cls, plan: NodePlan) -> EmbeddingInput | FeatureInput | None:
+    def inputs(cls, plan: NodePlan) -> Source:
         """What gives nodes their input vectors; None for one-hot nodes."""
         config, features = plan.model, plan.graph.features
         if config.input == "one-hot" or (config.input == "auto" and features is None):
@@ -172,8 +174,9 @@ class RgcnEncoder(VectorEncoder):
         head = HEADS.find(model.head)
         *below, last = cls.widths(model)
         out = head.width(last, num_classes)
-        layers = [Layer(width, node_decomposition(model, False, width), model.bias) for width in below]
-        return [*layers, Layer(out, node_decomposition(model, not head.activated, out), model.bias)]
+        kind: type[Decomposition] = DECOMPOSITIONS.find(model.decomposition)
+        layers = [Layer(width, kind.build(model, width), model.bias) for width in below]
+        return [*layers, Layer(out, kind.build(model, out, is_output=not head.activated), model.bias)]
 
     @classmethod
     def describe_nodes(cls, model: NodeModelConfig, features: bool) -> Description:
@@ -327,25 +330,8 @@ def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
     return EmbeddingInput(*size, init, plan.generator, None, activated, on_disk, plan.placement.partition)
 
 
-def node_decomposition(model: NodeModelConfig, is_output: bool, out: int) -> Decomposition:
-    """is_output: the convolution gives a number for each class."""
-    if model.bases is not None:
-        return Basis(model.bases)
-    if model.blocks is not None and not (is_output and out % model.blocks):
-        return BlockDiagonal(model.blocks)  # but classes rarely divide into blocks
-    return Diagonal() if model.decomposition == "diagonal" and not is_output else Full()
-
-
 def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
     """How a relation's weight matrix is written; which way messages pass, and how they are added up."""
-    bases = "one basis" if model.bases == 1 else f"{model.bases} bases"
-    weights = {
-        "none": "a full matrix for each relation (no decomposition)",
-        "basis": f"each relation's matrix is a mixture of {bases} that all relations share",
-        "block": f"each relation's matrix has {count(model.blocks or 0, 'block')} along its diagonal, and zeros "
-        "elsewhere",
-        "diagonal": "each relation's matrix is a diagonal",
-    }[model.decomposition]
     ways = "along triples and against them" if model.inverse else "along triples only"
     loops = ", and each node hears itself" if model.self_loops else ""
     shared = {
@@ -355,4 +341,6 @@ def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str,
         "none": "not normalized",
     }[model.normalization]
     messages = f"{ways}{loops}; {shared}, then the {model.aggregation} over relations"
-    return {"Weight matrices": weights, "Messages": messages}
+    if model.message_function != "linear":
+        messages = f"{introduced(MESSAGE_FUNCTIONS.find(model.message_function))}: {messages}"
+    return {"Weight matrices": DECOMPOSITIONS.find(model.decomposition).words(model), "Messages": messages}

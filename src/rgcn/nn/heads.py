@@ -13,7 +13,7 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import NodeModelConfig
 from rgcn.config.fields import HasOptions, introduced
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
+from rgcn.nn.inputs import Source
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.placement import LOCAL, Placement
@@ -111,13 +111,7 @@ class NodeNetwork(RelationalEncoder):
     The last convolution is not activated where it speaks for the classes itself; before any other head it is.
     """
 
-    def __init__(
-        self,
-        source: EmbeddingInput | FeatureInput | None,
-        layers: Sequence[RelationalGraphConv],
-        dropout: float,
-        head: Head,
-    ) -> None:
+    def __init__(self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float, head: Head) -> None:
         super().__init__(source, layers, dropout, activated=head.activated)
         self.head = head
 

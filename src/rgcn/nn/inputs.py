@@ -1,6 +1,6 @@
 """What nodes bring to the first convolution: rows that are learned, or given features; one-hot nodes bring nothing."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -196,3 +196,6 @@ class FeatureInput(nn.Module):
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
         return self.features if nodes is None else self.features.index_select(0, nodes)
+
+
+Source: TypeAlias = "EmbeddingInput | FeatureInput | None"  # what nodes bring; None for one-hot nodes

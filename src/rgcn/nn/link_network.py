@@ -16,13 +16,12 @@ from rgcn.kernels.sparse import distinct
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.inputs import EmbeddingInput, NodeTable
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
-from rgcn.nn.scorer import Questions, Scorer
-from rgcn.placement import LOCAL, Placement
+from rgcn.nn.scorer import NOT_FINITE, Questions, Scorer, not_finite
+from rgcn.placement import LOCAL, NodePartition, Placement
 from rgcn.sampling import Negatives
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46
-FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
 HeardEdges = RelationalAdjacency | None  # that carry messages in a step; None where no messages are passed
 
 
@@ -255,8 +254,6 @@ class VectorNetwork(LinkNetwork):
         vectors = self.local_vectors(adjacency).detach()
         if self.placement.partition is None:
             return VectorScorer(self.decoder, vectors)
-        from rgcn.nn.partitioned_scorer import PartitionedScorer
-
         return PartitionedScorer(self.decoder, vectors, self.placement)
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
@@ -275,15 +272,16 @@ class VectorScorer(Scorer):
 
     in_blocks = True
 
-    def __init__(self, decoder: Decoder, nodes: Tensor) -> None:
-        self.decoder, self.nodes = decoder, nodes
+    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor | None = None) -> None:
+        """given [q, d']: vectors of the asked nodes of certain questions; None: of any, which are among the nodes."""
+        self.decoder, self.nodes, self.given = decoder, nodes, given
         self.num_nodes, self.device = len(nodes), nodes.device
         self._last: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         node, relation, for_objects = questions.to(self.device)
-        given = self.nodes.index_select(0, node)
+        given = self.nodes.index_select(0, node) if self.given is None else self.given
         return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
 
     def _among(self, candidates: Tensor | None) -> Tensor:
@@ -309,10 +307,54 @@ class VectorScorer(Scorer):
         return self.decoder.bound(self.nodes.index_select(0, node), relation, self.nodes)
 
     def problem(self) -> str | None:
-        numbers = self.nodes, *self.decoder.parameters()
-        if all(bool(torch.isfinite(part).all()) for tensor in numbers for part in torch.split(tensor, FINITE_AT_ONCE)):
-            return super().problem()
-        return "the model's numbers are not finite; its training has diverged"
+        return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
+
+
+class PartitionedScorer(Scorer):
+    """Compares vectors [local nodes, d'] of this process; all processes ask the same questions at the same time.
+
+    Callers that only need the scores of local nodes, and sum or merge what follows from them, use `local`.
+    """
+
+    in_blocks = True
+
+    def __init__(self, decoder: Decoder, nodes: Tensor, placement: Placement) -> None:
+        assert placement.partition is not None
+        self.decoder, self.nodes, self.placement = decoder, nodes, placement
+        self.partition: NodePartition = placement.partition
+        self.num_nodes, self.device = self.partition.num_nodes, nodes.device
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """[n, d']: of nodes int64 [n], wherever they are held."""
+        wanted, back = torch.unique(ids.to(self.device), return_inverse=True)
+        exchange = self.placement.exchange(wanted)
+        return exchange(self.nodes[self.partition.row(exchange.needed)])[back]
+
+    def local(self, questions: Questions) -> VectorScorer:
+        return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        partition = self.partition
+        asked = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
+        mine = partition.is_local(asked)
+        found = self.local(questions).scores(questions, partition.row(asked[mine]))
+        # Columns in the order of processes, then in that of the candidates.
+        columns = self.placement.all_gather(found.T.contiguous()).T
+        order = torch.argsort(partition.owner(asked), stable=True)
+        every = torch.empty_like(columns) if out is None else out
+        return every.index_copy_(1, order, columns.contiguous())
+
+    @torch.no_grad()
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        mine = triples[self.placement.share(len(triples))].to(self.device)
+        subject, relation, object_ = mine.unbind(1)
+        ends = self.vectors(torch.cat([subject, object_]))
+        return self.placement.all_gather(self.decoder.score(ends[: len(mine)], relation, ends[len(mine) :]))
+
+    def problem(self) -> str | None:
+        wrong = not_finite(self.nodes, *self.decoder.parameters()) is not None
+        return NOT_FINITE if self.placement.any(wrong)[0] else super().problem()
 
 
 def _renumbered(positives: Tensor, negatives: Negatives, waits: bool) -> tuple[Tensor, Tensor, Negatives]:

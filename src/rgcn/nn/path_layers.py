@@ -1,4 +1,5 @@
-"""The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes.
+"""The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes; the head that
+scores a node by its state and by what stands around it; and the edges that walks from some nodes can take.
 
 States are [nodes, questions, width]: B questions side by side, each with a convolution of its own over the same edges.
 In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled
@@ -11,17 +12,24 @@ the nodes that a question reaches gets the same answer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency.structure import rows_of
 from rgcn.kernels import gather_sum, scaled_sum
 from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, layer_update
+from rgcn.kernels.sparse import pointer_from_sorted
 
 # What is left of a sum after its parts were taken off again, as a share of these: so many times what numbers can tell.
 ROUNDING = 100
+# Above this share of the edges, picking them out costs more than the rest of them would.
+MOST_OF_ALL = 0.5
 
 
 class Hop(NamedTuple):
@@ -43,10 +51,9 @@ class Hop(NamedTuple):
         """An operator that has every edge into its targets; self-loops say which source a target is."""
         edges = operator.structure
         everything = edges.num_targets == edges.num_sources == edges.num_nodes
-        own = None if everything else edges.self_loops_apart.loops.column.long()
-        total = gather_sum(edges.groups("node"), None, operator.raw.unsqueeze(1)).squeeze(1)
+        own = None if everything else edges.own_sources
         # A self-loop counts, so that a node alone has log 1 = 0.
-        return cls(operator, own, torch.log(total.clamp(min=1.0)) / mean_log_degree, hidden)
+        return cls(operator, own, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
 
 
 class Hidden(NamedTuple):
@@ -253,3 +260,99 @@ class PathLayer(nn.Module):
         rows = table[edges.relation[hidden.edge]].view(len(number), -1, x.shape[-1])
         row = rows[number, hidden.question if rows.shape[1] > 1 else 0]
         return self.messages.of_edges(row, x[edges.source[hidden.edge], hidden.question])
+
+
+class Surroundings(nn.Module):
+    """The same layers, started at every node at once and whatever is asked: n_v is what stands around v.
+
+    All that can be said of a node that no walk reaches, and a hint for the rest. Like everything here it knows no node,
+    only edges.
+    """
+
+    def __init__(self, relations: int, width: int, depth: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.randn(width, generator=generator))
+        self.layers = nn.ModuleList(
+            PathLayer(RelationTable(relations, width, generator), Products(), width, generator) for _ in range(depth)
+        )
+
+    def forward(self, hops: Sequence[Hop]) -> Tensor:
+        """[targets of the last hop, 1, width]; [targets, B, width] where some questions do not hear all edges.
+
+        hops  at least as many as there are layers; the last ones are taken
+        """
+        hops = hops[-len(self.layers) :]
+        hidden = hops[0].hidden
+        questions = 1 if hidden is None else hidden.questions
+        x = self.start.expand(hops[0].operator.num_sources, questions, -1)
+        for layer, hop in zip(self.layers, hops, strict=True):
+            x = layer(x.contiguous(), Told(self.start.unsqueeze(0)), hop)
+        return x
+
+
+class AnswerHead(nn.Module):
+    """f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩; without surroundings MLP([x_v, q_r])."""
+
+    def __init__(self, relations: int, width: int, surroundings: int, generator: torch.Generator) -> None:
+        """surroundings: how far around a node to look, in hops."""
+        super().__init__()
+        drawn = partial(drawn_weight, generator=generator)
+        inner = 2 * width
+        self.of_state, self.of_query = drawn(inner, width), drawn(inner, width)
+        self.bias = nn.Parameter(torch.zeros(inner))
+        self.answer, self.answer_bias = drawn(1, inner), nn.Parameter(torch.zeros(1))
+        self.surroundings = Surroundings(relations, width, surroundings, generator) if surroundings else None
+        self.of_surroundings = drawn(inner, width) if surroundings else None
+        self.fitting = drawn(width, width) if surroundings else None
+
+    def around(self, hops: Sequence[Hop]) -> Tensor | None:
+        """[targets, 1 or B, width]: what stands around nodes; None where nobody looks."""
+        return None if self.surroundings is None else self.surroundings(hops)
+
+    def forward(self, x: Tensor, query: Tensor, around: Tensor | None) -> Tensor:
+        """x [n, B, width], query [B, width], around [n, 1 or B, width] → [B, n]."""
+        kind = x.dtype
+        inside = F.linear(query.to(kind), self.of_query.to(kind), self.bias.to(kind))
+        if around is not None and self.of_surroundings is not None:
+            inside = inside + F.linear(around.to(kind), self.of_surroundings.to(kind))
+        inside = torch.relu(F.linear(x, self.of_state.to(kind)) + inside)
+        scores = F.linear(inside, self.answer.to(kind), self.answer_bias.to(kind)).squeeze(-1).to(query.dtype)
+        if around is not None and self.fitting is not None:
+            wanted = F.linear(query, self.fitting)
+            shared = around.shape[1] == 1  # by all questions: then it is one product
+            scores = scores + (around.squeeze(1) @ wanted.T if shared else (around * wanted).sum(-1))
+        return scores.T
+
+
+def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[list[Hop], list[Tensor | None]]:
+    """What each layer must compute for questions that start at nodes int64 [q]; None: at all of them.
+
+    Returns a hop for each layer, and the nodes int64, ascending, that have a state before the first layer and after
+    each one; None: all nodes. A hop's sources are its targets: states are first laid out over these, the new ones zero.
+    No weight and no degree changes: those are the whole graph's.
+    """
+    if start is None:
+        return [whole] * num_layers, [None] * (num_layers + 1)
+    edges, operator = whole.operator.structure, whole.operator
+    by_source, _ = edges.triple_index.seen_from("source")
+    numbers = torch.arange(edges.num_edges, device=start.device) if by_source.entry is None else by_source.entry
+    hops: list[Hop] = []
+    nodes: list[Tensor | None] = [torch.unique(start)]
+    for _ in range(num_layers):
+        given = nodes[-1]
+        if given is not None:
+            entry, _ = rows_of(by_source.pointer, given)
+            if len(entry) > MOST_OF_ALL * edges.num_edges:
+                given = None
+        if given is None:
+            hops.append(whole)
+            nodes.append(None)
+            continue
+        edge = torch.sort(numbers[entry]).values.long()
+        reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
+        source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
+        size, pointer = len(reached), pointer_from_sorted(target, len(reached))
+        part = operator.selected(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
+        hops.append(Hop(part, None, whole.degree[reached]))
+        nodes.append(reached)
+    return hops, nodes

@@ -9,15 +9,24 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig
 from rgcn.config.fields import Description
 from rgcn.errors import ConfigError, DataError
-from rgcn.kernels import gather_sum, take_rows
+from rgcn.kernels import take_rows
 from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
-from rgcn.nn.path_head import AnswerHead
-from rgcn.nn.path_layers import AskedRelationTable, Hidden, Hop, PathLayer, Products, RelationTable, Told, Translations
-from rgcn.nn.reachability import reached_hops
-from rgcn.nn.scorer import Questions, Scorer
+from rgcn.nn.path_layers import (
+    AnswerHead,
+    AskedRelationTable,
+    Hidden,
+    Hop,
+    PathLayer,
+    Products,
+    RelationTable,
+    Told,
+    Translations,
+    reached_hops,
+)
+from rgcn.nn.scorer import Questions, Scorer, not_finite
 from rgcn.sampling import Negatives
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
@@ -94,8 +103,7 @@ class PathNetwork(LinkNetwork):
         # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
         self.only_reached = not (model.surroundings or self.wakes)
         self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
-        degree = gather_sum(edges.groups("node"), None, plan.adjacency.raw.unsqueeze(1))
-        unit = torch.log(degree.clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
+        unit = torch.log(plan.adjacency.total().clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
         self.register_buffer("mean_log_degree", unit, persistent=self.knows_relations)
 
     def learn_relations(self, plan: LinkPlan) -> None:
@@ -134,14 +142,6 @@ class PathNetwork(LinkNetwork):
         """How many states a question has."""
         return num_nodes
 
-    def asked(self, questions: Questions) -> Tensor:
-        """int64 [q]: the relation each question walks along; inverses after the relations."""
-        sides = questions.for_objects
-        if isinstance(sides, bool):
-            return questions.relation if sides else questions.relation + self.num_relations
-        sides = sides.to(questions.relation.device, non_blocking=True)
-        return torch.where(sides, questions.relation, questions.relation + self.num_relations)
-
     def begun(self, node: Tensor, query: Tensor, size: int) -> Tensor:
         """[size, B, width]: zero but for each question's own node int64 [B], which holds its query [B, width]."""
         kind = torch.bfloat16 if query.is_cuda else query.dtype
@@ -150,7 +150,7 @@ class PathNetwork(LinkNetwork):
 
     def score_nodes(self, adjacency: HeardEdges, questions: Questions, hidden: Hidden | None = None) -> Tensor:
         assert adjacency is not None
-        told = self.told(self.asked(questions))
+        told = self.told(questions.edge_kind(self.num_relations))
         x = self.begun(questions.node, told.query, adjacency.num_sources)
         hop = Hop.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
@@ -228,18 +228,21 @@ class PathScorer(Scorer):
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        columns = self.num_nodes if candidates is None else len(candidates)
-        kind = self.network.like.dtype
-        found = torch.empty(questions.size, columns, dtype=kind, device=self.device) if out is None else out
+        found = self._room(questions, candidates) if out is None else out
         for first in range(0, questions.size, self.at_once):
             part = questions.take(slice(first, first + self.at_once)).to(self.device)
             found[first : first + part.size] = self._asked(part, candidates)
         return found
 
+    def _room(self, questions: Questions, candidates: Tensor | None) -> Tensor:
+        """[q, n], empty."""
+        columns = self.num_nodes if candidates is None else len(candidates)
+        return torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
+
     def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
         """[q, n] of one batch."""
         network = self.network
-        told = network.told(network.asked(questions))
+        told = network.told(questions.edge_kind(network.num_relations))
         hops, nodes = reached_hops(self.whole, None if network.wakes else questions.node, network.num_layers)
         begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
         x = network.begun(begins, told.query, self.num_nodes if nodes[0] is None else len(nodes[0]))
@@ -257,8 +260,7 @@ class PathScorer(Scorer):
     @torch.no_grad()
     def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
         """Triples that are not known have nothing to hide: their questions are asked as ever."""
-        columns = self.num_nodes if candidates is None else len(candidates)
-        found = torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
+        found = self._room(questions, candidates)
         questions, answers = questions.to(self.device), answers.to(self.device)
         known = torch.zeros(questions.size, dtype=torch.bool)
         known[self._edges_of(self._triples(questions, answers))[1].cpu()] = True
@@ -304,12 +306,8 @@ class PathScorer(Scorer):
         return edge, row % len(triples)
 
     def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
-        raw = self.adjacency.raw
-        total = gather_sum(self.adjacency.structure.groups("node"), None, raw.unsqueeze(1)).squeeze(1)
-        share = raw[edge] / total[self.adjacency.structure.target[edge]]
+        share = self.adjacency.raw[edge] / self.adjacency.total()[self.adjacency.structure.target[edge]]
         return Hidden(edge, question, share, self.network.mean_log_degree, questions)
 
     def problem(self) -> str | None:
-        if all(bool(torch.isfinite(tensor).all()) for tensor in self.network.parameters()):
-            return None
-        return "the model's numbers are not finite; its training has diverged"
+        return not_finite(*self.network.parameters())

@@ -50,12 +50,7 @@ class PopularityNetwork(LinkNetwork):
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         assert adjacency is not None
-        return torch.log1p(_Counts(adjacency).of_all(self.edge_kind(questions))) + self.bias
-
-    def edge_kind(self, questions: Questions) -> Tensor:
-        """int64 [q]: the relation whose edges lead to the answers; where subjects are asked for it is the inverse."""
-        turned = (~questions.asks_objects()).to(questions.relation.device)
-        return questions.relation + turned * self.num_relations
+        return torch.log1p(_Counts(adjacency).of_all(questions.edge_kind(self.num_relations))) + self.bias
 
     def score_heard(self, heard: Heard) -> Tensor:
         layer, asked = heard.field.layers[-1], heard.asked.tolist()
@@ -78,13 +73,13 @@ class PopularityScorer(Scorer):
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        counts = self.counts.of_all(self.network.edge_kind(questions.to(self.device)))
+        counts = self.counts.of_all(questions.to(self.device).edge_kind(self.network.num_relations))
         counts = counts if candidates is None else counts[:, candidates.to(self.device)]
         return torch.log1p(counts) + self.network.bias
 
     @torch.no_grad()
     def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
-        kind = self.network.edge_kind(questions.to(self.device))
+        kind = questions.to(self.device).edge_kind(self.network.num_relations)
         return torch.log1p(self.counts.of(kind, answers.to(self.device))) + self.network.bias
 
 

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
+from rgcn.components import DECOMPOSITIONS
 from rgcn.errors import ConfigError
-from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Full
-from rgcn.nn.dropout import drop
+from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.inputs import Source
+from rgcn.nn.message_functions import MessageFunction, MessageShape, message_functions
+from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
 
 if TYPE_CHECKING:
-    from rgcn.config import LinkModelConfig
     from rgcn.nn.link_network import LinkPlan
 
 # Edges in all layers of a receptive field that is computed at once, about a gigabyte; and of a piece where it is not.
@@ -40,11 +40,7 @@ class RelationalEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        source: EmbeddingInput | FeatureInput | None,
-        layers: Sequence[RelationalGraphConv],
-        dropout: float = 0.0,
-        activated: bool = False,
+        self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float = 0.0, activated: bool = False
     ) -> None:
         super().__init__()
         if source is None and not layers:
@@ -144,19 +140,24 @@ def stacked(
     layers: Iterable[Layer],
     init: Initializer,
     generator: torch.Generator,
+    messages: Callable[[MessageShape], MessageFunction] | None = None,
     *,
     reach: ReceptiveField | None = None,
     self_loop_dropout: float = 0.0,
 ) -> list[RelationalGraphConv]:
     """Convolutions one on another, with fresh weights, for a graph.
 
-    width  what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
+    width     what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
+    messages  makes the message function of each; None: messages are linear
     """
     built: list[RelationalGraphConv] = []
     training = None if reach is None else (reach.layers[0], reach.inputs)
     edges = adjacency.structure
     for out, decomposition, bias in layers:
         how: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
+        if messages is not None:
+            shape = MessageShape(adjacency.num_sources if width is None else width, out, adjacency.num_relations)
+            how["message_function"] = messages(shape)
         if width is None:
             layer = RelationalGraphConv.one_hot(adjacency, out, training=training, **how)
         else:
@@ -175,13 +176,7 @@ def link_stack(plan: LinkPlan, width: int, one_hot: bool = False) -> list[Relati
     if model.fans == "published" and model.blocks is not None:
         init = Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
     dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
-    layer = Layer(width, link_decomposition(model), model.bias)
+    layer = Layer(width, DECOMPOSITIONS.find(model.decomposition).build(model, width), model.bias)
     layers, brought = [layer] * model.layers, None if one_hot else width
-    return stacked(plan.adjacency, brought, layers, init, plan.generator, self_loop_dropout=dropout)
-
-
-def link_decomposition(model: LinkModelConfig) -> Decomposition:
-    if model.bases is not None:
-        coefficient_init = Initializer("normal") if model.coefficient_init == "normal" else None
-        return Basis(model.bases, bool(model.self_loop_apart), model.separate_inverse_bases, coefficient_init)
-    return Full() if model.blocks is None else BlockDiagonal(model.blocks, model.self_loop_apart is not False)
+    messages = message_functions(model, plan.generator)
+    return stacked(plan.adjacency, brought, layers, init, plan.generator, messages, self_loop_dropout=dropout)

@@ -1,10 +1,11 @@
-"""The one relational graph convolution, for every task."""
+"""The one relational graph convolution, for every task; and dropout whose draws belong to nodes."""
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
@@ -12,8 +13,10 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions import Basis, Decomposition, Full
 from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
-from rgcn.nn.dropout import drop
 from rgcn.nn.initialization import Initializer
+from rgcn.nn.message_functions import LinearMessages, MessageFunction
+
+_ODD, _LARGEST = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9), 2**53  # of the draws of `drop`
 
 
 class RelationalGraphConv(nn.Module):
@@ -29,6 +32,7 @@ class RelationalGraphConv(nn.Module):
             link predictor does; needs a decomposition that sets the self-loop apart.
         evaluation: which of the equal ways to compute is taken; "auto" takes the cheaper one for the shape at hand.
         generator: source of randomness; None: a new one from PyTorch's current seed.
+        message_function: what an edge says; None: the source's vector times the relation's matrix.
         space: the pairs a one-hot layer looks up, which `one_hot` finds.
 
     `torch.compile` makes one graph of it, forward and backward, for each adjacency it meets: for adjacencies that last.
@@ -58,6 +62,7 @@ class RelationalGraphConv(nn.Module):
         self_loop_dropout: float = 0.0,
         evaluation: Evaluation = "auto",
         generator: torch.Generator | None = None,
+        message_function: MessageFunction | None = None,
         space: OneHotSpace | None = None,
     ) -> None:
         super().__init__()
@@ -78,6 +83,12 @@ class RelationalGraphConv(nn.Module):
         self.inverse, self.self_loops, self.self_loop_dropout = inverse, self_loops, self_loop_dropout
         self.num_edge_relations = num_relations * (1 + inverse) + self_loops
         self.evaluation: Evaluation = evaluation
+        self.message_function = message_function or LinearMessages()
+        if space is not None and not isinstance(self.message_function, LinearMessages):
+            kind = type(self.message_function).__name__
+            raise ConfigError(
+                f"the message function {kind} reads vectors: give embeddings or features, not one-hot nodes"
+            )
         self.weights: RelationWeights | OneHotWeights
         self.self_loop: nn.Parameter | None = None
         self.self_loop_rows: SelfLoopRows | None = None
@@ -100,16 +111,15 @@ class RelationalGraphConv(nn.Module):
         adjacency: RelationalAdjacency,
         out_features: int,
         *,
-        decomposition: Decomposition | None = None,
         training: tuple[RelationalAdjacency, Tensor] | None = None,
-        bias: bool = True,
-        init: Initializer | None = None,
-        generator: torch.Generator | None = None,
+        **options: Any,
     ) -> RelationalGraphConv:
         """A layer for nodes without features (X = I), built for the graph of `adjacency`.
 
         Only the (relation, node) pairs that occur get a row. With `training`, the first layer of a receptive field and
         its input nodes, rows that no training edge reaches are kept out of the parameters; they stay as drawn.
+
+        options: decomposition, bias, init, generator, as above.
 
         >>> import rgcn
         >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
@@ -118,18 +128,9 @@ class RelationalGraphConv(nn.Module):
         torch.Size([3, 4])
         """
         structure = adjacency.structure
-        return cls(
-            adjacency.num_sources,
-            out_features,
-            structure.num_data_relations,
-            decomposition=decomposition,
-            inverse=structure.has_inverse,
-            self_loops=structure.has_self_loops,
-            bias=bias,
-            init=init,
-            generator=generator,
-            space=OneHotSpace.of(adjacency, training),
-        )
+        options |= {"inverse": structure.has_inverse, "self_loops": structure.has_self_loops}
+        options["space"] = OneHotSpace.of(adjacency, training)
+        return cls(adjacency.num_sources, out_features, structure.num_data_relations, **options)
 
     @property
     def is_one_hot(self) -> bool:
@@ -151,6 +152,14 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
+        if x is None:
+            out = self._convolve(x, adjacency, nodes)
+        else:
+            out = self.message_function(x, adjacency, self._convolve)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _convolve(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
+        """Σ_r A_r X W_r."""
         rest, own = adjacency, None
         if self.self_loop is not None or self.self_loop_rows is not None:
             if torch.compiler.is_compiling():
@@ -164,8 +173,7 @@ class RelationalGraphConv(nn.Module):
                 own = scaled @ self.self_loop.to(x.dtype)
                 own = drop(own, self.self_loop_dropout, self.training, adjacency.structure.names)
         out: Tensor = self.weights(rest, nodes) if x is None else self.weights(x, rest, self.evaluation)
-        out = out if own is None else out + own
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        return out if own is None else out + own
 
     def _check(self, x: Tensor | None, adjacency: RelationalAdjacency) -> None:
         if adjacency.num_relations != self.num_edge_relations:
@@ -192,3 +200,20 @@ class RelationalGraphConv(nn.Module):
     def extra_repr(self) -> str:
         source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
         return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
+
+
+def drop(x: Tensor, rate: float, training: bool, names: Tensor | None) -> Tensor:
+    """x [n, width] with a share of its numbers zero while training, the others larger, as `F.dropout` does it.
+
+    names  int64 [n]: which node each row is. What is dropped then follows from the node, the column and one draw of
+           PyTorch's generator, which all processes make alike. None: every number is drawn
+    """
+    if names is None or not training or not rate:
+        return F.dropout(x, rate, training)
+    key = int(torch.randint(2**62, ()))
+    z = names[:, None] * x.shape[1] + torch.arange(x.shape[1], device=x.device)
+    for turn, odd in enumerate((*_ODD, *_ODD)):  # products wrap around, and each shift mixes high digits into low ones
+        z = (z + (key >> turn)) * odd
+        z = z ^ (z >> 31)
+    kept = ((z & (_LARGEST - 1)).double() / _LARGEST >= rate).to(x.dtype)
+    return x * kept / (1.0 - rate)

@@ -17,6 +17,8 @@ from rgcn.placement import LOCAL, Placement
 
 # Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
 MOST_SCORES = 1 << 24
+NOT_FINITE = "the model's numbers are not finite; its training has diverged"
+FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
 
 
 class Questions(NamedTuple):
@@ -39,6 +41,13 @@ class Questions(NamedTuple):
         if isinstance(self.for_objects, Tensor):
             return self.for_objects
         return torch.full(self.node.shape, self.for_objects)
+
+    def edge_kind(self, num_relations: int) -> Tensor:
+        """int64 [q]: the relation whose edges lead to the answers; where subjects are asked for, it is the inverse."""
+        sides, turned = self.for_objects, self.relation + num_relations
+        if isinstance(sides, bool):
+            return self.relation if sides else turned
+        return torch.where(sides.to(self.relation.device, non_blocking=True), self.relation, turned)
 
     def to(self, device: torch.device | str) -> Questions:
         return Questions(self.node.to(device), self.relation.to(device), self.for_objects)
@@ -140,5 +149,13 @@ class Scorer(ABC):
     def problem(self) -> str | None:
         """Why nothing should be asked, such as numbers that are not finite; None where all is well."""
         nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
-        finite = bool(torch.isfinite(self.scores(Questions(nothing, nothing))).all())
-        return None if finite else "the model's numbers are not finite; its training has diverged"
+        return not_finite(self.scores(Questions(nothing, nothing)))
+
+
+def not_finite(*tensors: Tensor) -> str | None:
+    """What to say where a number is NaN or infinite; None where none is."""
+    parts = (
+        part for tensor in tensors for part in torch.split(tensor if tensor.ndim else tensor[None], FINITE_AT_ONCE)
+    )
+    finite = all(bool(torch.isfinite(part).all()) for part in parts)
+    return None if finite else NOT_FINITE

@@ -9,7 +9,6 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from math import prod
-from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from typing import Any
 
@@ -83,19 +82,12 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
     nobody reads is never loaded, and changes stay ours."""
     from safetensors import safe_open
 
-    with safe_open(path, "pt"):  # which refuses a header that does not fit the file
-        pass
-    with path.open("rb") as file:
-        data = mmap(file.fileno(), 0, access=ACCESS_COPY)
-    first, found = 8 + int.from_bytes(data[:8], "little"), {}
-    for name, about in json.loads(data[8:first]).items():
-        if name != "__metadata__":
-            (begin, end), dtype = about["data_offsets"], DTYPES[about["dtype"]]
-            count = (end - begin) // dtype.itemsize
-            flat = torch.frombuffer(data, dtype=dtype, count=count, offset=first + begin) if count else torch.empty(0)
-            in_place = flat.nbytes >= SMALL and flat.data_ptr() % ALIGNED == 0
-            found[name] = (flat if in_place else flat.to(dtype, copy=True)).view(about["shape"])
-    return found
+    with safe_open(path, "pt") as file:
+        mapped = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    for name, tensor in mapped.items():
+        if tensor.nbytes < SMALL or tensor.data_ptr() % ALIGNED:
+            mapped[name] = tensor.clone()
+    return mapped
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:

@@ -255,17 +255,6 @@ class Answers:
         keys, query = torch.unique_consecutive(ordered, return_inverse=True)
         return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), number)
 
-    def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
-        """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
-        place = torch.searchsorted(self.keys, key)
-        found = self.keys[place] == key
-        return self.pointer[place], self.pointer[place + found.long()]
-
-    def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-        """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""
-        row, position = expanded_ranges(begin, end)
-        return row, self.node[position]
-
     @cached_property
     def most(self) -> int:
         """How many answers a query has at most. Waits for the device; what follows from it does not."""
@@ -278,7 +267,8 @@ class Answers:
         As many columns as the longest answer has, a block of bounded size at a time. The blocks' shapes depend on how
         many keys there are and not on which.
         """
-        begin, end = (place[:, None] for place in self.ranges(key))
+        at = torch.searchsorted(self.keys, key)
+        begin, end = (self.pointer[place][:, None] for place in (at, at + (self.keys[at] == key).long()))
         block = max(1, MOST_PLACES // max(key.numel(), 1))
         for first in range(0, self.most, block):
             place = begin + torch.arange(first, min(first + block, self.most), device=key.device)

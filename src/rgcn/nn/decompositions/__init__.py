@@ -2,6 +2,16 @@
 
 from rgcn.nn.decompositions.base import Cost, Decomposition
 from rgcn.nn.decompositions.basis import Basis, BasisRows
-from rgcn.nn.decompositions.matrices import BlockDiagonal, BlockWeights, Diagonal, Full
+from rgcn.nn.decompositions.matrices import BlockDiagonal, BlockWeights, Diagonal, Full, MatrixWeights
 
-__all__ = ["Basis", "BasisRows", "BlockDiagonal", "BlockWeights", "Cost", "Decomposition", "Diagonal", "Full"]
+__all__ = [
+    "Basis",
+    "BasisRows",
+    "BlockDiagonal",
+    "BlockWeights",
+    "Cost",
+    "Decomposition",
+    "Diagonal",
+    "Full",
+    "MatrixWeights",
+]

@@ -13,6 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.components import DECOMPOSITIONS
+from rgcn.config import LinkModelConfig, NodeModelConfig
+from rgcn.config.fields import HasOptions, introduced
+from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 from rgcn.nn.initialization import Initializer, WeightShape
@@ -346,11 +350,28 @@ class OneHotSpace:
         return out
 
 
-class Decomposition(ABC):
-    """A way of writing the W_r with fewer numbers; makes the modules that hold them."""
+class Decomposition(HasOptions, ABC):
+    """A way of writing the W_r with fewer numbers; makes the modules that hold them. A registered component.
+
+    One from outside says how many `numbers` it takes and makes `weights`: a `MatrixWeights` that computes the matrices,
+    or a `RelationWeights` that evaluates Σ_r A_r X W_r in a way of its own.
+    """
 
     self_loop_apart: bool = False
     """Whether the self-loop has a full matrix of its own, outside the decomposition."""
+
+    @classmethod
+    def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Decomposition:
+        """What the settings of a model ask for, for a convolution of width `out`.
+
+        is_output: The convolution gives a number for each class.
+        """
+        return cls(**cls.read_options(model.convolution_options).model_dump())
+
+    @classmethod
+    def words(cls, model: NodeModelConfig | LinkModelConfig) -> str:
+        """How a report describes the weight matrices."""
+        return introduced(cls)
 
     @abstractmethod
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
@@ -359,8 +380,11 @@ class Decomposition(ABC):
     @abstractmethod
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> RelationWeights: ...
 
-    @abstractmethod
     def one_hot_weights(
         self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
     ) -> OneHotWeights:
-        """Weights for one-hot inputs."""
+        """Weights for one-hot inputs; a ConfigError where it has none."""
+        name = introduced(DECOMPOSITIONS.name_of(type(self)))
+        raise ConfigError(
+            f"the decomposition {name} needs vectors to multiply: give embeddings or features, not one-hot nodes"
+        )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
+from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
@@ -39,6 +40,19 @@ class Basis(Decomposition):
     def __post_init__(self) -> None:
         if self.num_bases < 1:
             raise ConfigError(f"a basis decomposition needs at least one basis, not {self.num_bases}")
+
+    @classmethod
+    def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Basis:
+        assert model.bases is not None
+        if isinstance(model, NodeModelConfig):
+            return cls(model.bases)
+        coefficient_init = Initializer("normal") if model.coefficient_init == "normal" else None
+        return cls(model.bases, bool(model.self_loop_apart), model.separate_inverse_bases, coefficient_init)
+
+    @classmethod
+    def words(cls, model: NodeModelConfig | LinkModelConfig) -> str:
+        bases = "one basis" if model.bases == 1 else f"{model.bases} bases"
+        return f"each relation's matrix is a mixture of {bases} that all relations share"
 
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
         return self.num_bases * width_in * width_out * (1 + self.separate_inverse) + relations * self.num_bases

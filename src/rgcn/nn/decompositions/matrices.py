@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -9,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, Pairs, RelationalAdjacency
+from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
 from rgcn.kernels.sparse import SparsePattern, narrow
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
+from rgcn.system.formatting import count
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,17 @@ class BlockDiagonal(Decomposition):
     def __post_init__(self) -> None:
         if self.num_blocks < 1:
             raise ConfigError(f"a block-diagonal decomposition needs at least one block, not {self.num_blocks}")
+
+    @classmethod
+    def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> BlockDiagonal:
+        assert model.blocks is not None
+        if isinstance(model, LinkModelConfig):
+            return cls(model.blocks, model.self_loop_apart is not False)
+        return Full() if is_output and out % model.blocks else cls(model.blocks)  # classes rarely divide into blocks
+
+    @classmethod
+    def words(cls, model: NodeModelConfig | LinkModelConfig) -> str:
+        return f"each relation's matrix has {count(model.blocks or 0, 'block')} along its diagonal, and zeros elsewhere"
 
     def _check(self, **widths: int) -> None:
         for name, width in widths.items():
@@ -60,9 +74,17 @@ class Full(BlockDiagonal):
     num_blocks: int = field(default=1, init=False, repr=False)
     self_loop_apart: bool = field(default=False, init=False, repr=False)
 
+    @classmethod
+    def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Full:
+        return cls()
 
-class BlockWeights(RelationWeights):
-    """W_r = diag(Q_r1, …, Q_rB): blocks [relations, B, in / B, out / B]. One block: a full matrix."""
+    @classmethod
+    def words(cls, model: NodeModelConfig | LinkModelConfig) -> str:
+        return "a full matrix for each relation (no decomposition)"
+
+
+class MatrixWeights(RelationWeights):
+    """W_r = diag(Q_r1, …, Q_rB), where a subclass computes the Q from whatever numbers it holds."""
 
     reads: ClassVar = {
         "horizontal": ("source_pairs.select", "mix_source_pairs"),
@@ -70,12 +92,9 @@ class BlockWeights(RelationWeights):
         "edgewise": ("select_sources", "select_relations", "sum_messages"),
     }
 
-    def __init__(self, size: tuple[int, int, int, int], init: Initializer, generator: torch.Generator) -> None:
-        super().__init__()
-        relations, num_blocks, *block = size
-        # Fans are those of the stack as the paper writes it: full matrices, vectors on a diagonal, or blocks.
-        stack = [relations, *block] if num_blocks == 1 else size[:2] if block == [1, 1] else size
-        self.blocks = nn.Parameter(init.draw(stack, generator).reshape(size))
+    @abstractmethod
+    def matrices(self) -> Tensor:
+        """[relations, B, in / B, out / B]: the Q. One block: full matrices."""
 
     def horizontal(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure, pairs = adjacency.structure, adjacency.structure.source_pairs
@@ -90,20 +109,20 @@ class BlockWeights(RelationWeights):
 
     def edgewise(self, x: Tensor, adjacency: RelationalAdjacency) -> Tensor:
         structure = adjacency.structure
-        _, num_blocks, width_in, _ = self.blocks.shape
+        matrices = self.matrices()
         # einsum: one small product an edge, with its relation's blocks
-        picked = take_rows(x, structure.select_sources).view(-1, num_blocks, width_in)
-        blocks = take_rows(self.blocks.to(x.dtype).flatten(1), structure.select_relations)
-        messages = torch.einsum("eki, ekio -> eko", picked, blocks.view(-1, *self.blocks.shape[1:])).flatten(1)
+        picked = take_rows(x, structure.select_sources).view(-1, *matrices.shape[1:3])
+        blocks = take_rows(matrices.to(x.dtype).flatten(1), structure.select_relations)
+        messages = torch.einsum("eki, ekio -> eko", picked, blocks.view(-1, *matrices.shape[1:])).flatten(1)
         return gather_sum(structure.sum_messages, adjacency.weight, messages)
 
     def _project(self, rows: Tensor, pairs: Pairs) -> Tensor:
         """rows [pairs, in] → [pairs, out]."""
-        _, num_blocks, width_in, _ = self.blocks.shape
-        return grouped_product(rows.view(-1, num_blocks, width_in), self.blocks, pairs).flatten(1)
+        matrices = self.matrices()
+        return grouped_product(rows.view(-1, *matrices.shape[1:3]), matrices, pairs).flatten(1)
 
     def cost(self, order: Order, structure: EdgeStructure) -> Cost:
-        relations, num_blocks, rows, columns = self.blocks.shape
+        relations, num_blocks, rows, columns = self.matrices().shape
         width_in, width_out, edges = num_blocks * rows, num_blocks * columns, structure.num_edges
         targets, sources = structure.num_targets, structure.num_sources
         if order == "edgewise":
@@ -120,11 +139,26 @@ class BlockWeights(RelationWeights):
         return mixing + products + Cost.gather_sum(targets, pairs, pairs, width_out, valued=False)
 
     def dense(self) -> Tensor:
-        relations, num_blocks, rows, columns = self.blocks.shape
-        out = self.blocks.new_zeros(relations, num_blocks * rows, num_blocks * columns)
+        matrices = self.matrices()
+        relations, num_blocks, rows, columns = matrices.shape
+        out = matrices.new_zeros(relations, num_blocks * rows, num_blocks * columns)
         for k in range(num_blocks):
-            out[:, k * rows : (k + 1) * rows, k * columns : (k + 1) * columns] = self.blocks[:, k]
+            out[:, k * rows : (k + 1) * rows, k * columns : (k + 1) * columns] = matrices[:, k]
         return out
+
+
+class BlockWeights(MatrixWeights):
+    """blocks [relations, B, in / B, out / B]: the Q themselves."""
+
+    def __init__(self, size: tuple[int, int, int, int], init: Initializer, generator: torch.Generator) -> None:
+        super().__init__()
+        relations, num_blocks, *block = size
+        # Fans are those of the stack as the paper writes it: full matrices, vectors on a diagonal, or blocks.
+        stack = [relations, *block] if num_blocks == 1 else size[:2] if block == [1, 1] else size
+        self.blocks = nn.Parameter(init.draw(stack, generator).reshape(size))
+
+    def matrices(self) -> Tensor:
+        return self.blocks
 
 
 class PairRows(OneHotWeights):
@@ -191,6 +225,14 @@ class Diagonal(Decomposition):
     Tells relations apart at the least possible price; a full layer after it mixes the features.
     """
 
+    @classmethod
+    def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Decomposition:
+        return Full() if is_output else cls()
+
+    @classmethod
+    def words(cls, model: NodeModelConfig | LinkModelConfig) -> str:
+        return "each relation's matrix is a diagonal"
+
     def numbers(self, relations: int, width_in: int, width_out: int) -> int:
         return relations * width_in
 
@@ -201,11 +243,6 @@ class Diagonal(Decomposition):
                 f"a diagonal weight keeps the width: in_features = {width_in} must equal out_features = {width_out}"
             )
         return DiagonalWeights(init.draw((relations, width_in), generator))
-
-    def one_hot_weights(
-        self, space: OneHotSpace, out_features: int, init: Initializer, generator: torch.Generator
-    ) -> OneHotWeights:
-        raise ConfigError("diagonal weights need vectors to scale: give embeddings or features, not one-hot nodes")
 
 
 class DiagonalWeights(RelationWeights):
