@@ -78,6 +78,9 @@ READERS = Axis(
         "parquet": "rgcn.data.tables:ParquetReader",
     },
 )
+ATTRIBUTE_SOURCES = Axis(
+    "attribute source", "rgcn.data.attributes:AttributeSource", {"table": "rgcn.data.node_tables:TableAttributes"}
+)
 TRACKERS = Axis(
     "tracker",
     "rgcn.runs.tracking:RunTracker",

@@ -45,7 +45,7 @@ class Axis:
     @property
     def group(self) -> str:
         """The entry points that add to this axis: rgcn.decoders, ..."""
-        return f"rgcn.{self.kind}s"
+        return f"rgcn.{self.kind.replace(' ', '_')}s"
 
     def names(self) -> tuple[str, ...]:
         """Built-in names, then those of installed packages."""

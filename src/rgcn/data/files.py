@@ -69,7 +69,7 @@ def format_of(path: PathLike) -> str | None:
     >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
     ('nt', 'tsv', None)
     """
-    return _reader_of(_ending(path))
+    return _reader_of(ending_of(path))
 
 
 def _reader_of(ending: str) -> str | None:
@@ -165,7 +165,7 @@ def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[S
     entries = sorted((e for e in folder.iterdir() if e.is_file() and not e.name.startswith(".")), key=lambda e: e.name)
     wanted = [e for e in entries if e.resolve() not in leave_out]
     if forced is not None:
-        wanted = [e for e in wanted if _ending(e) in READERS.find(forced).endings]
+        wanted = [e for e in wanted if ending_of(e) in READERS.find(forced).endings]
     readable = [SourceFile(e, found) for e in wanted if (found := forced or format_of(e)) is not None]
     if not readable:
         there = ", ".join(e.name for e in entries[:5]) or "nothing"
@@ -209,7 +209,7 @@ def _formats_in_words() -> str:
     return ", ".join(READERS.names()) + " (each also with .gz, .bz2 or .zst behind it)"
 
 
-def _ending(path: PathLike) -> str:
+def ending_of(path: PathLike) -> str:
     return Path(without_compression(Path(path).name)).suffix.lower().lstrip(".")
 
 
