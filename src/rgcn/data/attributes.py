@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.components import ATTRIBUTE_SOURCES
-from rgcn.data.files import PathLike, ending_of, existing
+from rgcn.data.files import PathLike, by_ending, ending_of, existing
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 
@@ -67,9 +67,8 @@ def attribute_source(given: PathLike | AttributeSource) -> AttributeSource:
     """The source for a file, by the ending of its name; any other file is a table."""
     if isinstance(given, AttributeSource):
         return given
-    classes = [ATTRIBUTE_SOURCES.find(name) for name in ATTRIBUTE_SOURCES.names()]
-    chosen = next((one for one in classes if ending_of(given) in one.endings), ATTRIBUTE_SOURCES.find("table"))
-    source: AttributeSource = chosen(given)
+    kind = ATTRIBUTE_SOURCES.find(by_ending(ATTRIBUTE_SOURCES, ending_of(given)) or "table")
+    source: AttributeSource = kind(given)
     return source
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rgcn.components import READERS
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
+from rgcn.plugins import Axis
 from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
 
 PathLike = str | os.PathLike[str]
@@ -58,7 +59,7 @@ def known_format(name: str) -> str:
     """
     if READERS.problem(name) is None:
         return name
-    if found := _reader_of(name.lower().lstrip(".").replace("-", "").replace("/", "")):
+    if found := by_ending(READERS, name.lower().lstrip(".").replace("-", "").replace("/", "")):
         return found
     raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
 
@@ -69,14 +70,14 @@ def format_of(path: PathLike) -> str | None:
     >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
     ('nt', 'tsv', None)
     """
-    return _reader_of(ending_of(path))
+    return by_ending(READERS, ending_of(path))
 
 
-def _reader_of(ending: str) -> str | None:
-    """The reader of files that end so; built-in ones come first, and installed ones are only loaded after them."""
-    for name in READERS.names():
+def by_ending(axis: Axis, ending: str) -> str | None:
+    """Which member reads files that end so; built-in ones come first, and installed ones are only loaded after them."""
+    for name in axis.names():
         try:
-            if ending in READERS.find(name).endings:
+            if ending in axis.find(name).endings:
                 return name
         except ConfigError as error:  # noqa: PERF203 - another's broken package should not hide the user's files
             warnings.warn(str(error), stacklevel=3)

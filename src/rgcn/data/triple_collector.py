@@ -49,18 +49,18 @@ class NamesInTable:
 
     def number_spans(self, text: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
         """The same for names in a text."""
-        from rgcn.data import name_loops
+        from rgcn.data import loops
 
         most = self._count + len(spans.starts)
         self._text = _with_room(self._text, int(self._bounds[self._count]) + int(spans.lengths.sum()))
         self._bounds = _with_room(self._bounds, most + 1)
         while most > FULLEST * len(self._slots):
             wider = np.zeros(2 * len(self._slots), dtype=np.uint64)
-            if not name_loops.spread(self._slots, wider):
+            if not loops.spread(self._slots, wider):
                 raise colliding()
             self._slots = wider
         ids = np.empty(len(spans.starts), dtype=np.int32)
-        count, _ = name_loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
+        count, _ = loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
         if count < 0:
             raise colliding()
         if count >= MOST_NAMES:
@@ -184,7 +184,7 @@ class TripleCollector:
         is_first = first == np.arange(len(names))
         distinct = names.filter(pl.Series(is_first)).to_list()
         if self._name_of is not None:
-            distinct = [self._name_of(name) for name in distinct]
+            distinct = list(map(self._name_of, distinct))
         return np.asarray(known.number(distinct)[(np.cumsum(is_first) - 1)[first]])
 
     def _keep(self, ends: NDArray[np.int32], relations: NDArray[np.int32]) -> None:

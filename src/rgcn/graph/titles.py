@@ -100,7 +100,7 @@ class Titles:
 
     def spell(self, nodes: NDArray[np.int64]) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]:
         """(text, sizes, keys, places of those left out) of what plain names are called; see `name_search.Written`."""
-        from rgcn.graph.spelling_loops import KEYS, spell
+        from rgcn.graph.search_loops import KEYS, spell
 
         table, kinds = self.graph.nodes.table, self.graph.node_kinds
         titles = np.empty(0, np.int32) if kinds is None else self._by_literal

@@ -1,8 +1,8 @@
-"""The loop that spells names for an index, in numba: what `titles` and `name_search` say of plain ASCII, byte by byte.
+"""The loops that make an index of names, in numba: they spell names, and list the names that hold three letters.
 
-Whoever changes `local_name`, `literal_text`, `folded` or what somebody may be called changes it here too; a property
-test compares them. Names that are not ASCII, that may be percent-encoded, or whose last part is cut for its length, are
-left to Python.
+`spell` writes what `titles` and `name_search` say of plain ASCII, byte by byte. Whoever changes `local_name`,
+`literal_text`, `folded` or what somebody may be called changes it here too; a property test compares them. Names that
+are not ASCII, that may be percent-encoded, or whose last part is cut for its length, are left to Python.
 """
 
 from __future__ import annotations
@@ -196,3 +196,36 @@ def spell(text, ends, nodes, kinds, titles, literal, to, sizes, keys, odd, room)
             keys[count] = _key(scratch, 0, _fold(text, colon + 1, end, scratch, 1), node)
             count += 1
     return place, count, odds
+
+
+@loop
+def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
+    """Add to counts how many entries hold each sequence of three letters."""
+    last = np.full(len(counts), -1, np.int32)
+    for entry in range(len(bounds) - 1):
+        gram = np.int64(kinds[text[bounds[entry]]]) << 6
+        gram |= np.int64(kinds[text[bounds[entry] + 1]])
+        for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
+            gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
+            if last[gram] != entry:
+                last[gram] = entry
+                counts[gram] += 1
+
+
+@loop
+def fill_grams(text, bounds, kinds, number, first, places, part):  # type: ignore[no-untyped-def]
+    """Write the entries, of which the first has this number, that hold the sequences from `first` on.
+
+    places  int64: where the next entry of each sequence is written; -1: nowhere
+    """
+    last = np.full(len(places), -1, np.int32)
+    for entry in range(len(bounds) - 1):
+        gram = np.int64(kinds[text[bounds[entry]]]) << 6
+        gram |= np.int64(kinds[text[bounds[entry] + 1]])
+        for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
+            gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
+            one = gram - first
+            if 0 <= one < len(places) and last[one] != entry and places[one] >= 0:
+                last[one] = entry
+                part[places[one]] = number + entry
+                places[one] += 1
