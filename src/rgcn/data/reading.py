@@ -26,7 +26,7 @@ LARGE = 64 << 20  # bytes of text: more are worth loops that take a while to loa
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions:
+class ReadOptions:
     """How the files of a graph are read: the keyword arguments of `rgcn.read`.
 
     labels          table of classes (`LabelFiles` for more say), or {"train": file, "test": file}
@@ -86,10 +86,10 @@ class ReadingOptions:
         _ = self.label_source
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> ReadingOptions:
+    def of(cls, given: Mapping[str, Any]) -> ReadOptions:
         """The options that were given by name; ConfigError where there is none of a name.
 
-        >>> ReadingOptions.of({"label": "people.tsv"})
+        >>> ReadOptions.of({"label": "people.tsv"})
         Traceback (most recent call last):
         rgcn.errors.ConfigError: read() has no option 'label'; did you mean 'labels'?
         """
@@ -159,7 +159,7 @@ def read(path: PathLike | Mapping[str, PathLike], **options: Any) -> KnowledgeGr
         path: A file; a folder, of which all readable files are taken in the order of their names, or, if one is called
             train, the splits train, valid (or dev) and test; or {"train": file, "valid": file, ...}; or a folder that
             `out` or `rgcn data build` made, which opens at once.
-        options: See `ReadingOptions`: labels, labels_from, inverse, multiple, missing_labels, label_columns,
+        options: See `ReadOptions`: labels, labels_from, inverse, multiple, missing_labels, label_columns,
             label_header, features, format, columns, weight, time, header, literals, skip_bad_lines, out, show_progress.
 
     Raises:
@@ -176,7 +176,7 @@ def read(path: PathLike | Mapping[str, PathLike], **options: Any) -> KnowledgeGr
     >>> kg.triples.tolist()
     [[0, 0, 1], [2, 0, 3]]
     """
-    chosen = ReadingOptions.of(options)
+    chosen = ReadOptions.of(options)
     if not isinstance(path, Mapping) and is_stored_graph(Path(path)):
         if chosen.say_how_triples_are_read:
             raise DataError(f"{path} is a built graph: how its files are read was said when it was built")
@@ -193,10 +193,10 @@ class TripleFiles:
 
     name: str
     files: Sequence[SourceFile]
-    options: ReadingOptions
+    options: ReadOptions
 
     @classmethod
-    def found(cls, path: PathLike | Mapping[str, PathLike], options: ReadingOptions) -> TripleFiles:
+    def found(cls, path: PathLike | Mapping[str, PathLike], options: ReadOptions) -> TripleFiles:
         """What lies at a path."""
         format = options.format
         if format is not None and (not isinstance(format, str) or ":" in format):

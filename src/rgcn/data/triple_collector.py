@@ -49,18 +49,18 @@ class NamesInTable:
 
     def number_spans(self, text: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
         """The same for names in a text."""
-        from rgcn.data import loops
+        from rgcn.data import reading_loops
 
         most = self._count + len(spans.starts)
         self._text = _with_room(self._text, int(self._bounds[self._count]) + int(spans.lengths.sum()))
         self._bounds = _with_room(self._bounds, most + 1)
         while most > FULLEST * len(self._slots):
             wider = np.zeros(2 * len(self._slots), dtype=np.uint64)
-            if not loops.spread(self._slots, wider):
+            if not reading_loops.spread(self._slots, wider):
                 raise colliding()
             self._slots = wider
         ids = np.empty(len(spans.starts), dtype=np.int32)
-        count, _ = loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
+        count, _ = reading_loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
         if count < 0:
             raise colliding()
         if count >= MOST_NAMES:
