@@ -119,13 +119,14 @@ def states(here: Here) -> None:
 
 @provided
 def graph(here: Here) -> None:
-    """A graph `kg`, which is also in the folder graph/ and in the files mine.nt and graph.edges.gz."""
+    """A graph `kg`, which is also in graph/, mine.nt and graph.edges.gz; and people.ages, numbers of some nodes."""
     triples = related(30, ("knows", "likes"))
     here.names["kg"] = KnowledgeGraph.from_triples(triples)
     here.write("graph/train.tsv", "".join("\t".join(triple) + "\n" for triple in triples))
     iris = ((f"http://example.org/{name}" for name in triple) for triple in triples)
     here.write("mine.nt", "".join("<{}> <{}> <{}> .\n".format(*triple) for triple in iris))
     here.write("people.csv", "node,label\n" + "".join(f"http://example.org/n{i},{'ab'[i % 2]}\n" for i in range(20)))
+    here.write("people.ages", "".join(f"http://example.org/n{i} {20 + i}\n" for i in range(20)))
     edges = "".join(f"{start} {end}\n" for start, _, end in triples)
     (here.folder / "graph.edges.gz").write_bytes(gzip.compress(edges.encode()))
 

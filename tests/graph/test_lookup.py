@@ -126,7 +126,7 @@ ANY_NAMES = st.one_of(
     triples=st.lists(st.tuples(*[st.integers(0, 11)] * 3), max_size=12),
     rdf=st.booleans(),
 )
-def test_a_loop_spells_names_as_python_does(monkeypatch, nodes, triples, rdf):
+def test_columns_spell_names_as_python_does(monkeypatch, nodes, triples, rdf):
     rows = np.array(triples, dtype=np.int64).reshape(-1, 3) % [len(nodes), 4, len(nodes)]
     kinds = np.array([1 if name[:1] == '"' else 2 * (name[:2] == "_:") for name in nodes], np.uint8) if rdf else None
     relations = Vocabulary(["http://x.org/label", "name", "r", "title"], kind="relation")
@@ -135,9 +135,9 @@ def test_a_loop_spells_names_as_python_does(monkeypatch, nodes, triples, rdf):
     plain = NameLookup(Titles(kg))._nodes.search
     with monkeypatch.context() as now:
         now.setattr(titles, "SEARCHED_ON_DISK", 0)
-        compiled = NameLookup(Titles(kg))._nodes.search
-    assert plain.text == compiled.text
-    assert all(np.array_equal(getattr(plain, name), getattr(compiled, name)) for name in name_search.ARRAYS)
+        in_columns = NameLookup(Titles(kg))._nodes.search
+    assert plain.text == in_columns.text
+    assert all(np.array_equal(getattr(plain, name), getattr(in_columns, name)) for name in name_search.ARRAYS)
 
 
 def test_the_whole_title_then_beginnings_then_words_then_parts():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
-from rgcn.plugins import READERS
+from rgcn.plugins import Axis
 from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
 
 PathLike = str | os.PathLike[str]
@@ -58,7 +58,7 @@ def known_format(name: str) -> str:
     """
     if READERS.problem(name) is None:
         return name
-    if found := _reader_of(name.lower().lstrip(".").replace("-", "").replace("/", "")):
+    if found := by_ending(READERS, name.lower().lstrip(".").replace("-", "").replace("/", "")):
         return found
     raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
 
@@ -69,14 +69,14 @@ def format_of(path: PathLike) -> str | None:
     >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
     ('nt', 'tsv', None)
     """
-    return _reader_of(_ending(path))
+    return by_ending(READERS, ending_of(path))
 
 
-def _reader_of(ending: str) -> str | None:
-    """The reader of files that end so; built-in ones come first, and installed ones are only loaded after them."""
-    for name in READERS.names():
+def by_ending(axis: Axis, ending: str) -> str | None:
+    """Which member reads files that end so; built-in ones come first, and installed ones are only loaded after them."""
+    for name in axis.names():
         try:
-            if ending in READERS.find(name).endings:
+            if ending in axis.find(name).endings:
                 return name
         except ConfigError as error:  # noqa: PERF203 - another's broken package should not hide the user's files
             warnings.warn(str(error), stacklevel=3)
@@ -165,7 +165,7 @@ def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[S
     entries = sorted((e for e in folder.iterdir() if e.is_file() and not e.name.startswith(".")), key=lambda e: e.name)
     wanted = [e for e in entries if e.resolve() not in leave_out]
     if forced is not None:
-        wanted = [e for e in wanted if _ending(e) in READERS.find(forced).endings]
+        wanted = [e for e in wanted if ending_of(e) in READERS.find(forced).endings]
     readable = [SourceFile(e, found) for e in wanted if (found := forced or format_of(e)) is not None]
     if not readable:
         there = ", ".join(e.name for e in entries[:5]) or "nothing"
@@ -209,7 +209,7 @@ def _formats_in_words() -> str:
     return ", ".join(READERS.names()) + " (each also with .gz, .bz2 or .zst behind it)"
 
 
-def _ending(path: PathLike) -> str:
+def ending_of(path: PathLike) -> str:
     return Path(without_compression(Path(path).name)).suffix.lower().lstrip(".")
 
 

@@ -41,8 +41,7 @@ from rgcn.data.graph_store import (
     write_names,
 )
 from rgcn.data.rdf import node_kinds
-from rgcn.data.triple_collector import TripleCollector
-from rgcn.data.triple_rows import distinct
+from rgcn.data.triple_collector import TripleCollector, kept_columns, kept_rows
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, StoredGraph
 from rgcn.system.atomic_files import (
@@ -251,7 +250,7 @@ class Building:
                 rows.flush()
                 write_names(folder, "nodes", nodes.table)
                 write_names(folder, "relations", relations.table)
-                self._write_columns(COLUMNS, collector.columns())
+                self._write_columns(COLUMNS, collector.columns(nodes))
             sync(folder / ROWS)
             self._reached("numbered", {**told, "rows": collector.count})
             del collector, nodes, relations
@@ -291,11 +290,10 @@ class Building:
             with suppress(OSError):  # somebody put something there
                 self.folder.rmdir()
 
-    def _write_columns(self, name: str, columns: dict[str, NDArray[Any] | None]) -> None:
+    def _write_columns(self, name: str, columns: dict[str, NDArray[Any]]) -> None:
         from safetensors.numpy import save_file
 
-        there = {role: array for role, array in columns.items() if array is not None}
-        replace_atomically(self.folder / name, lambda at: save_file(there, at))
+        replace_atomically(self.folder / name, lambda at: save_file(columns, at))
 
     def _columns(self, name: str) -> dict[str, NDArray[Any]]:
         from safetensors.numpy import load_file
@@ -306,16 +304,12 @@ class Building:
         """Write the triples and what stands beside them without what repeats; how many did."""
         rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(count, 3))
         columns = self._columns(COLUMNS)
-        splits, times = columns.get("triple_splits"), columns.get("triple_times")
-        if "edge_weights" in columns:  # with weights, a triple that stands twice is two edges
-            kept = np.ones(count, dtype=bool)
-        else:
-            kept = distinct(rows, splits, times, num_nodes)
+        kept = kept_rows(rows, columns, num_nodes)
         left = int(np.count_nonzero(kept))
         starts = range(0, count, COPIED_AT_ONCE)
         pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)
         write_array(self.folder / TRIPLES, np.int32, (left, 3), pieces)
-        self._write_columns(KEPT_COLUMNS, {role: array[kept] for role, array in columns.items()})
+        self._write_columns(KEPT_COLUMNS, kept_columns(columns, kept))
         return count - left
 
 

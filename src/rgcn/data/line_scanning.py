@@ -89,11 +89,11 @@ def _found(
     data: bytes, automaton: tuple[Any, Any], columns: list[int], rdf: bool, keep_literals: bool
 ) -> tuple[FoundTriples, NDArray[np.int64]]:
     """The triples of plain lines, and the others: the row that waits for each, and where it starts and ends."""
-    from rgcn.data import line_loops
+    from rgcn.data import reading_loops
 
     whole = data if data.endswith(b"\n") else data + b"\n"
     text, lines = np.frombuffer(whole, dtype=np.uint8), whole.count(b"\n")
     ends, relations, odd = Spans.room_for(2 * lines), Spans.room_for(lines), np.empty((lines, 3), dtype=np.int64)
     given = *automaton, np.array(columns, dtype=np.int64), rdf, keep_literals, tuple(ends), tuple(relations), odd
-    rows, odds = line_loops.find_triples(text, *given)
+    rows, odds = reading_loops.find_triples(text, *given)
     return FoundTriples(text, ends.at(slice(2 * rows)), relations.at(slice(rows))), odd[:odds]

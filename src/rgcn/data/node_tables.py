@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rgcn.data.attributes import AttributeColumn, AttributeSource
 from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits, said
 from rgcn.data.rdf import node_kinds
 from rgcn.data.tables import Column, whole_table
@@ -81,7 +82,9 @@ class LabelFiles:
                 names = [row.node for row in unknown]
                 kinds = graph.node_kinds
                 kinds = None if kinds is None else np.concatenate([kinds, node_kinds(Vocabulary(names))])
-                graph = replace(graph, nodes=Vocabulary([*graph.nodes, *names], kind="node"), node_kinds=kinds)
+                features = None if graph.features is None else np.pad(graph.features, ((0, len(names)), (0, 0)))
+                nodes = Vocabulary([*graph.nodes, *names], kind="node")
+                graph = replace(graph, nodes=nodes, node_kinds=kinds, features=features)
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
         by_split: dict[str, dict[str, str]] = {}
         for row in rows:
@@ -306,55 +309,42 @@ def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
     return sizes
 
 
-# -- features ------------------------------------------------------------------------------------------------
+# -- numbers of nodes --------------------------------------------------------------------------------------
 
 
-def with_feature_file(graph: KnowledgeGraph, path: PathLike) -> KnowledgeGraph:
-    """The graph with features float32 [N, F] from a TSV, CSV or Parquet table: a node's name, then F numbers.
+class TableAttributes(AttributeSource):
+    """A TSV, CSV or Parquet table: a node's name, then F numbers.
 
-    The first line is a header if it holds no numbers and names no node. Nodes the table does not know get zeros, and
-    rows whose node is not in the graph are left out; the metadata count both.
+    The first line is a header if it holds no numbers and names no node.
 
     >>> import tempfile
+    >>> from rgcn.data.attributes import with_features
     >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe")])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "size.csv").write_text("city,km2,people\\nBern,51.6,134000\\n")
-    ...     with_feature_file(graph, Path(folder, "size.csv")).features.tolist()
+    ...     with_features(graph, Path(folder, "size.csv")).features.tolist()
     [[51.599..., 134000.0], [0.0, 0.0]]
     """
-    names, values, lines = _named_rows(graph, path)
-    rows = np.array([-1 if (i := graph.nodes.get(name)) is None else i for name in names], dtype=np.int64)
-    known = rows >= 0
-    distinct, counts = np.unique(rows[known], return_counts=True)
-    if (counts > 1).any():
-        twice = graph.nodes[int(distinct[counts > 1][0])]
-        line = lines[len(names) - 1 - names[::-1].index(twice)]
-        raise ParseError(str(path), line, "", f"the features of {twice} are given twice")
-    if not known.any():
-        raise DataError(f"none of the {len(names)} nodes in {path} is in the graph")
-    features = np.zeros((graph.num_nodes, values.shape[1]), dtype=np.float32)
-    features[rows[known]] = values[known]
-    without, unknown = graph.num_nodes - len(distinct), int((~known).sum())
-    counted = {"nodes_without_features": without, "features_of_unknown_nodes": unknown}
-    return replace(graph, features=features, metadata={**graph.metadata, **counted})
 
+    def columns(self, graph: KnowledgeGraph) -> Iterator[AttributeColumn]:
+        table, frame = whole_table(self.path, "feature")
+        if table.width < 2:
+            raise DataError(f"{self.path}: a node's name and at least one number are needed in each row")
+        numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
+        holds_numbers = any(number is not None for number in numbers.row(0))
+        if table.names is None and not holds_numbers and frame[0, "0"] not in graph.nodes:
+            frame, numbers = frame[1:], numbers[1:]
+        names, values = frame["0"].to_list(), numbers.fill_null(float("nan")).to_numpy()
+        if None in names:
+            raise self._wrong(frame, names.index(None), "the node's name is empty")
+        if len(wrong := np.argwhere(~np.isfinite(values))):
+            row, column = wrong[0].tolist()
+            reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
+            raise self._wrong(frame, row, reason)
+        twice = (~frame["0"].is_first_distinct()).arg_true().to_list()
+        for row in (row for row in twice if names[row] in graph.nodes):
+            raise self._wrong(frame, row, f"the features of {names[row]} are given twice")
+        yield from (AttributeColumn(str(at), names, column) for at, column in enumerate(values.T))
 
-def _named_rows(graph: KnowledgeGraph, path: PathLike) -> tuple[list[str], NDArray[np.float32], list[int]]:
-    """Node names, their numbers float32 [rows, F], and their lines."""
-    table, frame = whole_table(path, "feature")
-    if table.width < 2:
-        raise DataError(f"{path}: a node's name and at least one number are needed in each row")
-    numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
-    holds_numbers = any(number is not None for number in numbers.row(0))
-    if table.names is None and not holds_numbers and frame[0, "0"] not in graph.nodes:
-        frame, numbers = frame[1:], numbers[1:]
-    names, lines = frame["0"].to_list(), frame["line"].to_list()
-    values = numbers.fill_null(float("nan")).to_numpy()
-    if None in names:
-        raise ParseError(str(path), lines[names.index(None)], "", "the node's name is empty")
-    wrong = np.argwhere(~np.isfinite(values))
-    if len(wrong):
-        row, column = wrong[0].tolist()
-        reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
-        raise ParseError(str(path), lines[row], "", reason)
-    return names, values, lines
+    def _wrong(self, frame: pl.DataFrame, row: int, reason: str) -> ParseError:
+        return ParseError(str(self.path), frame[row, "line"], "", reason)

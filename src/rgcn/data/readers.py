@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rgcn.data.attributes import AttributeColumn
 from rgcn.data.files import BadLines, ByteSource, SourceFile, decoded_lines, line_blocks
 from rgcn.data.triple_collector import TripleCollector
 from rgcn.errors import DataError
@@ -62,7 +63,7 @@ class TripleReader(ABC):
 
     @abstractmethod
     def read(self, reading: Reading) -> None:
-        """Read one file, adding its triples in their order."""
+        """Read one file, adding its triples in their order, and the numbers of nodes if it holds any."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +118,7 @@ class Reading:
             raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple in which a name is empty")
         subject, relation, object_ = columns
         self.collector.add(subject, relation, object_, split=self.file.split, weights=weights)
+
+    def add_attribute(self, name: str, nodes: Sequence[str], values: Sequence[float] | NDArray[Any]) -> None:
+        """Add a number for each of n nodes, [n]: a column of the graph's features, zero for nodes without one."""
+        self.collector.attributes.append(AttributeColumn(name, nodes, values))

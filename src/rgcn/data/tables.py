@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -147,7 +147,7 @@ class TableFile:
         if not bad.any():
             return block
         for row in block.filter(bad).iter_rows(named=True):
-            text = "\t".join(cell for name, cell in row.items() if name != "line" and cell is not None)
+            text = "\t".join(cell for name, cell in row.items() if name != "line" and isinstance(cell, str))
             self._bad_lines.report(self.path, row["line"], text, reason, way_out)
         return block.filter(~bad)
 
@@ -317,24 +317,13 @@ class _TableReader(TripleReader):
                 continue
             for position in positions.values():
                 block = table.without_empty(block, position)
-            weights, split = None, reading.file.split
-            if "time" in positions:
-                bad = _as_times(block[str(positions["time"])]).is_null()
-                block = table.without(block, bad, "the time is neither a number nor a date (2026-11-16)")
-            if "weight" in positions:
-                given = block[str(positions["weight"])].cast(pl.Float32, strict=False)
-                bad = ~(given.is_finite() & (given >= 0)).fill_null(False)
-                block = table.without(block, bad, "the weight is not a finite number of at least 0")
-                weights = given.filter(~bad).to_numpy()
-            if "split" in positions:
-                called = block[str(positions["split"])].str.to_lowercase()
-                numbers = called.replace_strict(SPLIT_NUMBERS, default=None, return_dtype=pl.Int8)
-                block = table.without(block, numbers.is_null(), "the split is none of train, valid (or dev) and test")
-                weights = None if weights is None else weights[numbers.is_not_null().to_numpy()]
-                split = numbers.drop_nulls().to_numpy()
-            times = _as_times(block[str(positions["time"])]).to_numpy() if "time" in positions else None
-            names = (block[str(positions[role])] for role in TRIPLE)
-            reading.collector.add(*names, split=split, weights=weights, times=times)
+            for role, (values_of, reason) in VALUES.items():
+                if role in positions:
+                    values = values_of(block[str(positions[role])])
+                    block = table.without(block.with_columns(values.alias(role)), values.is_null(), reason)
+            beside = {role: block[role].to_numpy() for role in VALUES if role in positions}
+            split, names = beside.get("split", reading.file.split), (block[str(positions[role])] for role in TRIPLE)
+            reading.collector.add(*names, split=split, weights=beside.get("weight"), times=beside.get("time"))
 
 
 def _take_header(table: TableFile, told: TripleColumns, split: str | None) -> None:
@@ -393,6 +382,15 @@ def _columns(table: TableFile, told: TripleColumns) -> dict[str, Column]:
     raise DataError(f"{table.path} has {table.width} columns, not 3{which}; name them, e.g. {NAMED_COLUMNS}{wide}")
 
 
+def _as_weights(cells: pl.Series) -> pl.Series:
+    weights = cells.cast(pl.Float32, strict=False)
+    return pl.Series(weights.set(~(weights.is_finite() & (weights >= 0)), None))
+
+
+def _as_splits(cells: pl.Series) -> pl.Series:
+    return pl.Series(cells.str.to_lowercase().replace_strict(SPLIT_NUMBERS, default=None, return_dtype=pl.Int8))
+
+
 def _as_times(cells: pl.Series) -> pl.Series:
     """Numbers as they are, dates as seconds since 1970; null where a cell is neither."""
     numbers = cells.cast(pl.Float64, strict=False)
@@ -400,6 +398,14 @@ def _as_times(cells: pl.Series) -> pl.Series:
     moments = cells.str.replace(" ", "T").str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", strict=False)
     seconds = moments.fill_null(dates).dt.epoch("ms").cast(pl.Float64) / 1000
     return pl.Series(numbers.fill_nan(None).fill_null(seconds))
+
+
+# What may stand beside a triple: how a column is read, null where it cannot be, and what is said of such a row.
+VALUES: dict[str, tuple[Callable[[pl.Series], pl.Series], str]] = {
+    "time": (_as_times, "the time is neither a number nor a date (2026-11-16)"),
+    "weight": (_as_weights, "the weight is not a finite number of at least 0"),
+    "split": (_as_splits, "the split is none of train, valid (or dev) and test"),
+}
 
 
 class TsvReader(_TableReader):

@@ -10,10 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rgcn.data.attributes import AttributeColumn, feature_matrix
 from rgcn.data.line_scanning import FoundTriples, Spans
 from rgcn.data.triple_rows import distinct
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
+from rgcn.graph.knowledge_graph import ARRAYS_OF_TRIPLES
 from rgcn.graph.stored_names import FULLEST, MOST_NAMES, StoredNames, colliding
 
 MOST_PREFIXES = 1000  # of a file: more are no help to anybody
@@ -47,18 +49,18 @@ class NamesInTable:
 
     def number_spans(self, text: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
         """The same for names in a text."""
-        from rgcn.data import name_loops
+        from rgcn.data import reading_loops
 
         most = self._count + len(spans.starts)
         self._text = _with_room(self._text, int(self._bounds[self._count]) + int(spans.lengths.sum()))
         self._bounds = _with_room(self._bounds, most + 1)
         while most > FULLEST * len(self._slots):
             wider = np.zeros(2 * len(self._slots), dtype=np.uint64)
-            if not name_loops.spread(self._slots, wider):
+            if not reading_loops.spread(self._slots, wider):
                 raise colliding()
             self._slots = wider
         ids = np.empty(len(spans.starts), dtype=np.int32)
-        count, _ = name_loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
+        count, _ = reading_loops.number(self._text, self._bounds, self._count, self._slots, text, *spans, ids)
         if count < 0:
             raise colliding()
         if count >= MOST_NAMES:
@@ -115,6 +117,7 @@ class TripleCollector:
         self.count = 0
         self.has_splits = False
         self.prefixes: dict[str, list[str]] = {}
+        self.attributes: list[AttributeColumn] = []
 
     def add(
         self,
@@ -181,7 +184,7 @@ class TripleCollector:
         is_first = first == np.arange(len(names))
         distinct = names.filter(pl.Series(is_first)).to_list()
         if self._name_of is not None:
-            distinct = [self._name_of(name) for name in distinct]
+            distinct = list(map(self._name_of, distinct))
         return np.asarray(known.number(distinct)[(np.cumsum(is_first) - 1)[first]])
 
     def _keep(self, ends: NDArray[np.int32], relations: NDArray[np.int32]) -> None:
@@ -197,8 +200,8 @@ class TripleCollector:
         self._number_waiting()
         return self._nodes.vocabulary("node"), self._relations.vocabulary("relation")
 
-    def columns(self) -> dict[str, NDArray[Any] | None]:
-        """What stands beside each row of ids: its split, weight and time, where there are any."""
+    def columns(self, nodes: Vocabulary) -> dict[str, NDArray[Any]]:
+        """What stands beside each row of ids, its split, weight and time, and beside each node; where there are any."""
         weights = None
         if any(some is not None for some in self._weights):  # a file without any weighs 1
             pairs = zip(self._weights, self._splits, strict=True)
@@ -207,22 +210,32 @@ class TripleCollector:
         if times is not None and len(times) != self.count:
             raise DataError("some files have a time for each triple and others have none: read them apart")
         splits = np.concatenate(self._splits) if self.has_splits else None
-        return {"triple_splits": splits, "edge_weights": weights, "triple_times": times}
+        features = feature_matrix(self.attributes, nodes)[0] if self.attributes else None
+        found = {"triple_splits": splits, "edge_weights": weights, "triple_times": times, "features": features}
+        return {name: array for name, array in found.items() if array is not None}
 
     def graph(self) -> tuple[KnowledgeGraph, int]:
         """The graph of all triples, and how many were left out because they stand in the same split already."""
         nodes, relations = self.names()
-        columns = self.columns()
+        columns: dict[str, Any] = self.columns(nodes)
         rows = np.concatenate(self._rows)
         self._rows.clear()
-        kept = None
-        if columns["edge_weights"] is None:  # with weights, a triple that stands twice is two edges
-            kept = distinct(rows, columns["triple_splits"], columns["triple_times"], len(nodes))
-        duplicates = 0 if kept is None else len(kept) - int(np.count_nonzero(kept))
-        if kept is not None and duplicates:
-            rows = rows[kept]
-            columns = {name: None if array is None else array[kept] for name, array in columns.items()}
+        kept = kept_rows(rows, columns, len(nodes))
+        duplicates = len(kept) - int(np.count_nonzero(kept))
+        if duplicates:
+            rows, columns = rows[kept], kept_columns(columns, kept)
         triples = rows.astype(np.int64)
         triples.setflags(write=False)
-        given: dict[str, Any] = columns
-        return KnowledgeGraph(triples, nodes, relations, **given), duplicates
+        return KnowledgeGraph(triples, nodes, relations, **columns), duplicates
+
+
+def kept_rows(rows: NDArray[Any], columns: Mapping[str, NDArray[Any]], num_nodes: int) -> NDArray[np.bool_]:
+    """bool [T]: which rows are no repetition of another; with weights, a triple that stands twice is two edges."""
+    if "edge_weights" in columns:
+        return np.ones(len(rows), dtype=bool)
+    return distinct(rows, columns.get("triple_splits"), columns.get("triple_times"), num_nodes)
+
+
+def kept_columns(columns: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    """What stands beside the rows that are kept."""
+    return {name: array[kept] if name in ARRAYS_OF_TRIPLES else array for name, array in columns.items()}

@@ -28,7 +28,7 @@ def distinct(rows: Array, splits: Array | None, times: Array | None, num_nodes: 
     def mark(piece: tuple[int, int]) -> None:
         order, ends = _ordered(rows, [0], sizes, piece)
         if len(rows) > FEW:
-            from rgcn.data.row_loops import find_repeats
+            from rgcn.data.reading_loops import find_repeats
 
             none, many, keys = np.empty(0), np.empty_like(order), np.zeros((MOST_COMPARED, 3), np.int64)
             given = none.astype(np.int8) if splits is None else splits, none if times is None else times
@@ -68,7 +68,7 @@ def _ordered(rows: Array, columns: list[int], sizes: Array, piece: tuple[int, in
         place = [np.flatnonzero((rows[:, column] >= low) & (rows[:, column] < high)) for column in columns]
         nodes = np.concatenate([rows[some, column] for some, column in zip(place, columns, strict=True)])
         return np.concatenate(place)[np.argsort(nodes, kind="stable")], ends
-    from rgcn.data.row_loops import put_in_order
+    from rgcn.data.reading_loops import put_in_order
 
     order = np.empty(ends[-1], dtype=np.int32 if len(rows) < 1 << 31 else np.int64)
     places = ends - sizes[low:high]

@@ -262,20 +262,18 @@ class KnowledgeGraph:
 
     def split_triples(self, split: str) -> NDArray[np.int64]:
         """Triples of one split, int64 [t, 3]; "all" gives every one, and so does "train" where there is no split."""
-        if split == "all" or (split == "train" and self.triple_splits is None):
-            return self.triples
-        self.refuse_split(split)
-        return self.triples_at(np.flatnonzero(self.triple_splits == SPLITS.index(split)))
+        chosen = self.in_split(split)
+        return self.triples if chosen is None else self.triples_at(np.flatnonzero(chosen))
 
     def num_of(self, split: str) -> int:
         """How many triples `split_triples` gives."""
-        if split == "all" or (split == "train" and self.triple_splits is None):
-            return len(self)
-        self.refuse_split(split)
-        return int(np.count_nonzero(self.triple_splits == SPLITS.index(split)))
+        chosen = self.in_split(split)
+        return len(self) if chosen is None else int(np.count_nonzero(chosen))
 
-    def refuse_split(self, split: str) -> None:
-        """Raise where triples cannot be of this split."""
+    def in_split(self, split: str) -> NDArray[np.bool_] | None:
+        """Which triples are of a split; None: all. DataError where none can be."""
+        if split == "all" or (split == "train" and self.triple_splits is None):
+            return None
         if split not in SPLITS:
             raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
         if self.triple_splits is None:
@@ -283,6 +281,7 @@ class KnowledgeGraph:
                 f"the graph has no {split} triples: it was read without splits, which a folder of files called train, "
                 "valid and test has"
             )
+        return np.asarray(self.triple_splits == SPLITS.index(split))
 
     @cached_property
     def search_folder(self) -> Path | None:

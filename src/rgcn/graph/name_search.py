@@ -94,7 +94,8 @@ class NameSearch:
     names are read. Fields as above.
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
-    >>> search = NameSearch.of([written((number, names[number], names[number], ()) for number in (1, 0, 2))])
+    >>> spelled = ((number, names[number], names[number], ()) for number in (1, 0, 2))
+    >>> search = NameSearch.of([Entries.of(spelled).written()])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
@@ -276,23 +277,41 @@ def _path(folder: Path, name: str) -> Path:
 # -- making it ---------------------------------------------------------------------------------------------------
 
 
-def written(spelled: Iterable[Spelled]) -> Written:
-    """The entries of some, best first."""
-    ids, sizes, parts = list[int](), list[int](), list[bytes]()
-    keys, owner = list[bytes](), list[int]()
-    for number, title, name, others in spelled:
-        begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
-        shown = [_encoded(folded(piece)) for piece in ([title] if title == begins else [title, begins])]
-        others = others if name is begins else (*others, name)
-        parts += [b"%b%b%b" % (_EDGE, piece, _EDGE) for piece in shown]
-        ids.append(number)
-        sizes.append(sum(map(len, shown)) + 2 * len(shown))
-        keys += (*shown, *(_encoded(folded(other)) for other in others))
-        owner += [number] * (len(shown) + len(others))
-    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
-    hashes = name_hashes(np.frombuffer(b"".join(keys), np.uint8), np.cumsum(lengths) - lengths, lengths)
-    whole = hashes.astype(np.uint64) << _HALF | np.array(owner, np.uint64)
-    return Written(b"".join(parts), np.array(sizes, np.int64), np.array(ids, np.int64), whole)
+class Entries(NamedTuple):
+    """Entries of an index, with what somebody may be called, folded, and whom each of that is of."""
+
+    ids: Sequence[int] | NDArray[np.int64]
+    texts: Sequence[str]
+    keys: Sequence[str]
+    owners: Sequence[int] | NDArray[np.int64]
+
+    @classmethod
+    def of(cls, spelled: Iterable[Spelled]) -> Entries:
+        """The entries of some, best first."""
+        ids, texts, keys, owners = list[int](), list[str](), list[str](), list[int]()
+        for number, title, name, others in spelled:
+            begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
+            shown = [folded(piece) for piece in ([title] if title == begins else [title, begins])]
+            others = others if name is begins else (*others, name)
+            ids.append(number)
+            texts.append("".join(f"{EDGE}{piece}{EDGE}" for piece in shown))
+            keys += (*shown, *map(folded, others))
+            owners += [number] * (len(shown) + len(others))
+        return cls(ids, texts, keys, owners)
+
+    def written(self) -> Written:
+        """The same as bytes and hashes."""
+        (text, sizes), (called, lengths) = map(_joined, (self.texts, self.keys))
+        hashes = name_hashes(np.frombuffer(called, np.uint8), np.cumsum(lengths) - lengths, lengths)
+        whole = hashes.astype(np.uint64) << _HALF | np.asarray(self.owners, np.uint64)
+        return Written(text, sizes, np.asarray(self.ids, np.int64), whole)
+
+
+def _joined(texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+    """All of them back to back, and how many bytes each has."""
+    whole = "".join(texts)
+    of = texts if whole.isascii() else list(map(_encoded, texts))
+    return _encoded(whole), np.fromiter(map(len, of), np.int64, len(of))
 
 
 def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any], ...]:

@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -19,12 +17,12 @@ from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.name_search import (
     ENTRIES_AT_ONCE,
     SEARCH_FILES,
+    Entries,
     NameSearch,
     Spelled,
     Written,
     damaged_index,
     folded,
-    written,
 )
 from rgcn.graph.prefixes import expanded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
@@ -98,24 +96,14 @@ class Titles:
             return shortened(literal_text(name if literal < 0 else self.graph.nodes[literal]), LONGEST)
         return readable(name, self.graph.nodes)
 
-    def spell(self, nodes: NDArray[np.int64]) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """(text, sizes, keys, places of those left out) of what plain names are called; see `name_search.Written`."""
-        from rgcn.graph.spelling_loops import KEYS, spell
-
-        table, kinds = self.graph.nodes.table, self.graph.node_kinds
-        titles = np.empty(0, np.int32) if kinds is None else self._by_literal
-        kinds = np.empty(0, np.uint8) if kinds is None else kinds
-        named = np.where(titles[nodes] >= 0, titles[nodes], nodes) if len(kinds) else nodes
-        lengths = table.lengths(nodes)
-        longest = int(max(lengths.max(), table.lengths(named).max())) + LONGEST
-        text = np.empty(2 * lengths.sum() + (LONGEST + 10) * len(nodes), np.uint8)
-        scratch = np.empty((2, longest), np.uint8)
-        sizes, odd = np.empty((2, len(nodes)), np.int64)
-        keys = np.empty(KEYS * len(nodes), np.uint64)
-        # A loop is compiled once for each kind of array: none of these can be written to.
-        given = [_frozen(array) for array in (table.text, table.ends, nodes, kinds, titles)]
-        length, count, odds = spell(*given, int(NodeKind.LITERAL), text, sizes, keys, odd, scratch)
-        return text[:length].tobytes(), sizes, keys[:count].copy(), odd[:odds]
+    def literals(self, nodes: NDArray[np.int64]) -> list[str | None]:
+        """The literal whose text is the title of each of some nodes, where there is one."""
+        kinds, found = self.graph.node_kinds, np.full(len(nodes), None, dtype=object)
+        if kinds is not None:
+            of = self._by_literal[nodes].astype(np.int64)
+            of = np.where((of < 0) & (kinds[nodes] == NodeKind.LITERAL), nodes, of)
+            found[of >= 0] = self.graph.nodes.many(of[of >= 0])
+        return list(found)
 
     @property
     def from_outside(self) -> bool:
@@ -166,12 +154,6 @@ class Titles:
         order = order[said[literal[order]]][::-1]
         found[rows[order, 0]] = rows[order, 2]
         return found
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    view: NDArray[Any] = np.asarray(array).view()
-    view.setflags(write=False)
-    return view
 
 
 def local_name(name: str) -> str:
@@ -265,7 +247,7 @@ class Called:
     best_first  the order in which those that match equally well are found
     prefixes    namespaces of short names, which come before well-known ones
     stored      the folder that has an index for searching them
-    loop        writes plain ones of them (`Titles.spell`)
+    literals    of names that lie as arrays: those whose texts are titles (`Titles.literals`)
     """
 
     def __init__(
@@ -276,10 +258,10 @@ class Called:
         is_literal: Callable[[int], bool] = lambda number: False,
         prefixes: Mapping[str, list[str]] | None = None,
         stored: Path | None = None,
-        loop: Callable[[NDArray[np.int64]], tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any]]] | None = None,
+        literals: Callable[[NDArray[np.int64]], list[str | None]] | None = None,
     ) -> None:
         self._names, self._titles, self._is_literal, self._stored = names, titles, is_literal, stored
-        self._loop = loop
+        self._literals = literals
         self._prefixes = prefixes or {}
         self._best_first = best_first or (lambda: range(len(names)))
 
@@ -291,21 +273,19 @@ class Called:
         """What an index of them is made of, a part at a time."""
         order = np.asarray(self._best_first())
         parts = np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE))
-        if self._loop is None or len(order) < SEARCHED_ON_DISK:
-            return (written(self.spelled(some)) for some in parts)
-        return (found for _, found in in_order(parts, self._written_by_loop))
+        if self._literals is None or len(order) < SEARCHED_ON_DISK:
+            return (Entries.of(self.spelled(some)).written() for some in parts)
+        return (found for _, found in in_order(parts, self._written_in_columns))
 
-    def _written_by_loop(self, some: NDArray[np.int64]) -> Written:
-        assert self._loop is not None
-        text, sizes, keys, odd = self._loop(some)
-        if not len(odd):
-            return Written(text, sizes, some, keys)
-        rest = written(self.spelled(some[odd]))
-        cuts, ends = [0, *np.cumsum(sizes)[odd].tolist()], [0, *np.cumsum(rest.sizes).tolist()]
-        sizes[odd] = rest.sizes
-        spans = zip(pairwise(cuts), pairwise(ends), strict=True)
-        pieces = [piece for (a, b), (c, d) in spans for piece in (text[a:b], rest.text[c:d])]
-        return Written(b"".join([*pieces, text[cuts[-1] :]]), sizes, some, np.concatenate([keys, rest.keys]))
+    def _written_in_columns(self, some: NDArray[np.int64]) -> Written:
+        from rgcn.graph.spelling import spell_plain
+
+        assert self._literals is not None
+        texts, keys, who = spell_plain(self._names.many(some), self._literals(some))
+        rest = Entries.of(self.spelled(some[[text is None for text in texts]]))
+        others, owners = iter(rest.texts), np.concatenate([some[who], np.asarray(rest.owners, np.int64)])
+        every = [next(others) if text is None else text for text in texts]
+        return Entries(some, every, [*keys, *rest.keys], owners).written()
 
     def spelled(self, some: NDArray[np.int64]) -> Iterator[Spelled]:
         """What each of some is called: by title, by name and its last part, by what follows a prefix."""
@@ -434,8 +414,8 @@ class NameLookup:
         self._titles, graph = titles, titles.graph
         literal, prefixes = lambda n: graph.kind(n) is NodeKind.LITERAL, graph.metadata.get("prefixes")
         stored = None if titles.from_outside else graph.search_folder
-        loop = None if titles.from_outside or graph.nodes.stored is None else titles.spell
-        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored, loop)
+        literals = None if titles.from_outside or graph.nodes.stored is None else titles.literals
+        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored, literals)
         self._relations = Called(graph.relations, _each(titles.relation), prefixes=prefixes)
         self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.components import MESSAGE_FUNCTIONS
 from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions
+from rgcn.plugins import MESSAGE_FUNCTIONS
 
 Convolve = Callable[[Tensor, RelationalAdjacency], Tensor]
 

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
-from rgcn.components import DECOMPOSITIONS
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.inputs import Source
 from rgcn.nn.message_functions import MessageFunction, MessageShape, message_functions
 from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
+from rgcn.plugins import DECOMPOSITIONS
 
 if TYPE_CHECKING:
     from rgcn.nn.link_network import LinkPlan

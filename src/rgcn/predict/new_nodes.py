@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rgcn.data import read
-from rgcn.data.node_tables import with_feature_file
+from rgcn.data.attributes import with_features
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind
 from rgcn.graph.shared_names import plain_name, relation_ids, some_names
@@ -98,7 +98,7 @@ def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | Non
             f"the model reads features, and {some_names(new)} {'have' if len(new) > 1 else 'has'} none: give a table "
             "of them with --with-features (name, then numbers)"
         )
-    given = with_feature_file(replace(graph, features=None), path).features
+    given = with_features(replace(graph, features=None), path).features
     assert given is not None
     without = [name for node, name in enumerate(new, first_new) if not given[node].any()]
     if without:

@@ -380,9 +380,7 @@ def _objects(graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownAnswers:
     """Of the triples of some splits, read where they lie."""
     keep, of = None, graph.triple_splits
     if "all" not in splits and (of is not None or splits != ("train",)):
-        for split in splits:
-            graph.refuse_split(split)
-        keep = np.isin(np.asarray(of), [SPLITS.index(split) for split in splits])
+        keep = np.any([np.asarray(graph.in_split(split)) for split in splits], axis=0)
 
     def read() -> Iterator[Triples]:
         for first in range(0, len(graph), AT_ONCE):

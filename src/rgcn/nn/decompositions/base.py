@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.adjacency import EdgeStructure, RelationalAdjacency
-from rgcn.components import DECOMPOSITIONS
 from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions, introduced
 from rgcn.errors import ConfigError
@@ -21,6 +20,7 @@ from rgcn.kernels import gather_sum
 from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.inputs import RowTable
+from rgcn.plugins import DECOMPOSITIONS
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
