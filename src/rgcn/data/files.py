@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
-from rgcn.plugins import Axis
+from rgcn.plugins import READERS, Axis
 from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
 
 PathLike = str | os.PathLike[str]
