@@ -21,7 +21,7 @@ from rgcn.system.environment import DEFAULTS, WAITING_CHOSEN, prepare_process
 from rgcn.system.memory import limit_memory, memory_limit
 from rgcn.system.threads import NUMBERS
 from rgcn.training.fitting import CUBLAS_WORKSPACE, FIXED_WORKSPACES, _fixed_order
-from test_house import house
+from test_structure import structure
 
 SOURCE = Path(environment.__file__).parents[1]
 WRITTEN = (*DEFAULTS, *WAITING_CHOSEN, *NUMBERS, "MKL_DYNAMIC", "TORCH_CPP_LOG_LEVEL")
@@ -76,13 +76,17 @@ def writes(tree: ast.Module) -> Iterator[int]:
 
 
 def test_one_module_writes_variables():
-    found = {file: lines for file, tree in house.parsed(SOURCE).items() if (lines := list(writes(tree)))}
+    found = {file: lines for file, tree in structure.parsed(SOURCE).items() if (lines := list(writes(tree)))}
     assert list(found) == ["system/environment"]
 
 
 def test_only_processes_of_its_own_use_that_module():
-    files = set(house.parsed(SOURCE))
-    users = {file for file, tree in house.parsed(SOURCE).items() if "system/environment" in house.imports(tree, files)}
+    files = set(structure.parsed(SOURCE))
+    users = {
+        file
+        for file, tree in structure.parsed(SOURCE).items()
+        if "system/environment" in structure.imports(tree, files)
+    }
     assert {user for user in users if not user.startswith("cli/")} == {
         "runs/worker_pool",
         "bench/__main__",
