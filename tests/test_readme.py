@@ -17,17 +17,23 @@ def test_the_tables_are_those_of_the_results():
     assert done.returncode == 0, done.stderr
 
 
-def test_every_link_leads_somewhere():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert links
-    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+@pytest.mark.parametrize(
+    "page", ["README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/commands.md", "docs/architecture.md"]
+)
+def test_every_link_leads_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_the_readme_fits_three_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
 @pytest.mark.parametrize(
-    "name", re.findall(r"rgcn train ((?:e-|c-)?\w+/[\w-]+)", (ROOT / "README.md").read_text("utf-8"))
+    "name", re.findall(r"rgcn train ((?:e-|c-)?\w+/[\w-]+)", (ROOT / "docs" / "commands.md").read_text("utf-8"))
 )
-def test_every_configuration_it_names_is_shipped(name):
+def test_every_configuration_that_the_commands_name_is_shipped(name):
     from rgcn.runs import shipped_configurations
 
     assert name in shipped_configurations()
