@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test bounds lint format types setup browser clean help
+.PHONY: demo test bounds coverage wheel lint format types setup browser clean help
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,17 @@ test: lint types  ## Lint, check types, run every test
 bounds: $(STAMP)  ## Run the tests with the lowest versions that pyproject.toml allows (torch: the pinned one)
 	$(BIN)/python tools/bounds.py
 
+coverage: $(STAMP)  ## Run the tests and print which lines of src/ they run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[coverage]'
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+
+wheel: $(STAMP)  ## Build the wheel, install it in a new environment and ask it a question
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd dist && ../.venv-wheel/bin/rgcn predict world --subject Switzerland --relation exports_to -k 3
+
 browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page
 	@$(BIN)/python tools/install_browser.py --asked
 
@@ -44,4 +55,4 @@ format: $(STAMP)  ## Tidy the code
 	$(BIN)/ruff format .
 
 clean:  ## Remove what make made
-	rm -rf $(VENV) .venv-bounds .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-bounds .venv-wheel .mypy_cache .ruff_cache .hypothesis build dist
