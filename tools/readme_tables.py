@@ -216,7 +216,7 @@ def kernel_table() -> str:
 
 
 def link(name: str) -> str:
-    return f"[{name}]({result_file(name)})"
+    return f"[{name}](../{result_file(name)})"
 
 
 if __name__ == "__main__":
