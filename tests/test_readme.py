@@ -17,9 +17,10 @@ def test_the_tables_are_those_of_the_results():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/commands.md", "docs/architecture.md"]
-)
+PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
