@@ -3,7 +3,7 @@
     python tools/reproduction_page.py           # rewrite it
     python tools/reproduction_page.py --check   # exit 1 if it is not what the results say
 
-The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.published.
+The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.tables.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 from result_files import ROOT, place, result, result_file
 from rgcn.paper import LINK, NODE
-from rgcn.paper.judging import RULE, PaperRow, PaperTable, judge_time
-from rgcn.paper.published import (
+from rgcn.paper.tables import (
     CPU,
     DESCRIBED,
     DISTMULT_TIME,
@@ -26,9 +25,14 @@ from rgcn.paper.published import (
     LINK_TIMES,
     NODE_TIME_ON_GPU,
     NODE_TIMES,
+    RULE,
     Figure,
+    PaperRow,
+    PaperTable,
+    about_text,
+    judge_time,
+    markdown_table,
 )
-from rgcn.paper.rendering import about_text, markdown_table
 from rgcn.paper.trainings import CONFIGURATIONS, Trained, subject, training_table
 from rgcn.runs import load_configuration
 from rgcn.system.formatting import duration, setting

@@ -16,8 +16,8 @@ from rgcn.predict.opened_model import open_trained
 from rgcn.system.formatting import count, memory
 from rgcn.system.progress import progress
 from rgcn.visualization.map_page import map_page, split_looked_at
-from rgcn.visualization.mapping import STEPS, check_method
 from rgcn.visualization.node_map import make_map
+from rgcn.visualization.projection import STEPS, check_method
 from rgcn.visualization.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
 
 

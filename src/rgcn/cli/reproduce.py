@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markdown import Markdown
@@ -13,8 +12,9 @@ from rgcn.cli.training_progress import series_progress
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
 from rgcn.paper import quick_tables as quick
-from rgcn.paper import rendering, trainings
-from rgcn.paper.judging import PaperReport, PaperTable
+from rgcn.paper import tables as rendering
+from rgcn.paper import trainings
+from rgcn.paper.tables import PaperReport, PaperTable
 from rgcn.system.atomic_files import write_atomically
 
 
@@ -65,8 +65,8 @@ def everything(asked: commands.PaperCommand) -> None:
     _finish(tables, asked, failures, also_in=asked.out)
 
 
-def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> Any:
-    return trainings.sorted_out(which.names, which.datasets, None, known)[0]
+def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> list[str]:
+    return trainings.chosen("data set", [*(which.datasets or ()), *(which.names or ())], known)
 
 
 def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:

@@ -12,10 +12,9 @@ import yaml
 from rgcn.data.catalog import CATALOG
 from rgcn.errors import RgcnError
 from rgcn.models.estimator import Estimator
-from rgcn.pages.layout import render
+from rgcn.pages.layout import SPLIT_WORDS, render
 from rgcn.pages.reporting import Reporting
 from rgcn.pages.run_report import STATE_WORDS, one_seed
-from rgcn.pages.text import SPLIT_WORDS
 from rgcn.runs.assembly import load_trained
 from rgcn.runs.configuration import WITHOUT_EFFECT, changed_settings, flat_settings
 from rgcn.runs.folder import RunFolder

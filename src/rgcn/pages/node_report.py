@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -15,36 +15,12 @@ from rgcn.graph.titles import Titles
 from rgcn.links.calibration import AnsweringModel
 from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, heat_map
-from rgcn.pages.layout import parts, render
+from rgcn.pages.layout import SPLIT_WORDS, markdown_text, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
-from rgcn.pages.text import SPLIT_WORDS, markdown_text
 from rgcn.system.formatting import count
 
+COUNTS = ("nodes", "predicted")
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
-
-
-class ClassifiedNode(NamedTuple):
-    """A held-out node, the class the model gives it with its score, and the true one."""
-
-    node: str
-    predicted: str
-    score: float
-    probability: float | None  # calibrated on validation nodes; None where there were too few
-    truth: str
-
-    @property
-    def right(self) -> bool:
-        return self.predicted == self.truth
-
-
-class ClassFigures(NamedTuple):
-    """How one class fares; None where nothing is divided by nothing."""
-
-    name: str
-    precision: float | None  # of the nodes said to be of this class, the share that is
-    recall: float | None  # of the nodes of this class, the share that is found
-    nodes: int
-    predicted: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +32,10 @@ class NodeEvaluation:
     confusion: NDArray[np.int64]  # [classes, classes]: rows are true classes, columns predicted ones
     majority: str  # the most frequent training class, and the accuracy of always answering it
     majority_accuracy: float
-    most_certain: list[ClassifiedNode]  # whose answer stands out most from the other classes
-    least_certain: list[ClassifiedNode]
-    surest_mistakes: list[ClassifiedNode]
+    # Each a node, the class `predicted` with its score and, if there was enough to calibrate on, probability; `truth`.
+    most_certain: list[dict[str, Any]]  # whose answer stands out most from the other classes
+    least_certain: list[dict[str, Any]]
+    surest_mistakes: list[dict[str, Any]]
 
     @property
     def count(self) -> int:
@@ -78,16 +55,26 @@ class NodeEvaluation:
         n, p, z = self.count, self.accuracy, 1.96
         return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
 
-    def by_class(self) -> list[ClassFigures]:
-        def share(part: int, whole: int) -> float | None:
-            return part / whole if whole else None
+    def by_class(self) -> list[dict[str, Any]]:
+        """Of each class how many nodes are of it, and how many were said to be.
 
-        by_truth, by_answer = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        every = zip(self.classes, self.confusion.diagonal().tolist(), by_truth, by_answer, strict=True)
-        return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
+        precision  of the nodes said to be of this class, the share that is; None where there are none
+        recall     of the nodes of this class, the share that is found; likewise
+        """
+        sums = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
+        every = zip(self.classes, np.diag(self.confusion).tolist(), *sums, strict=True)
+        return [
+            {
+                "name": name,
+                "precision": hit / predicted if predicted else None,
+                "recall": hit / nodes if nodes else None,
+                "nodes": nodes,
+                "predicted": predicted,
+            }
+            for name, hit, nodes, predicted in every
+        ]
 
     def as_dict(self) -> dict[str, Any]:
-        lists = {name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")}
         return {
             "split": self.split,
             "accuracy": self.accuracy,
@@ -96,8 +83,8 @@ class NodeEvaluation:
             "majority": {"class": self.majority, "accuracy": self.majority_accuracy},
             "classes": self.classes,
             "confusion": self.confusion.tolist(),
-            "by_class": [figures._asdict() for figures in self.by_class()],
-            **{name: [node._asdict() for node in nodes] for name, nodes in lists.items()},
+            "by_class": self.by_class(),
+            **{name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")},
         }
 
 
@@ -115,13 +102,17 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
     order = np.argsort(-np.array(shares), kind="stable")
     wrong = order[predicted[order] != truth[order]]
 
-    def at(positions: NDArray[np.int64]) -> list[ClassifiedNode]:
-        found = []
-        for i in positions[:SHOWN_NODES].tolist():
-            name, share = model.graph_.nodes[int(nodes[i])], shares[i] if calibration.fitted else None
-            said, true = labels.names[int(predicted[i])], labels.names[int(truth[i])]
-            found.append(ClassifiedNode(name, said, scores[i], share, true))
-        return found
+    def at(positions: NDArray[np.int64]) -> list[dict[str, Any]]:
+        return [
+            {
+                "node": model.graph_.nodes[int(nodes[i])],
+                "predicted": labels.names[int(predicted[i])],
+                "score": scores[i],
+                "probability": shares[i] if calibration.fitted else None,
+                "truth": labels.names[int(truth[i])],
+            }
+            for i in positions[:SHOWN_NODES].tolist()
+        ]
 
     told = at(order), at(order[::-1]), at(wrong)
     return NodeEvaluation(split, list(labels.names), confusion, *majority(labels, split), *told)
@@ -139,20 +130,13 @@ class NodeReporting(Reporting):
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found, titles = evaluate_nodes(model, split), self.titles_of(model.graph_)
         names = NamesOnPage(titles)
-        by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
         bars = [
-            Bar(names.class_(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
-            for one in by_class
+            Bar(names.class_(one["name"]), [one["precision"], one["recall"]], [f"{one[n]:,}" for n in COUNTS])
+            for one in sorted(found.by_class(), key=lambda one: (-one["nodes"], one["name"]))
         ]
-        content = parts(
-            "node_report.html",
-            found=found,
-            names=names,
-            calibration=model.calibration_,
-            confusion=confusion_chart(found, [titles.class_(number) for number in range(len(found.classes))]),
-            bars=bars,
-        )
-        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found, titles))
+        confusion = confusion_chart(found, [titles.class_(number) for number in range(len(found.classes))])
+        cautions = node_cautions(found, titles)
+        return self.laid_out("node_report.html", model, found, cautions, bars=bars, confusion=confusion)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}
@@ -206,9 +190,9 @@ def node_cautions(found: NodeEvaluation, titles: Titles) -> list[str]:
         f"points of accuracy. The number of nodes alone leaves the accuracy uncertain by about "
         f"±{100 * found.margin:.0f} points (95 % interval): smaller differences between models mean little.",
     ]
-    missing = [figures for figures in found.by_class() if figures.nodes and not figures.predicted]
+    missing = [one["name"] for one in found.by_class() if one["nodes"] and not one["predicted"]]
     if missing:
-        names = ", ".join(titles.class_(titles.classes[figures.name]) for figures in missing[:5])
+        names = ", ".join(titles.class_(titles.classes[name]) for name in missing[:5])
         cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
     if found.accuracy <= found.majority_accuracy:
         cautions.append("The model is no better than always answering the most frequent class.")

@@ -16,8 +16,7 @@ from rgcn.graph.titles import Titles
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import Task
 from rgcn.pages.charts import Mark, Series, line_chart
-from rgcn.pages.layout import PageSection, Tile
-from rgcn.pages.text import SPLIT_WORDS, compact, decimal, named
+from rgcn.pages.layout import SPLIT_WORDS, PageSection, Tile, compact, decimal, named, parts
 from rgcn.training.history import Metric
 
 OnProgress = Callable[[int, int], None]
@@ -39,16 +38,6 @@ class Panel:
 
     metric: Metric
     columns: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, metric: Metric, reported: Collection[str]) -> Panel:
-        """
-        >>> Panel.of(LOSS, ["loss", "valid_mrr"]).columns
-        (('loss', 'training'),)
-        """
-        trained = "loss" if metric == LOSS else f"train_{metric.name}"
-        both = (trained, "training"), (f"valid_{metric.name}", "validation")
-        return cls(metric, tuple(column for column in both if column[0] in reported))
 
     @property
     def title(self) -> str:
@@ -128,9 +117,19 @@ class Reporting:
         tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
         return Measured(split, {"split": split, **figures}, tiles)
 
+    def laid_out(self, template: str, model: Estimator, found: Any, cautions: Sequence[str], **shown: Any) -> Measured:
+        """What a template makes of what was measured: an object with `split` and `as_dict`."""
+        names = NamesOnPage(self.titles_of(model.graph_))
+        content = parts(template, found=found, names=names, calibration=model.calibration_, **shown)
+        return Measured(found.split, found.as_dict(), content.tiles, content.sections, cautions)
+
     def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
         """The pictures of a training whose reports have these columns, and which goes by this validation figure."""
-        found = [Panel.of(metric, reported) for metric in dict.fromkeys([self.task.headline, watch, LOSS])]
+        found = []
+        for metric in dict.fromkeys([self.task.headline, watch, LOSS]):
+            trained = "loss" if metric == LOSS else f"train_{metric.name}"
+            both = (trained, "training"), (f"valid_{metric.name}", "validation")
+            found.append(Panel(metric, tuple(column for column in both if column[0] in reported)))
         return [panel for panel in found if panel.columns]
 
     # -- the data ----------------------------------------------------------------------------------------

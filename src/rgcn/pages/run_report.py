@@ -10,10 +10,9 @@ from markupsafe import Markup
 
 from rgcn.config import Section as ConfigSection
 from rgcn.errors import DataError, RgcnError
-from rgcn.models.estimator import Estimator
 from rgcn.pages.charts import Bar, Mark, Series
 from rgcn.pages.layout import page, parts
-from rgcn.pages.reporting import Measured, NamesOnPage, OnProgress, Panel, Reporting
+from rgcn.pages.reporting import NamesOnPage, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained, titles_of
 from rgcn.runs.configuration import without_folders
 from rgcn.runs.folder import RunFolder, decisive_differences
@@ -50,7 +49,7 @@ def make_report(
            only, from its newest checkpoint: a test split is read once, at the end
     """
     run = read_run(folder)
-    reporting, model, reason = run.task.to(Reporting), None, ""
+    reporting, model, reason = run.task.to(Reporting), None, "the data has no held-out split"
     try:
         model = load_trained(RunFolder(run.folder), mirror)
     except RgcnError as error:  # the rest of the page is worth having without it
@@ -60,15 +59,28 @@ def make_report(
         reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
         names, counts = NamesOnPage(reporting.titles), model.graph_.statistics().relation_counts
         relations = [Bar(names.relation(name), [number]) for name, number in counts.items()]
-    measured = _measured_or_reason(run, reporting, model, reason, split, on_progress)
-    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
+    splits = [] if model is None else reporting.held_out(model)
+    if run.result is None:
+        if split == "test":
+            raise DataError(
+                f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
+                "measures how far it has come"
+            )
+        if model is not None:
+            splits = [one for one in splits if one != "test"]
+            reason = "the data has no validation split, and a test split is read at the end, once"
+    if split is not None and split not in splits:
+        have = f"this run has {', '.join(splits)}" if splits else reason
+        raise DataError(f"there is nothing to measure in split {split!r}: {have}")
+    measured = reporting.measure(model, split or splits[0], on_progress) if model is not None and splits else None
     settings, best = _settings(without_folders(run.config)), run.best()
+    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
     content = parts(
         "run_report.html",
         run=run,
         state=STATE_WORDS.get(run.status, run.status),
-        measured=None if isinstance(measured, str) else measured,
-        reason=measured if isinstance(measured, str) else "",
+        measured=measured,
+        reason=reason,
         one_seed=one_seed(run),
         best=best,
         pictures=[(panel, _picture(run, panel)) for panel in panels],
@@ -83,7 +95,6 @@ def make_report(
         selection=read_selection(folder),
     )
     footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
-    text = page(f"{run.title}: {run.task.title}", content, footer=footer)
     values = {
         "run": str(run.folder),
         "task": run.config.task,
@@ -94,9 +105,9 @@ def make_report(
         "epochs": run.epochs,
         "seconds": run.seconds,
         "best": None if best is None else {"metric": best.metric.name, "epoch": best.epoch, "value": best.value},
-        "measured": None if isinstance(measured, str) else dict(measured.values),
+        "measured": None if measured is None else dict(measured.values),
     }
-    return RunReport(text, values)
+    return RunReport(page(f"{run.title}: {run.task.title}", content, footer=footer), values)
 
 
 def one_seed(run: RunRecord) -> str:
@@ -104,34 +115,6 @@ def one_seed(run: RunRecord) -> str:
         f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
         "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
     )
-
-
-def _measured_or_reason(
-    run: RunRecord,
-    reporting: Reporting,
-    model: Estimator | None,
-    reason: str,
-    wanted: str | None,
-    on_progress: OnProgress | None,
-) -> Measured | str:
-    """The model on the split that is wanted, or why nothing is measured; `reason`: why there is no model."""
-    splits = [] if model is None else reporting.held_out(model)
-    reason = reason or "the data has no held-out split"
-    if run.result is None:
-        if wanted == "test":
-            raise DataError(
-                f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
-                "measures how far it has come"
-            )
-        if model is not None:
-            splits = [split for split in splits if split != "test"]
-            reason = "the data has no validation split, and a test split is read at the end, once"
-    if wanted is not None and wanted not in splits:
-        have = f"this run has {', '.join(splits)}" if splits else reason
-        raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
-    if model is None or not splits:
-        return reason
-    return reporting.measure(model, wanted or splits[0], on_progress)
 
 
 def _picture(run: RunRecord, panel: Panel) -> Markup:

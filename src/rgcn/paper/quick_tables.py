@@ -13,9 +13,8 @@ from torch import Tensor
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.paper import published as stated
-from rgcn.paper.judging import Judged, PaperRow, PaperTable, judge_time, load_or_reason
-from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, PRUNED, SHARES, TITLES, Figure, PublishedTensor
+from rgcn.paper import tables as stated
+from rgcn.paper.tables import LINK_DATASETS, NODE_DATASETS, TITLES, Figure, Judged, PaperRow, PaperTable, load_or_reason
 from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
@@ -38,10 +37,8 @@ Say = Callable[[str], None]
 
 def quick_tables(mirror: Path | None, device: str | None, say: Say) -> list[PaperTable]:
     """All but the tables of trainings: data sets, parameters, intermediate tensors, times; `say` hears what is next."""
-    say("data sets")
-    tables = [datasets_table(mirror=mirror)]
-    say("parameters")
-    tables.append(parameters_table(mirror=mirror))
+    say("data sets and parameters")
+    tables = [datasets_table(mirror=mirror), parameters_table(mirror=mirror)]
     say("intermediate tensors")
     graph = load_or_reason("fb-toy", mirror)
     if not isinstance(graph, str):
@@ -68,11 +65,11 @@ def datasets_table(names: Sequence[str] = DATASETS, mirror: Path | None = None) 
 
 
 def _count_rows(name: str, graph: KnowledgeGraph | str) -> list[PaperRow]:
-    pruned = name in PRUNED
+    pruned = name in stated.PRUNED
     subject, where = TITLES[name] + ("*" if pruned else ""), "Table 1" if name in NODE_DATASETS else "Table 3"
     published = {key: Figure(n, "", where) for key, n in (NODE_DATASETS.get(name) or LINK_DATASETS[name]).items()}
+    rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
     if isinstance(graph, str):
-        rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
         return [row.without_figure([published[key]], graph) for key, row in rows.items()]
     ours = count_as_published(graph.prune(HOPS) if pruned else graph)
     verdicts = {key: (Judged(f, "equal" if ours[key] == f.value else "differs"),) for key, f in published.items()}
@@ -108,7 +105,7 @@ def parameters_table(names: Sequence[str] = WITH_PARAMETERS, mirror: Path | None
 
 def _share_row(name: str, graph: KnowledgeGraph | str) -> PaperRow:
     model, prefix = ("e-rgcn", "nc") if name in NODE_DATASETS else ("c-rgcn", "lp")
-    published = SHARES[model]
+    published = stated.SHARES[model]
     row = PaperRow(f"{TITLES[name]}, {TITLES[model]}", "share of RGCN's parameters, %", kind="percent", digits=1)
     if isinstance(graph, str) and prefix == "lp":
         return row.without_figure([published], graph)
@@ -117,8 +114,8 @@ def _share_row(name: str, graph: KnowledgeGraph | str) -> PaperRow:
     if published.value is None:  # "fewer than RGCN"
         verdict, remark = "agrees" if small < large else "differs", ", with the shipped configurations"
     else:
-        rounded, off = round(share) == published.value, "lower" if share < published.value else "higher"
-        verdict = "equal" if rounded else off
+        off = "lower" if share < published.value else "higher"
+        verdict = "equal" if round(share) == published.value else off
         remark = ", from the published counts, as the data are not here" if isinstance(graph, str) else ""
     return replace(row, published=(Judged(published, verdict),), ours=share, note=f"{small:,} of {large:,}{remark}")
 
@@ -128,11 +125,9 @@ def _parameters(configuration: str, graph: KnowledgeGraph | str) -> int:
     config = load_configuration(configuration, (), {"training.device": "cpu"})
     if not isinstance(graph, str):
         return make_model(config).prepare(graph).num_parameters_as_published_
-    assert config.data.dataset is not None
-    counts, encoder = NODE_DATASETS[config.data.dataset], ENCODERS.find(config.model.encoder)
-    counted = encoder.published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
-    assert isinstance(counted, int)
-    return counted
+    counts = NODE_DATASETS[config.data.dataset or ""]
+    count_of = ENCODERS.find(config.model.encoder).published_parameters
+    return int(count_of(config.model, counts["entities"], counts["relations"], counts["classes"]))
 
 
 # -- intermediate tensors of the link predictor on FB-Toy ----------------------------------------------------
@@ -182,20 +177,17 @@ def tensors_table(ours: Sequence[Sequence[float]], seeds: int) -> PaperTable:
     )
 
 
-def _statistic_row(published: PublishedTensor, ours: Sequence[float], number: int) -> PaperRow:
-    statistic = stated.STATISTICS[number]
-    verdict = ""
+def _statistic_row(published: stated.PublishedTensor, ours: Sequence[float], number: int) -> PaperRow:
+    statistic, verdict = stated.STATISTICS[number], ""
     if statistic == "std":
-        off = ours[number] / published.torch_rgcn[number] - 1.0
+        off = ours[number] / published.figures[stated.PAPER][number] - 1.0
         word = "within" if abs(off) <= published.allowed else "outside"
         verdict = f"{off:+.1%}, {word} {published.allowed:.0%}"
-    sides = {stated.PAPER: published.torch_rgcn, stated.ORIGINAL: published.tf_rgcn}
-    if published.tf_rgcn_inverse:
-        sides[f"{stated.ORIGINAL} (inverse)"] = published.tf_rgcn_inverse
-    figures = (
-        Judged(Figure(v[number], by, "Table 4"), verdict if by == stated.PAPER else "") for by, v in sides.items()
+    figures = tuple(
+        Judged(Figure(values[number], by, "Table 4"), verdict if by == stated.PAPER else "")
+        for by, values in published.figures.items()
     )
-    return PaperRow(published.name, statistic, tuple(figures), ours[number], detail=published.shape, digits=5)
+    return PaperRow(published.name, statistic, figures, ours[number], detail=published.shape, digits=5)
 
 
 # -- times ---------------------------------------------------------------------------------------------------
@@ -236,7 +228,7 @@ def timings_table(
         if on_measure is not None:
             on_measure(name)
         seconds, note = _whole_training(config, graph) if whole else _steps_and_ranking(config, graph, steps, epochs)
-        judged = (judge_time(figure, seconds),)
+        judged = (stated.judge_time(figure, seconds),)
         rows.append(replace(row, published=judged, ours=seconds, extrapolated=not whole, note=note))
     if names is None:
         freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
