@@ -13,9 +13,8 @@ import pytest
 from rgcn.data.catalog import find
 from rgcn.errors import DataError
 from rgcn.paper import LINK, NODE
-from rgcn.paper import tables as published
-from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
-from rgcn.paper.tables import (
+from rgcn.paper import paper_tables as published
+from rgcn.paper.paper_tables import (
     ACCURACY,
     RANKING,
     Figure,
@@ -31,6 +30,7 @@ from rgcn.paper.tables import (
     markdown,
     markdown_table,
 )
+from rgcn.paper.quick_tables import count_as_published, datasets_table, parameters_table, timings_table
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,

@@ -9,9 +9,9 @@ import pytest
 
 from rgcn.data import load
 from rgcn.graph import KnowledgeGraph
+from rgcn.paper.paper_tables import PAPER, STATISTICS
+from rgcn.paper.paper_tables import TENSORS as PUBLISHED
 from rgcn.paper.quick_tables import measured_tensors, tensor_statistics, tensors_table
-from rgcn.paper.tables import PAPER, STATISTICS
-from rgcn.paper.tables import TENSORS as PUBLISHED
 
 
 @pytest.fixture(scope="module")

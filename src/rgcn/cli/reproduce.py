@@ -11,10 +11,10 @@ from rgcn.cli.output import busy, output
 from rgcn.cli.training_progress import series_progress
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
+from rgcn.paper import paper_tables as rendering
 from rgcn.paper import quick_tables as quick
-from rgcn.paper import tables as rendering
 from rgcn.paper import trainings
-from rgcn.paper.tables import PaperReport, PaperTable
+from rgcn.paper.paper_tables import PaperReport, PaperTable
 from rgcn.system.atomic_files import write_atomically
 
 

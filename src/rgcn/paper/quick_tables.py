@@ -13,8 +13,17 @@ from torch import Tensor
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.paper import tables as stated
-from rgcn.paper.tables import LINK_DATASETS, NODE_DATASETS, TITLES, Figure, Judged, PaperRow, PaperTable, load_or_reason
+from rgcn.paper import paper_tables as stated
+from rgcn.paper.paper_tables import (
+    LINK_DATASETS,
+    NODE_DATASETS,
+    TITLES,
+    Figure,
+    Judged,
+    PaperRow,
+    PaperTable,
+    load_or_reason,
+)
 from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model

@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError
 from rgcn.paper import LINK, NODE
-from rgcn.paper.tables import ACCURACY, METRICS, RANKING, RULE, TITLES, Figure, PaperRow, PaperTable, judge, reason
+from rgcn.paper.paper_tables import (
+    ACCURACY,
+    METRICS,
+    RANKING,
+    RULE,
+    TITLES,
+    Figure,
+    PaperRow,
+    PaperTable,
+    judge,
+    reason,
+)
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import Spread, summarize
