@@ -3,7 +3,7 @@
     python tools/reproduction_page.py           # rewrite it
     python tools/reproduction_page.py --check   # exit 1 if it is not what the results say
 
-The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.paper_tables.
+The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.published.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from result_files import ROOT, place, result, result_file
 from rgcn.paper import LINK, NODE
-from rgcn.paper.paper_tables import (
+from rgcn.paper.published import (
     CPU,
     DESCRIBED,
     DISTMULT_TIME,

@@ -12,9 +12,8 @@ import pytest
 
 from rgcn.data.catalog import find
 from rgcn.errors import DataError
-from rgcn.paper import LINK, NODE
-from rgcn.paper import paper_tables as published
-from rgcn.paper.paper_tables import (
+from rgcn.paper import LINK, NODE, published
+from rgcn.paper.published import (
     ACCURACY,
     RANKING,
     Figure,

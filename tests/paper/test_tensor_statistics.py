@@ -9,8 +9,8 @@ import pytest
 
 from rgcn.data import load
 from rgcn.graph import KnowledgeGraph
-from rgcn.paper.paper_tables import PAPER, STATISTICS
-from rgcn.paper.paper_tables import TENSORS as PUBLISHED
+from rgcn.paper.published import PAPER, STATISTICS
+from rgcn.paper.published import TENSORS as PUBLISHED
 from rgcn.paper.quick_tables import measured_tensors, tensor_statistics, tensors_table
 
 

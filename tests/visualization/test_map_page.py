@@ -16,7 +16,7 @@ from rgcn.errors import DataError
 from rgcn.predict import open_model
 from rgcn.visualization import node_map, vectors
 from rgcn.visualization.map_page import clustered_order, cosines, likest_pairs, map_page
-from rgcn.visualization.node_map import make_map
+from rgcn.visualization.node_map import NodeMap
 from rgcn.visualization.vectors import NodeVectors
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -25,7 +25,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def page_of(opened, split=None, nodes=None, **settings):
     nodes = np.arange(opened.graph.num_nodes) if nodes is None else nodes
     settings = {"method": "pca", **settings}
-    return map_page(make_map(NodeVectors.of(opened), nodes, split=split, **settings), split)
+    return map_page(NodeMap(NodeVectors.of(opened), nodes, split=split, **settings), split)
 
 
 def data_in(page):
@@ -82,7 +82,7 @@ def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
         return vectors.predictions(*arguments)
 
     monkeypatch.setattr(node_map, "predictions", counting)
-    made = make_map(NodeVectors.of(classifier), np.arange(12), method="pca")
+    made = NodeMap(NodeVectors.of(classifier), np.arange(12), method="pca")
     assert len(asked) == 1
     (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
     titles = [by_prediction.groups[group].title for group in by_prediction.of]
@@ -129,7 +129,7 @@ def test_the_map_is_there_in_words_too(classifier):
 
 def test_near_means_near_by_vectors(predictor):
     vectors = NodeVectors.of(predictor).take(np.arange(predictor.graph.num_nodes))
-    made = make_map(NodeVectors.of(predictor), np.arange(predictor.graph.num_nodes), method="pca")
+    made = NodeMap(NodeVectors.of(predictor), np.arange(predictor.graph.num_nodes), method="pca")
     distance = ((vectors[made.nodes][:, None] - vectors[made.nodes][None]) ** 2).sum(axis=2)
     np.fill_diagonal(distance, np.inf)
     np.testing.assert_array_equal(made.near[:, 0], distance.argmin(axis=1))

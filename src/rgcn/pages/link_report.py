@@ -1,7 +1,6 @@
 """What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.ranking import RankingReport, summarize
+from rgcn.links.ranking import summarize
 from rgcn.links.relation_constraints import rules_of
 from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
@@ -33,28 +32,17 @@ TRIPLE = ("subject", "relation", "object", "score", "probability", "object_rank"
 MRR = RANKING[0]
 
 
-@dataclass(frozen=True, eq=False)
-class LinkEvaluation:
-    """A link predictor on one split."""
+def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place.
 
-    split: str
-    known: tuple[str, ...]  # splits whose other triples were left out of the ranks
-    report: RankingReport
-    relations: list[str]
-    candidates: int
-    ranks: list[dict[str, Any]]  # how many of objects and of subjects are in each bin: RANKS
-    reversed_in_training: float  # share of the triples whose nodes a training triple links the other way around
-    repeated_across_splits: int  # how many triples of the graph stand in more than one split
-    highest: list[dict[str, Any]]  # triples with the highest scores, best first: TRIPLE
-    lowest: list[dict[str, Any]]
+    Plain values, ready for JSON: those of `RankingReport.as_dict`, and
 
-    def as_dict(self) -> dict[str, Any]:
-        plain = {key: value for key, value in vars(self).items() if key not in ("report", "relations")}
-        return {**plain, **self.report.as_dict(self.relations)}
-
-
-def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
-    """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
+    known                   splits whose other triples were left out of the ranks
+    ranks                   how many of objects and of subjects are in each bin (RANKS)
+    reversed_in_training    share of the triples whose nodes a training triple links the other way around
+    repeated_across_splits  how many triples of the graph stand in more than one split
+    highest                 triples with the highest scores, best first (TRIPLE); lowest likewise
+    """
     graph = predictor.graph_
     triples = graph.split_triples(split)
     tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
@@ -69,18 +57,17 @@ def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress
         told = zip(scored, by_object[shown].tolist(), by_subject[shown].tolist(), strict=True)
         return [dict(zip(TRIPLE, (*one[:5], *both), strict=True)) for one, *both in told]
 
-    return LinkEvaluation(
-        split,
-        splits_up_to(split),
-        summarize(ranks),
-        list(graph.relations),
-        graph.num_nodes,
-        _binned(by_object, by_subject),
-        reversed_share(graph, triples),
-        repeated_across_splits(graph),
-        at(order),
-        at(order[::-1]),
-    )
+    return {
+        "split": split,
+        "known": list(splits_up_to(split)),
+        **summarize(ranks).as_dict(graph.relations),
+        "candidates": graph.num_nodes,
+        "ranks": _binned(by_object, by_subject),
+        "reversed_in_training": reversed_share(graph, triples),
+        "repeated_across_splits": repeated_across_splits(graph),
+        "highest": at(order),
+        "lowest": at(order[::-1]),
+    }
 
 
 def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[dict[str, Any]]:
@@ -103,7 +90,7 @@ class LinkReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
-        cautions = ranking_cautions(found.known, found.reversed_in_training, found.repeated_across_splits)
+        cautions = ranking_cautions(found["known"], found["reversed_in_training"], found["repeated_across_splits"])
         relations = _relation_lists(found, NamesOnPage(self.titles_of(model.graph_)))
         rules = sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS]
         shown = {"relations": relations, "rules": rules, "mrr": MRR.words}
@@ -153,7 +140,7 @@ def _by_chance(num_nodes: int, titles: Sequence[str]) -> list[str]:
 
 
 def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int) -> list[str]:
-    """What to know of ranks; the arguments are those of `LinkEvaluation`."""
+    """What to know of ranks; the arguments are values of `evaluate_links`."""
     splits = " or ".join(SPLIT_WORDS[split] for split in known)
     cautions = [
         f"Ranks are filtered: other answers known to be true (in {splits}) do not count as mistakes. Equal scores "
@@ -175,17 +162,16 @@ def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int)
     return cautions
 
 
-def _relation_lists(found: LinkEvaluation, names: NamesOnPage) -> dict[str, list[Bar]]:
+def _relation_lists(found: Mapping[str, Any], names: NamesOnPage) -> dict[str, list[Bar]]:
     """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
-    every = [(found.relations[r], metrics) for r, metrics in found.report.by_relation.items()]
-    every.sort(key=lambda one: (-one[1].mrr, one[0]))
+    every = sorted(found["by_relation"].items(), key=lambda one: (-one[1]["mrr"], one[0]))
     lists = {"": every}
     if len(every) > ALL_RELATIONS:
         among = f" of those with at least {ENOUGH_QUERIES // 2} triples"
-        frequent = [one for one in every if one[1].count >= ENOUGH_QUERIES]
+        frequent = [one for one in every if one[1]["count"] >= ENOUGH_QUERIES]
         if len(frequent) < 2 * BEST_AND_WORST:
             frequent, among = every, ""
-        listed = sorted(every, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
+        listed = sorted(every, key=lambda one: (-one[1]["count"], one[0]))[:LISTED_RELATIONS]
         what = f"All {len(every)}" if len(listed) == len(every) else f"The {len(listed)} most frequent"
         lists = {
             f"The best {BEST_AND_WORST}{among}": frequent[:BEST_AND_WORST],
@@ -194,7 +180,8 @@ def _relation_lists(found: LinkEvaluation, names: NamesOnPage) -> dict[str, list
         }
     return {
         heading: [
-            Bar(names.relation(name), [one.mrr], [percent(one.hits[10]), f"{one.count // 2:,}"]) for name, one in some
+            Bar(names.relation(name), [one["mrr"]], [percent(one["hits@10"]), f"{one['count'] // 2:,}"])
+            for name, one in some
         ]
         for heading, some in lists.items()
     }

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,73 +22,16 @@ COUNTS = ("nodes", "predicted")
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
-@dataclass(frozen=True, eq=False)
-class NodeEvaluation:
-    """Classes on one split."""
+def evaluate_nodes(model: AnsweringModel, split: str) -> dict[str, Any]:
+    """Every node of a split classified, and compared with what is true: plain values, ready for JSON.
 
-    split: str
-    classes: list[str]
-    confusion: NDArray[np.int64]  # [classes, classes]: rows are true classes, columns predicted ones
-    majority: str  # the most frequent training class, and the accuracy of always answering it
-    majority_accuracy: float
-    # Each a node, the class `predicted` with its score and, if there was enough to calibrate on, probability; `truth`.
-    most_certain: list[dict[str, Any]]  # whose answer stands out most from the other classes
-    least_certain: list[dict[str, Any]]
-    surest_mistakes: list[dict[str, Any]]
-
-    @property
-    def count(self) -> int:
-        return int(self.confusion.sum())
-
-    @property
-    def right(self) -> int:
-        return int(np.trace(self.confusion))
-
-    @property
-    def accuracy(self) -> float:
-        return self.right / self.count
-
-    @property
-    def margin(self) -> float:
-        """Half the width of accuracy's 95 % interval (Wilson), from the number of nodes alone."""
-        n, p, z = self.count, self.accuracy, 1.96
-        return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-
-    def by_class(self) -> list[dict[str, Any]]:
-        """Of each class how many nodes are of it, and how many were said to be.
-
-        precision  of the nodes said to be of this class, the share that is; None where there are none
-        recall     of the nodes of this class, the share that is found; likewise
-        """
-        sums = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        every = zip(self.classes, np.diag(self.confusion).tolist(), *sums, strict=True)
-        return [
-            {
-                "name": name,
-                "precision": hit / predicted if predicted else None,
-                "recall": hit / nodes if nodes else None,
-                "nodes": nodes,
-                "predicted": predicted,
-            }
-            for name, hit, nodes, predicted in every
-        ]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "split": self.split,
-            "accuracy": self.accuracy,
-            "count": self.count,
-            "right": self.right,
-            "majority": {"class": self.majority, "accuracy": self.majority_accuracy},
-            "classes": self.classes,
-            "confusion": self.confusion.tolist(),
-            "by_class": self.by_class(),
-            **{name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")},
-        }
-
-
-def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
-    """Every node of a split classified, and compared with what is true."""
+    majority         the most frequent training class, and the accuracy of always answering it
+    confusion        [classes][classes]: rows are true classes, columns predicted ones
+    by_class         `class_figures`
+    most_certain     nodes whose answer stands out most from the other classes, each with the class `predicted`, its
+                     score, its probability where there was enough to calibrate on, and the truth; least_certain,
+                     surest_mistakes likewise
+    """
     labels = model.graph_.labels
     if labels is None or split not in labels.counts():
         raise DataError(f"the graph has no labels in split {split!r}")
@@ -100,7 +42,6 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
     confusion = np.zeros((labels.num_classes, labels.num_classes), dtype=np.int64)
     np.add.at(confusion, (truth, predicted), 1)
     order = np.argsort(-np.array(shares), kind="stable")
-    wrong = order[predicted[order] != truth[order]]
 
     def at(positions: NDArray[np.int64]) -> list[dict[str, Any]]:
         return [
@@ -114,8 +55,40 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
             for i in positions[:SHOWN_NODES].tolist()
         ]
 
-    told = at(order), at(order[::-1]), at(wrong)
-    return NodeEvaluation(split, list(labels.names), confusion, *majority(labels, split), *told)
+    right = int((predicted == truth).sum())
+    return {
+        "split": split,
+        "accuracy": right / len(nodes),
+        "count": len(nodes),
+        "right": right,
+        "majority": dict(zip(("class", "accuracy"), majority(labels, split), strict=True)),
+        "classes": list(labels.names),
+        "confusion": confusion.tolist(),
+        "by_class": class_figures(list(labels.names), confusion),
+        "most_certain": at(order),
+        "least_certain": at(order[::-1]),
+        "surest_mistakes": at(order[predicted[order] != truth[order]]),
+    }
+
+
+def class_figures(names: Sequence[str], confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Of each class how many nodes are of it, and how many were said to be.
+
+    precision  of the nodes said to be of this class, the share that is; None where there are none
+    recall     of the nodes of this class, the share that is found; likewise
+    """
+    hits, nodes, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    every = zip(names, hits.tolist(), nodes.tolist(), predicted.tolist(), strict=True)
+    return [
+        {
+            "name": name,
+            "precision": hit / told if told else None,
+            "recall": hit / true if true else None,
+            "nodes": true,
+            "predicted": told,
+        }
+        for name, hit, true, told in every
+    ]
 
 
 def majority(labels: NodeLabels, split: str) -> tuple[str, float]:
@@ -132,9 +105,10 @@ class NodeReporting(Reporting):
         names = NamesOnPage(titles)
         bars = [
             Bar(names.class_(one["name"]), [one["precision"], one["recall"]], [f"{one[n]:,}" for n in COUNTS])
-            for one in sorted(found.by_class(), key=lambda one: (-one["nodes"], one["name"]))
+            for one in sorted(found["by_class"], key=lambda one: (-one["nodes"], one["name"]))
         ]
-        confusion = confusion_chart(found, [titles.class_(number) for number in range(len(found.classes))])
+        classes = [titles.class_(number) for number in range(len(found["classes"]))]
+        confusion = confusion_chart(found["confusion"], classes)
         cautions = node_cautions(found, titles)
         return self.laid_out("node_report.html", model, found, cautions, bars=bars, confusion=confusion)
 
@@ -184,36 +158,40 @@ class NodeReporting(Reporting):
         return node_cautions(evaluate_nodes(model, splits[0]), self.titles_of(model.graph_)) if splits else []
 
 
-def node_cautions(found: NodeEvaluation, titles: Titles) -> list[str]:
+def node_cautions(found: Mapping[str, Any], titles: Titles) -> list[str]:
+    # Half the width of accuracy's 95 % interval (Wilson), from the number of nodes alone.
+    n, p, z = found["count"], found["accuracy"], 1.96
+    margin = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     cautions = [
-        f"{count(found.count, SPLIT_WORDS[found.split] + ' node')}: one node more or less is {100 / found.count:.1f} "
-        f"points of accuracy. The number of nodes alone leaves the accuracy uncertain by about "
-        f"±{100 * found.margin:.0f} points (95 % interval): smaller differences between models mean little.",
+        f"{count(n, SPLIT_WORDS[found['split']] + ' node')}: one node more or less is {100 / n:.1f} points of accuracy."
+        f" The number of nodes alone leaves the accuracy uncertain by about ±{100 * margin:.0f} points (95 % interval):"
+        " smaller differences between models mean little.",
     ]
-    missing = [one["name"] for one in found.by_class() if one["nodes"] and not one["predicted"]]
+    missing = [one["name"] for one in found["by_class"] if one["nodes"] and not one["predicted"]]
     if missing:
         names = ", ".join(titles.class_(titles.classes[name]) for name in missing[:5])
         cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
-    if found.accuracy <= found.majority_accuracy:
+    if p <= found["majority"]["accuracy"]:
         cautions.append("The model is no better than always answering the most frequent class.")
     return cautions
 
 
-def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
+def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
     """What is taken for what; where there are many classes, those with few nodes are added up as one, and every pair
     that is mixed up is listed."""
-    counts, shown = found.confusion, list(names)
+    whole, shown = np.array(confusion), list(names)
+    counts = whole
     if len(names) > MOST_CLASSES:
         group = np.full(len(names), MOST_CLASSES)
-        largest = np.sort(np.argsort(-(counts.sum(1) + counts.sum(0)), kind="stable")[:MOST_CLASSES])
+        largest = np.sort(np.argsort(-(whole.sum(1) + whole.sum(0)), kind="stable")[:MOST_CLASSES])
         group[largest] = np.arange(MOST_CLASSES)
         counts = np.zeros((MOST_CLASSES + 1, MOST_CLASSES + 1), dtype=np.int64)
-        np.add.at(counts, (group[:, None], group[None, :]), found.confusion)
+        np.add.at(counts, (group[:, None], group[None, :]), whole)
         shown = [*(names[i] for i in largest.tolist()), "all others"]
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
-    wrong = found.confusion * (1 - np.eye(len(names), dtype=np.int64))
+    wrong = whole * (1 - np.eye(len(names), dtype=np.int64))
     often = np.argsort(-wrong[wrong > 0], kind="stable")
     pairs = np.argwhere(wrong)[often].tolist() if len(names) > FEW_CLASSES else []
-    mixed = [(names[i], names[j], int(wrong[i, j]), int(found.confusion[i].sum())) for i, j in pairs]
+    mixed = [(names[i], names[j], int(wrong[i, j]), int(whole[i].sum())) for i, j in pairs]
     return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES, mixed=mixed)

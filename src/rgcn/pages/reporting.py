@@ -117,11 +117,13 @@ class Reporting:
         tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
         return Measured(split, {"split": split, **figures}, tiles)
 
-    def laid_out(self, template: str, model: Estimator, found: Any, cautions: Sequence[str], **shown: Any) -> Measured:
-        """What a template makes of what was measured: an object with `split` and `as_dict`."""
-        names = NamesOnPage(self.titles_of(model.graph_))
-        content = parts(template, found=found, names=names, calibration=model.calibration_, **shown)
-        return Measured(found.split, found.as_dict(), content.tiles, content.sections, cautions)
+    def laid_out(
+        self, template: str, model: Estimator, found: Mapping[str, Any], cautions: Sequence[str], **shown: Any
+    ) -> Measured:
+        """What a template makes of what was measured."""
+        graph, names = model.graph_, NamesOnPage(self.titles_of(model.graph_))
+        content = parts(template, found=found, graph=graph, names=names, calibration=model.calibration_, **shown)
+        return Measured(found["split"], found, content.tiles, content.sections, cautions)
 
     def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
         """The pictures of a training whose reports have these columns, and which goes by this validation figure."""

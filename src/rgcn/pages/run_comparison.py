@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.models.task import Task
 from rgcn.pages.charts import Series
@@ -222,15 +222,14 @@ class Comparison:
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
     """Read runs, or folders of series (FOLDER/seed-0/, FOLDER/seed-1/, ...), to compare them."""
-    if len(folders) < 2:
-        raise ConfigError("a comparison needs at least two runs")
-    if len(folders) > len(string.ascii_lowercase):
-        raise ConfigError(f"at most {len(string.ascii_lowercase)} runs can be compared at once")
+    letters = string.ascii_lowercase
+    if not 2 <= len(folders) <= len(letters):
+        raise ConfigError(f"a comparison needs at least two runs, and at most {len(letters)} can be compared at once")
     names = [folder.absolute().name for folder in folders]
     entries = []
-    for letter, folder, name in zip(string.ascii_lowercase, folders, names, strict=False):
-        seeds = seed_folders(folder)
-        runs = [read_run(one) for one in seeds or [folder]]
+    for letter, folder, name in zip(letters, folders, names, strict=False):
+        seeds = [] if (folder / "run.json").exists() else [one.parent for one in folder.glob("seed-*/run.json")]
+        runs = [read_run(one) for one in sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]]
         entries.append(Entry(letter, name if names.count(name) == 1 else str(folder), runs, bool(seeds)))
     return Comparison(entries)
 
@@ -242,13 +241,3 @@ def comparison_page(comparison: Comparison) -> str:
     content = parts("comparison.html", comparison=comparison, pictures=pictures)
     footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
     return page(f"Comparison of {', '.join(names[:4])}{more}", content, footer=footer)
-
-
-def seed_folders(folder: Path) -> list[Path]:
-    """The runs of a series, by seed; none where the folder is a run itself."""
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder; `rgcn runs` lists the runs there are")
-    if (folder / "run.json").exists():
-        return []
-    found = [path for path in folder.glob("seed-*") if (path / "run.json").exists()]
-    return sorted(found, key=lambda path: (len(path.name), path.name))

@@ -13,17 +13,8 @@ from torch import Tensor
 from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
-from rgcn.paper import paper_tables as stated
-from rgcn.paper.paper_tables import (
-    LINK_DATASETS,
-    NODE_DATASETS,
-    TITLES,
-    Figure,
-    Judged,
-    PaperRow,
-    PaperTable,
-    load_or_reason,
-)
+from rgcn.paper import published as stated
+from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, TITLES, Figure, Judged, PaperRow, PaperTable
 from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
@@ -49,7 +40,7 @@ def quick_tables(mirror: Path | None, device: str | None, say: Say) -> list[Pape
     say("data sets and parameters")
     tables = [datasets_table(mirror=mirror), parameters_table(mirror=mirror)]
     say("intermediate tensors")
-    graph = load_or_reason("fb-toy", mirror)
+    graph = stated.load_or_reason("fb-toy", mirror)
     if not isinstance(graph, str):
         tables.append(tensors_table(tensor_statistics(graph), SEEDS))
     say("times")
@@ -64,7 +55,7 @@ def datasets_table(names: Sequence[str] = DATASETS, mirror: Path | None = None) 
     return PaperTable(
         "datasets",
         "Data sets",
-        [row for name in names for row in _count_rows(name, load_or_reason(name, mirror))],
+        [row for name in names for row in _count_rows(name, stated.load_or_reason(name, mirror))],
         rule="equal: the same count.",
         notes=(
             "BGS* and AM* are counted after entities more than two hops from a labeled one were taken away.",
@@ -103,7 +94,7 @@ def parameters_table(names: Sequence[str] = WITH_PARAMETERS, mirror: Path | None
     return PaperTable(
         "parameters",
         "Parameters",
-        [_share_row(name, load_or_reason(name, mirror)) for name in names],
+        [_share_row(name, stated.load_or_reason(name, mirror)) for name in names],
         rule="equal: the share rounds to the paper's 8 %. The paper does not say of which data set its 8 % is.",
         notes=(
             "Counted as the paper counts: a one-hot layer has a row for every relation and node, or with bases for "
@@ -220,7 +211,9 @@ def timings_table(
         *((name, figure, here, stated.LINK_EPOCHS_TIMED) for name, figure in stated.LINK_TIMES.items()),
         ("distmult/lp-wn18", stated.DISTMULT_TIME, here, None),
     ]
-    graph_of = lru_cache(maxsize=1)(partial(load_or_reason, mirror=mirror))  # rows on the same data follow each other
+    graph_of = lru_cache(maxsize=1)(
+        partial(stated.load_or_reason, mirror=mirror)
+    )  # rows on the same data follow each other
     rows = []
     for name, figure, place, epochs in wanted:
         whole = name in stated.NODE_TIMES

@@ -13,18 +13,7 @@ from typing import Any, NamedTuple
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError
 from rgcn.paper import LINK, NODE
-from rgcn.paper.paper_tables import (
-    ACCURACY,
-    METRICS,
-    RANKING,
-    RULE,
-    TITLES,
-    Figure,
-    PaperRow,
-    PaperTable,
-    judge,
-    reason,
-)
+from rgcn.paper.published import ACCURACY, METRICS, RANKING, RULE, TITLES, Figure, PaperRow, PaperTable, judge, reason
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import Spread, summarize
@@ -203,5 +192,5 @@ def _filled(
     spread = outcome.metrics[metric]
     ours, error = scale * spread.mean, None if spread.standard_error is None else scale * spread.standard_error
     judged = tuple(judge(figure, ours, error) for figure in figures)
-    told = {"runs": spread.runs, "seconds": outcome.seconds, "note": outcome.note}
-    return replace(row, published=judged, ours=ours, error=error, **told)
+    row = replace(row, published=judged, ours=ours, error=error)
+    return replace(row, runs=spread.runs, seconds=outcome.seconds, note=outcome.note)

@@ -14,7 +14,7 @@ from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
 from rgcn.system.formatting import shortened
 from rgcn.version import __version__
-from rgcn.visualization.node_map import Coloring, NodeMap, path_end
+from rgcn.visualization.node_map import Coloring, Group, NodeMap, path_end
 from rgcn.visualization.projection import METHOD_NAMES, Floats, Integers
 from rgcn.visualization.vectors import relation_counts, relation_vectors
 
@@ -37,7 +37,8 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     measured = confusion = None
     if opened.answers("classes"):
         measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
-        confusion = confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))])
+        classes = [opened.titles.class_(number) for number in range(len(measured["classes"]))]
+        confusion = confusion_chart(measured["confusion"], classes)
     likeness: dict[str, Any] | str
     try:
         likeness = relation_likeness(opened)
@@ -100,7 +101,7 @@ def _data(made: NodeMap) -> dict[str, Any]:
     names = [shortened(made.opened.graph.nodes[node], LONGEST_NAME) for node in made.nodes.tolist()]
     shares = None if made.answers is None else made.answers.probability
     colorings = [
-        {"key": key, "title": title, "about": about, "groups": [_cut(*group) for group in groups], "of": of.tolist()}
+        {"key": key, "title": title, "about": about, "groups": [*map(_group, groups)], "of": of.tolist()}
         for key, title, about, groups, of in made.colorings
     ]
     return {
@@ -115,8 +116,8 @@ def _data(made: NodeMap) -> dict[str, Any]:
     }
 
 
-def _cut(title: str, count: int, is_muted: bool) -> tuple[str, int, int]:
-    return shortened(title, LONGEST_NAME), count, int(is_muted)
+def _group(group: Group) -> tuple[str, int, int]:
+    return shortened(group.title, LONGEST_NAME), group.count, int(group.muted)
 
 
 # -- relations ---------------------------------------------------------------------------------------------

@@ -9,9 +9,7 @@ import numpy as np
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.titles import local_name
 from rgcn.predict import OpenModel
-from rgcn.predict.answer_tables import ClassAnswers
-from rgcn.visualization import projection
-from rgcn.visualization.projection import FEWEST, Floats, Integers, nearest, same_class_share
+from rgcn.visualization.projection import FEWEST, Integers, nearest, same_class_share, trustworthiness, two_dimensional
 from rgcn.visualization.vectors import NodeVectors, predictions
 
 MOST, NEAR, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
@@ -22,7 +20,8 @@ LONGEST_PATH = 36
 TYPE_RELATIONS = frozenset({"type", "instanceof", "isa", "p31", "kind"})
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     """Points of one color. muted: they are the background, and have no color of their own."""
 
     title: str
@@ -40,72 +39,57 @@ class Coloring(NamedTuple):
     of: Integers  # [n]: each point's group
 
 
-@dataclass(frozen=True, eq=False)
 class NodeMap:
-    """Nodes on a plane."""
+    """Nodes on a plane: at most `most` of the candidates (`nodes_shown`), their places, and what they are.
 
-    opened: OpenModel
-    vectors: NodeVectors
-    method: str
-    seed: int
-    nodes: Integers  # [n]: their ids, labelled ones first, then the best connected
-    candidates: int  # of how many they were taken
-    labelled: int  # how many of these have a label; more than n: the map shows a draw of them
-    places: Floats  # [n, 2]
-    near: Integers  # [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
-    degree: Integers  # [n]: training triples of each
-    colorings: list[Coloring]
-    answers: ClassAnswers | None  # what a classifier says of each; None for link prediction
-    trustworthiness: float  # whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance
-    same_class: float | None = None  # of the 10 nearest labelled on the map, outside test, the mean share of the class
-    same_class_whole: float | None = None  # the same by vectors: what the map could show at best
+    split    "test": classes of test nodes may be seen
+    on_step  called `STEPS[method]` times
+    """
+
+    def __init__(
+        self,
+        vectors: NodeVectors,
+        candidates: Integers,
+        *,
+        method: str = "tsne",
+        seed: int = 0,
+        most: int = MOST,
+        split: str | None = None,
+        on_step: Callable[[], None] | None = None,
+    ) -> None:
+        self.vectors, self.opened, self.seed = vectors, vectors.opened, seed
+        graph, classes = self.opened.graph, shown_classes(self.opened.graph)
+        self.candidates = len(candidates)  # of how many the nodes were taken
+        self.labelled = int((classes[candidates] >= 0).sum())  # of these; more than the nodes: the map shows a draw
+        # [n]: their ids, labelled ones first, then the best connected; training triples of each
+        self.nodes = nodes = nodes_shown(graph, candidates, most, seed)
+        self.degree = graph.degrees("train")[nodes]
+        numbers = vectors.gather(nodes)
+        self.method = method if len(nodes) >= FEWEST else "pca"
+        self.places = two_dimensional(numbers, self.method, seed, on_step)  # [n, 2]
+        # [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
+        self.near = nearest(numbers, NEAR).numbers
+        # What a classifier says of each; None for link prediction.
+        self.answers = predictions(self.opened, nodes) if self.opened.answers("classes") else None
+        self.colorings = colorings(self.opened, nodes, None if self.answers is None else self.answers.class_, split)
+        # Whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance.
+        self.trustworthiness = trustworthiness(numbers, self.places, TRUST_NEIGHBORS)
+        # Of the 10 nearest labelled on the map the mean share of the class; the same by vectors: what the map could
+        # show at best. Outside the test split, because figures guide choices.
+        hidden = 0 if graph.labels is None else graph.labels.num_classes
+        rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < hidden))
+        self.same_class, self.same_class_whole = (
+            same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS)
+            if len(rows) >= FEWEST_LABELLED
+            else None
+            for points in (self.places, numbers)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
         rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
         counts = {"nodes": len(self.nodes), "candidates": self.candidates}
         return {"method": self.method, "seed": self.seed, **counts, **rounded}
-
-
-def make_map(
-    vectors: NodeVectors,
-    candidates: Integers,
-    *,
-    method: str = "tsne",
-    seed: int = 0,
-    most: int = MOST,
-    split: str | None = None,
-    on_step: Callable[[], None] | None = None,
-) -> NodeMap:
-    """Choose at most `most` of the candidates (`nodes_shown`), give them places, and say what they are.
-
-    split    "test": classes of test nodes may be seen
-    on_step  called `STEPS[method]` times
-    """
-    opened, graph = vectors.opened, vectors.opened.graph
-    nodes = nodes_shown(graph, candidates, most, seed)
-    numbers, method = vectors.gather(nodes), "pca" if len(nodes) < FEWEST else method
-    places = projection.two_dimensional(numbers, method, seed, on_step)
-    said = predictions(opened, nodes) if opened.answers("classes") else None
-    classes, hidden = shown_classes(graph), 0 if graph.labels is None else graph.labels.num_classes
-    rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < hidden))  # outside test: figures guide choices
-    judged = (places, numbers) if len(rows) >= FEWEST_LABELLED else ()
-    return NodeMap(
-        opened,
-        vectors,
-        method,
-        seed,
-        nodes,
-        len(candidates),
-        int((classes[candidates] >= 0).sum()),
-        places,
-        nearest(numbers, NEAR).numbers,
-        graph.degrees("train")[nodes],
-        colorings(opened, nodes, None if said is None else said.class_, split),
-        said,
-        projection.trustworthiness(numbers, places, TRUST_NEIGHBORS),
-        *(same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS) for points in judged),
-    )
 
 
 def shown_classes(graph: KnowledgeGraph, with_test: bool = False) -> Integers:

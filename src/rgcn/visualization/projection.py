@@ -182,7 +182,7 @@ def _conditional(squared: NDArray[np.float64], perplexity: float) -> NDArray[np.
 
 
 # Sums may be taken in any order, so that they are vectors; the order is then the same in every call of one machine.
-_jit = numba.njit(
+_jit: Any = numba.njit(
     cache=True, nogil=True, error_model="numpy", fastmath={"arcp", "contract", "nsz", "reassoc"}, boundscheck=False
 )
 
