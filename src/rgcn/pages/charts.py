@@ -43,8 +43,7 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """A range of numbers laid out from 0 to 100 percent."""
 
     low: float
@@ -103,8 +102,7 @@ class Series:
         return replace(self, points=thinned(points), color=number if self.color is None else self.color)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Something that happened: a line across at x, or a ring around the point (x, y)."""
 
     label: str

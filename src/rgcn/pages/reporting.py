@@ -6,8 +6,7 @@ Nothing has to be brought: a task without a `Reporting` of its own has the figur
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -32,8 +31,7 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One picture of a training: a figure, and the columns of the reports that hold it, with what each is of."""
 
     metric: Metric
@@ -65,8 +63,7 @@ class Panel:
         )
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A model on one split, for people and programs."""
 
     split: str
@@ -76,8 +73,7 @@ class Measured:
     cautions: Sequence[str] = ()  # what to know before believing it, a sentence or two each
 
 
-@dataclass(frozen=True)
-class NamesOnPage:
+class NamesOnPage(NamedTuple):
     """What people call the nodes, relations and classes of a graph, as markup; their names on hovering."""
 
     titles: Titles

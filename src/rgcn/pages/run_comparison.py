@@ -23,8 +23,7 @@ from rgcn.version import __version__
 CURVE_PLACES = 400
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What stands in one column: a run, or a series of runs that differ in their seeds alone."""
 
     letter: str
@@ -68,9 +67,7 @@ class Entry:
         shared = sorted(set.intersection(*map(set, curves)))
         places = shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]
         spreads = [(x, Spread.of([curve[x] for curve in curves])) for x in places]
-        band = [
-            (x, one.mean - (one.standard_error or 0.0), one.mean + (one.standard_error or 0.0)) for x, one in spreads
-        ]
+        band = [(x, one.mean - (error := one.standard_error or 0.0), one.mean + error) for x, one in spreads]
         return Series(f"{self.name} (mean of {len(curves)})", [(x, one.mean) for x, one in spreads], band, color)
 
 
@@ -122,10 +119,8 @@ class Comparison:
 
     def figures(self) -> list[FigureRow]:
         """Every metric that a finished run has, split by split."""
-        rows = []
-        for split, metric in itertools.product(
-            SPLITS, dict.fromkeys(one for task in self.tasks for one in task.metrics)
-        ):
+        rows, metrics = [], dict.fromkeys(one for task in self.tasks for one in task.metrics)
+        for split, metric in itertools.product(SPLITS, metrics):
             spreads = [entry.spread(split, metric.name) for entry in self.entries]
             if means := {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}:
                 prints = {self.entries[i].first.fingerprint for i in means}

@@ -6,10 +6,9 @@ read. It names no path of the machine it was made on.
 
 import json
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from markupsafe import Markup
@@ -40,8 +39,7 @@ STATE_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(NamedTuple):
     """A report as a page, and what was measured for it as plain values."""
 
     html: str

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 from pydantic import TypeAdapter
@@ -59,8 +59,7 @@ class Figure:
     words: str | None = None  # what the paper says instead of a number, or with another unit than we would
 
 
-@dataclass(frozen=True)
-class PublishedTensor:
+class PublishedTensor(NamedTuple):
     """A row of Table 4: `STATISTICS` by whose they are; TF-RGCN holds the blocks of inverses apart."""
 
     name: str
@@ -206,8 +205,7 @@ def reason(error: RgcnError) -> str:
 # -- how it is shown ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Laid:
+class Laid(NamedTuple):
     """A table ready to be drawn: its title, the columns that hold anything, lines as {column: text}, and notes."""
 
     title: str

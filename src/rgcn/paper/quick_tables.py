@@ -201,7 +201,7 @@ def timings_table(
     mirror: Path | None = None,
     device: str | None = None,
     steps: int = STEPS,
-    on_measure: Say | None = None,
+    on_measure: Say = lambda name: None,
 ) -> PaperTable:
     """Every time the paper states; `names`: data sets to measure on, None for all."""
     here = choose_device(device or "auto").type
@@ -211,9 +211,8 @@ def timings_table(
         *((name, figure, here, stated.LINK_EPOCHS_TIMED) for name, figure in stated.LINK_TIMES.items()),
         ("distmult/lp-wn18", stated.DISTMULT_TIME, here, None),
     ]
-    graph_of = lru_cache(maxsize=1)(
-        partial(stated.load_or_reason, mirror=mirror)
-    )  # rows on the same data follow each other
+    # Rows on the same data follow each other.
+    graph_of = lru_cache(maxsize=1)(partial(stated.load_or_reason, mirror=mirror))
     rows = []
     for name, figure, place, epochs in wanted:
         whole = name in stated.NODE_TIMES
@@ -227,11 +226,10 @@ def timings_table(
         if isinstance(graph, str):
             rows.append(row.without_figure([figure], graph))
             continue
-        if on_measure is not None:
-            on_measure(name)
+        on_measure(name)
         seconds, note = _whole_training(config, graph) if whole else _steps_and_ranking(config, graph, steps, epochs)
-        judged = (stated.judge_time(figure, seconds),)
-        rows.append(replace(row, published=judged, ours=seconds, extrapolated=not whole, note=note))
+        row = replace(row, published=(stated.judge_time(figure, seconds),), ours=seconds)
+        rows.append(replace(row, extrapolated=not whole, note=note))
     if names is None:
         freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
         why = "not measured: the paper does not say how many epochs these runs had"

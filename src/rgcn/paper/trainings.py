@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,8 +87,7 @@ def subject(name: str) -> str:
     return ", ".join(TITLES[part] for part in _dataset_and_model(name))
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """What the runs of a configuration gave on the test split; `note` where something is to be said of them."""
 
     metrics: Mapping[str, Spread]
@@ -102,8 +101,7 @@ class Trained:
         return cls(metrics, statistics.median(result["seconds"] for result in results), note)
 
 
-@dataclass(frozen=True)
-class ReproductionPlan:
+class ReproductionPlan(NamedTuple):
     """How to run the trainings."""
 
     folder: Path  # where the series are kept, so that an interrupted reproduction goes on

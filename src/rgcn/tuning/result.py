@@ -38,12 +38,9 @@ class TuneResult:
     def ranking(self) -> list[TrialRecord]:
         """Finished trials, best first; of equals the configuration's own, then the one whose folds differ least."""
         sign = -1 if self.plan.objective.metric.higher else 1
-        finished = [
-            (round(sign * trial.value, 6), not trial.own, trial.deviation or 0.0, trial.number, trial)
-            for trial in self.trials
-            if trial.state == "finished" and trial.value is not None
-        ]
-        return [trial for *_, trial in sorted(finished, key=lambda one: one[:-1])]
+        finished = [one for one in self.trials if one.state == "finished" and one.value is not None]
+        values = {one.number: round(sign * (one.value or 0.0), 6) for one in finished}
+        return sorted(finished, key=lambda one: (values[one.number], not one.own, one.deviation or 0.0, one.number))
 
     @property
     def own(self) -> TrialRecord | None:

@@ -143,8 +143,7 @@ def _gradient(pool: ThreadPoolExecutor, neighbors: Attraction, place: Floats, ex
 
     def piece(number: int) -> None:
         first, last = n * number // PIECES, n * (number + 1) // PIECES
-        push(first, last, *place, *pushed, total)
-        pull(first, last, *neighbors, *place, *pulled)
+        forces(first, last, *neighbors, *place, *pushed, *pulled, total)
 
     list(pool.map(piece, range(PIECES)))
     z = max(float(total.sum(dtype=np.float64)), 1e-12)
@@ -188,8 +187,12 @@ _jit: Any = numba.njit(
 
 
 @_jit  # type: ignore[untyped-decorator, unused-ignore]
-def push(first, last, x, y, out_x, out_y, total):  # type: ignore[no-untyped-def]
-    """Of the points first..last: out = Σ_j q_ij² (y_i − y_j), total = Σ_{j≠i} q_ij; q_ij = 1 / (1 + |y_i − y_j|²)."""
+def forces(first, last, pointer, column, weight, x, y, push_x, push_y, pull_x, pull_y, total):  # type: ignore[no-untyped-def]
+    """Of the points first..last, with q_ij = 1 / (1 + |y_i − y_j|²):
+
+    push   Σ_j q_ij² (y_i − y_j) over all points j; total = Σ_{j≠i} q_ij
+    pull   Σ_j p_ij q_ij (y_i − y_j) over the neighbors j of i (CSR)
+    """
     one = np.float32(1)
     for i in range(first, last):
         at_x, at_y = x[i], y[i]
@@ -201,21 +204,14 @@ def push(first, last, x, y, out_x, out_y, total):  # type: ignore[no-untyped-def
             q *= q
             sum_x += q * dx
             sum_y += q * dy
-        out_x[i], out_y[i], total[i] = sum_x, sum_y, sum_q - one  # the point itself counted 1, and pushed nowhere
-
-
-@_jit  # type: ignore[untyped-decorator, unused-ignore]
-def pull(first, last, pointer, column, weight, x, y, out_x, out_y):  # type: ignore[no-untyped-def]
-    """Of the points first..last: out = Σ_j p_ij q_ij (y_i − y_j) over the neighbors j of i (CSR)."""
-    one = np.float32(1)
-    for i in range(first, last):
+        push_x[i], push_y[i], total[i] = sum_x, sum_y, sum_q - one  # the point itself counted 1, and pushed nowhere
         sum_x, sum_y = np.float32(0), np.float32(0)
         for e in range(pointer[i], pointer[i + 1]):
-            dx, dy = x[i] - x[column[e]], y[i] - y[column[e]]
+            dx, dy = at_x - x[column[e]], at_y - y[column[e]]
             w = weight[e] / (one + dx * dx + dy * dy)
             sum_x += w * dx
             sum_y += w * dy
-        out_x[i], out_y[i] = sum_x, sum_y
+        pull_x[i], pull_y[i] = sum_x, sum_y
 
 
 # -- who is near to whom -----------------------------------------------------------------------------------
