@@ -13,9 +13,8 @@ from rgcn.links.relation_constraints import rules_of
 from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.task import RANKING
-from rgcn.pages.charts import Bar
-from rgcn.pages.layout import SPLIT_WORDS, percent
-from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
+from rgcn.pages.layout import SPLIT_WORDS
+from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.sampling.known_triples import repeated_across_splits, splits_up_to
 from rgcn.system.formatting import count
 
@@ -91,9 +90,8 @@ class LinkReporting(Reporting):
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
         cautions = ranking_cautions(found["known"], found["reversed_in_training"], found["repeated_across_splits"])
-        relations = _relation_lists(found, NamesOnPage(self.titles_of(model.graph_)))
         rules = sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS]
-        shown = {"relations": relations, "rules": rules, "mrr": MRR.words}
+        shown = {"relations": _relation_lists(found["by_relation"]), "rules": rules, "mrr": MRR.words}
         return self.laid_out("link_report.html", model, found, cautions, **shown)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
@@ -162,26 +160,19 @@ def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int)
     return cautions
 
 
-def _relation_lists(found: Mapping[str, Any], names: NamesOnPage) -> dict[str, list[Bar]]:
-    """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
-    every = sorted(found["by_relation"].items(), key=lambda one: (-one[1]["mrr"], one[0]))
-    lists = {"": every}
-    if len(every) > ALL_RELATIONS:
-        among = f" of those with at least {ENOUGH_QUERIES // 2} triples"
-        frequent = [one for one in every if one[1]["count"] >= ENOUGH_QUERIES]
-        if len(frequent) < 2 * BEST_AND_WORST:
-            frequent, among = every, ""
-        listed = sorted(every, key=lambda one: (-one[1]["count"], one[0]))[:LISTED_RELATIONS]
-        what = f"All {len(every)}" if len(listed) == len(every) else f"The {len(listed)} most frequent"
-        lists = {
-            f"The best {BEST_AND_WORST}{among}": frequent[:BEST_AND_WORST],
-            f"The worst {BEST_AND_WORST}{among}": frequent[-BEST_AND_WORST:][::-1],
-            f"{what} relations": listed,
-        }
+def _relation_lists(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
+    """{heading: relations}: all under no heading where they are few, else the best, the worst, and a list."""
+    every = sorted(figures.items(), key=lambda one: (-one[1]["mrr"], one[0]))
+    if len(every) <= ALL_RELATIONS:
+        return {"": every}
+    among = f" of those with at least {ENOUGH_QUERIES // 2} triples"
+    frequent = [one for one in every if one[1]["count"] >= ENOUGH_QUERIES]
+    if len(frequent) < 2 * BEST_AND_WORST:
+        frequent, among = every, ""
+    listed = sorted(every, key=lambda one: (-one[1]["count"], one[0]))[:LISTED_RELATIONS]
+    what = f"All {len(every)}" if len(listed) == len(every) else f"The {len(listed)} most frequent"
     return {
-        heading: [
-            Bar(names.relation(name), [one["mrr"]], [percent(one["hits@10"]), f"{one['count'] // 2:,}"])
-            for name, one in some
-        ]
-        for heading, some in lists.items()
+        f"The best {BEST_AND_WORST}{among}": frequent[:BEST_AND_WORST],
+        f"The worst {BEST_AND_WORST}{among}": frequent[-BEST_AND_WORST:][::-1],
+        f"{what} relations": listed,
     }

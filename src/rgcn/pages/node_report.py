@@ -13,12 +13,11 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles
 from rgcn.links.calibration import AnsweringModel
 from rgcn.models.estimator import Estimator
-from rgcn.pages.charts import Bar, heat_map
+from rgcn.pages.charts import heat_map
 from rgcn.pages.layout import SPLIT_WORDS, markdown_text, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
 from rgcn.system.formatting import count
 
-COUNTS = ("nodes", "predicted")
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
@@ -102,15 +101,9 @@ class NodeReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found, titles = evaluate_nodes(model, split), self.titles_of(model.graph_)
-        names = NamesOnPage(titles)
-        bars = [
-            Bar(names.class_(one["name"]), [one["precision"], one["recall"]], [f"{one[n]:,}" for n in COUNTS])
-            for one in sorted(found["by_class"], key=lambda one: (-one["nodes"], one["name"]))
-        ]
         classes = [titles.class_(number) for number in range(len(found["classes"]))]
         confusion = confusion_chart(found["confusion"], classes)
-        cautions = node_cautions(found, titles)
-        return self.laid_out("node_report.html", model, found, cautions, bars=bars, confusion=confusion)
+        return self.laid_out("node_report.html", model, found, node_cautions(found, titles), confusion=confusion)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}
@@ -121,14 +114,10 @@ class NodeReporting(Reporting):
         if labels is None:
             return []
         splits = list(labels.counts())
-        sizes = np.array([np.bincount(labels.of(split)[1], minlength=labels.num_classes) for split in splits])
-        order = sorted(range(labels.num_classes), key=lambda c: (-sizes[:, c].sum(), labels.names[c]))
+        sizes = [np.bincount(labels.of(split)[1], minlength=labels.num_classes).tolist() for split in splits]
+        rows = sorted(zip(labels.names, zip(*sizes, strict=True), strict=True), key=lambda one: (-sum(one[1]), one[0]))
         names = NamesOnPage(self.titles_of(graph))
-        bars = [
-            Bar(names.class_(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
-            for c in order
-        ]
-        return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
+        return [render("class_sizes.html", rows=rows, splits=splits, names=names, most=SHOWN_CLASSES)]
 
     def uses(self, graph: KnowledgeGraph | None) -> str:
         words = "To say which class a node of its graph likely belongs to."

@@ -17,7 +17,7 @@ from rgcn.config import Section as ConfigSection
 from rgcn.data.catalog import CATALOG
 from rgcn.errors import DataError, RgcnError
 from rgcn.models.estimator import Estimator
-from rgcn.pages.charts import Bar, Mark, Series
+from rgcn.pages.charts import Mark, Series
 from rgcn.pages.layout import SPLIT_WORDS, page, parts, render
 from rgcn.pages.reporting import NamesOnPage, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained, titles_of
@@ -26,17 +26,6 @@ from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.selection import read_selection
 from rgcn.version import __version__
-
-STATE_WORDS = {
-    "finished": "finished",
-    "running": "still running",
-    "interrupted": "interrupted; `rgcn resume` goes on with it",
-    "terminated": "stopped from outside; `rgcn resume` goes on with it",
-    "killed": "ended without a word (killed, or the power failed); `rgcn resume` goes on with it",
-    "failed": "failed",
-    "incomplete": "incomplete: its result is gone; `rgcn resume` makes it again",
-    "not begun": "not begun",
-}
 
 
 class RunReport(NamedTuple):
@@ -60,11 +49,8 @@ def make_report(
         model = load_trained(RunFolder(run.folder), mirror)
     except RgcnError as error:  # the rest of the page is worth having without it
         reason = str(error)
-    relations: list[Bar] = []
     if model is not None:
         reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
-        names, counts = NamesOnPage(reporting.titles), model.graph_.statistics().relation_counts
-        relations = [Bar(names.relation(name), [number]) for name, number in counts.items()]
     splits = [] if model is None else reporting.held_out(model)
     if run.result is None:
         if split == "test":
@@ -84,17 +70,14 @@ def make_report(
     content = parts(
         "run_report.html",
         run=run,
-        state=STATE_WORDS.get(run.status, run.status),
         measured=measured,
         reason=reason,
-        one_seed=one_seed(run),
-        best=best,
         pictures=[(panel, _picture(run, panel)) for panel in panels],
         model=model,
         settings=settings,
         changed=[row for row in settings if row[1] != row[2]],
         reporting=reporting,
-        relations=relations,
+        names=None if reporting.titles is None else NamesOnPage(reporting.titles),
         session_seconds=session_seconds,
         command=_command(run),
         machine_changes=_machine_changes(run),
@@ -114,13 +97,6 @@ def make_report(
         "measured": None if measured is None else dict(measured.values),
     }
     return RunReport(page(f"{run.title}: {run.task.title}", content, footer=footer), values)
-
-
-def one_seed(run: RunRecord) -> str:
-    return (
-        f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
-        "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
-    )
 
 
 def _picture(run: RunRecord, panel: Panel) -> Markup:
@@ -180,16 +156,13 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
         "model_card.md",
         front_matter=_front_matter(record),
         run=record,
-        version=record.about.get("rgcn", __version__),
-        state=STATE_WORDS.get(record.status, record.status),
+        version=__version__,
         missing=missing,
         reporting=reporting,
         model=model,
         dataset=CATALOG.get((config.data.dataset or "").lower()),
-        source=config.data.title,
         settings=flat_settings(changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)),
         calibration=_calibration(run.path),
-        one_seed=one_seed(record),
     )
     return str(card)
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from rgcn.config import RunConfig
 from rgcn.models.task import task_of
-from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
+from rgcn.pages.charts import Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import changed, dump_configuration
 from rgcn.system.atomic_files import write_atomically
@@ -147,7 +147,6 @@ def tune_page(result: TuneResult) -> str:
         result=result,
         summary=summary(result).partition(": ")[2],
         history=_history(result),
-        importance=[Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()],
         spaces={key: described(space) for key, space in result.plan.spaces.items()},
     )
     footer = f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}"

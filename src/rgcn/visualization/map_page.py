@@ -22,8 +22,6 @@ from rgcn.visualization.vectors import relation_counts, relation_vectors
 GRID = 20_000
 LONGEST_NAME = 200
 EXAMPLES = 5
-# Among fewer everybody is a neighbor, and nothing can go wrong.
-FEWEST_JUDGED = 50
 # More rows than these are no picture any more; more relations than these are not all compared.
 MOST_DRAWN, MOST_COMPARED = 40, 2000
 PAIRS = 20
@@ -48,9 +46,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
         "map_page.html",
         map=made,
         opened=opened,
-        graph=opened.graph,
         method=METHOD_NAMES[made.method],
-        is_judged=len(made.nodes) >= FEWEST_JUDGED,
         coloring=coloring,
         groups=[_in_words(made, coloring, number) for number in range(len(coloring.groups))],
         data=_data(made),
