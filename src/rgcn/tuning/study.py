@@ -359,11 +359,13 @@ def evaluate(
         if not curves[-1]:
             raise DataError(f"the training reported no validation {objective.metric.title}")
     epochs = max((list(curve) for curve in curves), key=len)
-    courses = [list(curve.values()) for curve in curves]
-    for course in courses:
-        course += course[-1:] * (len(epochs) - len(course))  # a fold that lost patience stays where it was
-    index = max(range(len(epochs)), key=lambda index: _goodness([course[index] for course in courses], order))
-    folds = [course[index][0] for course in courses]
+    # A fold that lost patience stays where it was: [folds, epochs, figures].
+    courses = [np.pad([*curve.values()], ((0, len(epochs) - len(curve)), (0, 0)), mode="edge") for curve in curves]
+    signs = [1 if metric.higher else -1 for metric in order]
+    # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same.
+    goodness = (np.mean(courses, axis=0) * signs).round(12).tolist()
+    index = goodness.index(max(goodness))
+    folds = [float(course[index][0]) for course in courses]
     deviation = statistics.stdev(folds) if len(folds) > 1 else 0.0
     return TrialEnding(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
 
@@ -374,9 +376,3 @@ def _figures(epoch: Epoch, order: Sequence[Metric]) -> list[float]:
         if value is not None and not math.isfinite(value):
             raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
     return [0.0 if value is None else value for value in figures]
-
-
-def _goodness(folds: Sequence[Sequence[float]], order: Sequence[Metric]) -> list[float]:
-    """The means over folds, higher is better; rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same."""
-    means = [statistics.fmean(values) for values in zip(*folds, strict=True)]
-    return [round(mean if metric.higher else -mean, 12) for metric, mean in zip(order, means, strict=True)]
