@@ -26,10 +26,8 @@ from _about import write_result
 from numpy.typing import NDArray
 
 from rgcn.predict import open_model
-from rgcn.visualization.coloring import shown_classes
-from rgcn.visualization.mapping import starting_places, two_dimensional
-from rgcn.visualization.neighborhoods import same_class_share, trustworthiness
-from rgcn.visualization.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown
+from rgcn.visualization.node_map import CLASS_NEIGHBORS, MOST, TRUST_NEIGHBORS, nodes_shown, shown_classes
+from rgcn.visualization.projection import same_class_share, starting_places, trustworthiness, two_dimensional
 from rgcn.visualization.vectors import NodeVectors
 
 Floats = NDArray[np.float32]

@@ -145,7 +145,7 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
 def validation_figures(predictor):
     """Every figure on validation triples that somebody may choose by."""
     ranks = predictor.ranks(split="valid")
-    report = evaluate_links(predictor, "valid").as_dict()
+    report = evaluate_links(predictor, "valid")
     calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
     return {
         "history": [epoch["valid_mrr"] for epoch in predictor.history_],

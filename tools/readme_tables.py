@@ -15,8 +15,7 @@ from typing import Any
 
 from comparison_tables import any_graph_table, comparison_tables
 from result_files import ROOT, place, result, result_file
-from rgcn.paper.published import ACCURACY, RANKING
-from rgcn.paper.rendering import published_text
+from rgcn.paper.published import ACCURACY, RANKING, published_text
 from rgcn.runs.run_record import Spread
 from rgcn.system.formatting import duration, memory
 

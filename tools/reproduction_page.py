@@ -15,7 +15,6 @@ from typing import Any
 
 from result_files import ROOT, place, result, result_file
 from rgcn.paper import LINK, NODE
-from rgcn.paper.judging import RULE, PaperRow, PaperTable, judge_time
 from rgcn.paper.published import (
     CPU,
     DESCRIBED,
@@ -26,9 +25,14 @@ from rgcn.paper.published import (
     LINK_TIMES,
     NODE_TIME_ON_GPU,
     NODE_TIMES,
+    RULE,
     Figure,
+    PaperRow,
+    PaperTable,
+    about_text,
+    judge_time,
+    markdown_table,
 )
-from rgcn.paper.rendering import about_text, markdown_table
 from rgcn.paper.trainings import CONFIGURATIONS, Trained, subject, training_table
 from rgcn.runs import load_configuration
 from rgcn.system.formatting import duration, setting

@@ -12,8 +12,8 @@ import rgcn
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.errors import DataError
 from rgcn.models.task import RANKING
-from rgcn.pages.model_card import model_card
-from rgcn.pages.text import markdown_text
+from rgcn.pages.layout import markdown_text
+from rgcn.pages.run_report import model_card
 from rgcn.runs import RunFolder, train
 
 HOSTILE = "x|y **bold** [link](http://evil.example) <script>alert(1)</script>\n# heading `code` www.evil.example @all"

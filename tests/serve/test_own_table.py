@@ -9,9 +9,9 @@ from servers import asking
 import rgcn
 from rgcn.config import NodeClassificationRun
 from rgcn.pages import make_report
-from rgcn.pages.model_card import model_card
-from rgcn.pages.node_report import NodeEvaluation, confusion_chart
+from rgcn.pages.node_report import confusion_chart
 from rgcn.pages.run_comparison import compare_runs, comparison_page
+from rgcn.pages.run_report import model_card
 from rgcn.predict import open_model
 from rgcn.predict.answer_tables import nodes_to_classify, of_labelled_kind
 from rgcn.runs import RunFolder, load_data, train
@@ -115,7 +115,7 @@ def test_the_explorer_begins_with_well_described_things_that_are_no_hubs():
 def test_every_pair_of_classes_that_is_mixed_up_is_listed():
     names, rng = [f"class {i}" for i in range(60)], np.random.default_rng(0)
     counts = rng.integers(0, 2, (60, 60)) * rng.integers(1, 9, (60, 60))
-    shown = str(confusion_chart(NodeEvaluation("test", names, counts, "class 0", 0.1, [], [], []), names))
+    shown = str(confusion_chart(counts.tolist(), names))
     wrong = counts - np.diag(np.diag(counts))
     assert f"All {np.count_nonzero(wrong):,} pairs" in shown
     listed = shown[shown.index("<details>") :]

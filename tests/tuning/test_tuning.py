@@ -31,8 +31,7 @@ from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, t
 from rgcn.tuning import study as studies
 from rgcn.tuning.result import configuration_of
 from rgcn.tuning.spaces import draw, own_values
-from rgcn.tuning.study import StudyObjective
-from rgcn.tuning.trials import evaluate, for_trials
+from rgcn.tuning.study import StudyObjective, evaluate, for_trials
 from threads_as_processes import (
     Life,
     Workshop,
@@ -240,7 +239,7 @@ def test_a_timeout_begins_no_more_trials(people: Path) -> None:
 def test_a_timeout_lets_trials_under_way_end(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     both_under_way = threading.Barrier(2, action=lambda: now.append(61.0), timeout=60)
-    monkeypatch.setattr("rgcn.tuning.trials.monotonic", lambda: now[-1])
+    monkeypatch.setattr("rgcn.tuning.study.monotonic", lambda: now[-1])
     _script(monkeypatch, [(0.5, 1.0)], before=both_under_way.wait)
     Workshop(monkeypatch)
     result = tune(_plan(people), 50, jobs=2, minutes=1)
@@ -336,7 +335,7 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
             for number, (accuracy, loss) in enumerate(next(turns), 1):
                 on_epoch(Epoch(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
 
-    monkeypatch.setattr("rgcn.tuning.trials.make_model", lambda config: Scripted())
+    monkeypatch.setattr("rgcn.tuning.study.make_model", lambda config: Scripted())
 
 
 def _best(monkeypatch: pytest.MonkeyPatch, metric: Metric, *courses: Course) -> tuple[int, list[float]]:

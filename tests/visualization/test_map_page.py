@@ -14,9 +14,9 @@ import pytest
 import rgcn
 from rgcn.errors import DataError
 from rgcn.predict import open_model
-from rgcn.visualization import coloring, node_map, vectors
-from rgcn.visualization.map_page import map_page
-from rgcn.visualization.node_map import make_map
+from rgcn.visualization import node_map, vectors
+from rgcn.visualization.map_page import clustered_order, cosines, likest_pairs, map_page
+from rgcn.visualization.node_map import NodeMap
 from rgcn.visualization.vectors import NodeVectors
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -25,7 +25,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 def page_of(opened, split=None, nodes=None, **settings):
     nodes = np.arange(opened.graph.num_nodes) if nodes is None else nodes
     settings = {"method": "pca", **settings}
-    return map_page(make_map(NodeVectors.of(opened), nodes, split=split, **settings), split)
+    return map_page(NodeMap(NodeVectors.of(opened), nodes, split=split, **settings), split)
 
 
 def data_in(page):
@@ -81,10 +81,8 @@ def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
         asked.append(arguments)
         return vectors.predictions(*arguments)
 
-    for module in (node_map, coloring):
-        if hasattr(module, "predictions"):
-            monkeypatch.setattr(module, "predictions", counting)
-    made = make_map(NodeVectors.of(classifier), np.arange(12), method="pca")
+    monkeypatch.setattr(node_map, "predictions", counting)
+    made = NodeMap(NodeVectors.of(classifier), np.arange(12), method="pca")
     assert len(asked) == 1
     (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
     titles = [by_prediction.groups[group].title for group in by_prediction.of]
@@ -131,7 +129,7 @@ def test_the_map_is_there_in_words_too(classifier):
 
 def test_near_means_near_by_vectors(predictor):
     vectors = NodeVectors.of(predictor).take(np.arange(predictor.graph.num_nodes))
-    made = make_map(NodeVectors.of(predictor), np.arange(predictor.graph.num_nodes), method="pca")
+    made = NodeMap(NodeVectors.of(predictor), np.arange(predictor.graph.num_nodes), method="pca")
     distance = ((vectors[made.nodes][:, None] - vectors[made.nodes][None]) ** 2).sum(axis=2)
     np.fill_diagonal(distance, np.inf)
     np.testing.assert_array_equal(made.near[:, 0], distance.argmin(axis=1))
@@ -167,3 +165,32 @@ def test_a_browser_draws_it(classifier, tmp_path):
     done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.count('aria-pressed="true"') == 4  # two classes, test nodes, nodes without a class
     assert "Point at a node to read it" in done.stdout
+
+
+# -- relations that are alike ------------------------------------------------------------------------------
+
+
+def test_a_zero_vector_is_like_nothing():
+    assert cosines(np.array([[0, 0], [1, 0]], np.float32)).tolist() == [[0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_alike_stands_together(seed):
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(np.arange(4), 5))
+    vectors = (np.eye(4)[group] + 0.1 * rng.normal(size=(20, 4))).astype(np.float32)
+    order = clustered_order(cosines(vectors))
+    assert sorted(order.tolist()) == list(range(20))
+    assert (np.diff(group[order]) != 0).sum() == 3
+
+
+def test_the_order_of_one_and_of_none():
+    assert clustered_order(np.ones((1, 1))).tolist() == [0]
+    assert clustered_order(np.ones((0, 0))).tolist() == []
+
+
+def test_pairs_come_likest_first():
+    similarity = cosines(np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
+    pairs = likest_pairs(similarity, 2)
+    assert [(one, other) for one, other, _ in pairs] == [(0, 1), (1, 2)]
+    assert likest_pairs(np.ones((1, 1)), 5) == []

@@ -71,11 +71,10 @@ def test_a_link_predictors_table_has_no_predictions(predictor):
 
 
 def test_relations_of_a_classifier_have_weights_in_both_directions(classifier):
-    found = relation_vectors(classifier)
+    (forward, inverse), _ = relation_vectors(classifier)
     dense = classifier.model.network_.layers[-1].dense_weight().detach().numpy()
-    np.testing.assert_array_equal(found.forward, dense[:3].reshape(3, -1))
-    np.testing.assert_array_equal(found.inverse, dense[3:6].reshape(3, -1))
-    assert found.whole.shape == (3, 2 * 6 * 2)
+    np.testing.assert_array_equal(forward, dense[:3].reshape(3, -1))
+    np.testing.assert_array_equal(inverse, dense[3:6].reshape(3, -1))
     table = relation_table(classifier)
     assert table["inverse"].to_list() == [False] * 3 + [True] * 3
     assert table["title"].to_list()[:3] == ["reads", "type", "wrote"]
@@ -83,9 +82,8 @@ def test_relations_of_a_classifier_have_weights_in_both_directions(classifier):
 
 
 def test_relations_of_a_link_predictor_are_its_decoders(predictor):
-    found = relation_vectors(predictor)
-    assert found.inverse is None
-    np.testing.assert_array_equal(found.whole, predictor.model.network_.decoder.relation.detach().numpy())
+    (found,), _ = relation_vectors(predictor)
+    np.testing.assert_array_equal(found, predictor.model.network_.decoder.relation.detach().numpy())
     assert relation_table(predictor).columns == ["name", "title", "triples", "vector"]
 
 

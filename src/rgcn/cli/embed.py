@@ -16,8 +16,8 @@ from rgcn.predict.opened_model import open_trained
 from rgcn.system.formatting import count, memory
 from rgcn.system.progress import progress
 from rgcn.visualization.map_page import map_page, split_looked_at
-from rgcn.visualization.mapping import STEPS, check_method
-from rgcn.visualization.node_map import make_map
+from rgcn.visualization.node_map import NodeMap
+from rgcn.visualization.projection import STEPS, check_method
 from rgcn.visualization.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
 
 
@@ -56,7 +56,7 @@ def embed(asked: EmbedCommand) -> None:
         method = asked.map_.value
         with progress("map", STEPS.get(method), "steps", show=asked.bars) as meter:
             settings: dict[str, Any] = {"method": method, "seed": asked.seed, "most": asked.most, "split": split}
-            drawn = make_map(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
+            drawn = NodeMap(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
         save_page(asked.plot, map_page(drawn, split))
         made = said["map"] = drawn.as_dict()
         shown = f"{made['nodes']:,} of {made['candidates']:,} nodes, {method}"

@@ -11,7 +11,7 @@ from rgcn.cli.model_commands import CardCommand, CompareCommand, ReportCommand
 from rgcn.cli.output import late_progress, output, print_json
 from rgcn.pages import Comparison, compare_runs, comparison_page, make_report, save_page
 from rgcn.pages.charts import text_plot
-from rgcn.pages.model_card import model_card
+from rgcn.pages.run_report import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.system.formatting import setting
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.markdown import Markdown
@@ -12,9 +11,9 @@ from rgcn.cli.output import busy, output
 from rgcn.cli.training_progress import series_progress
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
+from rgcn.paper import published, trainings
 from rgcn.paper import quick_tables as quick
-from rgcn.paper import rendering, trainings
-from rgcn.paper.judging import PaperReport, PaperTable
+from rgcn.paper.published import PaperReport, PaperTable
 from rgcn.system.atomic_files import write_atomically
 
 
@@ -65,8 +64,8 @@ def everything(asked: commands.PaperCommand) -> None:
     _finish(tables, asked, failures, also_in=asked.out)
 
 
-def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> Any:
-    return trainings.sorted_out(which.names, which.datasets, None, known)[0]
+def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> list[str]:
+    return trainings.chosen("data set", [*(which.datasets or ()), *(which.names or ())], known)
 
 
 def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
@@ -90,14 +89,14 @@ def _finish(
 ) -> None:
     """Print, write what was asked for, and leave with an error where a run failed."""
     report = PaperReport.made_here(tables)
-    files = {telling.markdown: rendering.markdown, telling.html: rendering.html_page}
+    files = {telling.markdown: published.markdown, telling.html: published.html_page}
     if also_in is not None:
-        for name, render in (("md", rendering.markdown), ("html", rendering.html_page), ("json", rendering.json_text)):
+        for name, render in (("md", published.markdown), ("html", published.html_page), ("json", published.json_text)):
             files[also_in / f"report.{name}"] = render
     if telling.as_json:
-        typer.echo(rendering.json_text(report), nl=False)
+        typer.echo(published.json_text(report), nl=False)
     else:
-        output(100).print(Markdown(rendering.markdown(report)))
+        output(100).print(Markdown(published.markdown(report)))
     try:
         for path, render in files.items():
             if path is not None:

@@ -13,8 +13,7 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from rgcn.explain.explanation import ExplainedEdge, Explanation, Named, Step, arrow
-from rgcn.pages.layout import render
-from rgcn.pages.text import LONGEST_TITLE
+from rgcn.pages.layout import LONGEST_TITLE, render
 from rgcn.system.formatting import percent, shortened
 
 MOST_EDGES, MOST_AGAINST, MOST_PATHS = 12, 3, 5

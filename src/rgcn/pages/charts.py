@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from rgcn.pages.layout import render
-from rgcn.pages.text import compact, decimal
+from rgcn.pages.layout import compact, decimal, render
 
 DOTTED_BELOW, LISTED = 25, 12
-NAMED_COLUMNS, TALL, SHADES = 8, 16, 10
 # Which bit of a Braille character is the dot at [row, column].
 _DOTS = np.array([(0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)])
 _BRAILLE = 0x2800
@@ -45,8 +43,7 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """A range of numbers laid out from 0 to 100 percent."""
 
     low: float
@@ -105,8 +102,7 @@ class Series:
         return replace(self, points=thinned(points), color=number if self.color is None else self.color)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Something that happened: a line across at x, or a ring around the point (x, y)."""
 
     label: str
@@ -135,32 +131,29 @@ def line_chart(
     """
     drawn = [one for number, given in enumerate(series) if (one := given.drawn(number)).points]
     if not drawn:
-        return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+        return _nothing(title)
     xs = sorted({x for one in drawn for x, _ in one.points})
-    ys = [y for one in drawn for _, y in one.points] + [y for one in drawn for _, *ends in one.band for y in ends]
+    ys = [y for one in drawn for y in (*(y for _, y in one.points), *(y for _, *ends in one.band for y in ends))]
     low, high = (end if given is None else given for end, given in zip((min(ys), max(ys)), y_range, strict=True))
     y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high)
     x_ticks = [x for x in nice_ticks(xs[0], xs[-1]) if x == round(x) and xs[0] <= x <= xs[-1]]
-    across, places = Scale.around(xs), min(LISTED, len(xs))
-    pointed_at = [
-        {"name": one.name, "points": [[x, across.place(x), value_format(y)] for x, y in one.points]} for one in drawn
-    ]
-    shown = {"title": title, "x_label": x_label, "y_label": y_label, "marks": marks}
+    places = min(LISTED, len(xs))
     return render(
         "line_chart.html",
         series=drawn,
-        across=across,
+        across=Scale.around(xs),
         up=Scale(y_ticks[0], y_ticks[-1]),
         x_ticks=x_ticks or xs[:1],
         y_ticks=y_ticks,
         y_format=y_format,
         words=value_format,
         dotted=max(len(one.points) for one in drawn) <= DOTTED_BELOW,
-        pointed_at={"label": x_label, "series": pointed_at},
         listed=[xs[round(i * (len(xs) - 1) / max(1, places - 1))] for i in range(places)],
-        by_x=[dict(one.points) for one in drawn],
         is_all=places == len(xs),
-        **shown,
+        marks=marks,
+        title=title,
+        x_label=x_label,
+        y_label=y_label,
     )
 
 
@@ -169,14 +162,17 @@ def column_chart(
 ) -> Markup:
     """Columns over labels; several series, each (name, a value for each label), stand side by side."""
     if not labels or not series:
-        return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+        return _nothing(title)
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
     up, shown = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
     return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **shown)
 
 
-@dataclass(frozen=True)
-class Bar:
+def _nothing(title: str) -> Markup:
+    return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+
+
+class Bar(NamedTuple):
     """A row: its label, a value for each column of bars (None: there is none), and further cells."""
 
     label: str
@@ -195,8 +191,7 @@ def bar_chart(
     sortable: bool = False,
 ) -> Markup:
     """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value)."""
-    values = [value for bar in bars for value in bar.values if value is not None]
-    full = max(values, default=1.0) if maximum is None else maximum
+    full = maximum or max((value for bar in bars for value in bar.values if value is not None), default=1.0)
     shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
     return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **shown)
 
@@ -217,9 +212,7 @@ def heat_map(
     True
     """
     rows = list(zip(row_names, counts, strict=True))
-    numbered, tall = len(column_names) > NAMED_COLUMNS, len(row_names) > TALL
-    shown = {"columns": column_names, "corner": corner, "said": said, "shades": SHADES}
-    return render("heat_map.html", rows=rows, numbered=numbered, tall=tall, **shown)
+    return render("heat_map.html", rows=rows, columns=column_names, corner=corner, said=said)
 
 
 class Cell(NamedTuple):
@@ -257,35 +250,29 @@ def text_plot(
     margin = max(len(y_format(tick)) for tick in ticks) + 1
     columns = max(10, width - margin - 3 - MOST_TOGETHER)
 
-    def dot_up(y: float) -> int:
-        return round(up.from_top(y) / 100 * (height * 4 - 1))
+    def dot(x: float, y: float) -> tuple[int, int]:
+        return round(across.place(x) / 100 * (columns * 2 - 1)), round(up.from_top(y) / 100 * (height * 4 - 1))
 
     bits, owner = np.zeros((height, columns), dtype=np.int64), np.full((height, columns), -1)
     for number, _, points in drawn:
-        dots = [(round(across.place(x) / 100 * (columns * 2 - 1)), dot_up(y)) for x, y in points]
+        dots = [dot(*point) for point in points]
         for one, other in pairwise([dots[0], *dots]):
             steps = max(abs(one[0] - other[0]), abs(one[1] - other[1]), 1)
             x, y = np.linspace(one, other, steps + 1).round().astype(np.int64).T
             np.bitwise_or.at(bits, (y // 4, x // 2), _DOTS[y % 4, x % 2])
             owner[y // 4, x // 2] = number  # a character has the color of the curve drawn last
-    numbers = {dot_up(tick) // 4: y_format(tick) for tick in ticks}
-    letters = _letters([(number, letter, dot_up(points[-1][1]) // 4) for number, letter, points in drawn], height)
+    letters: list[list[Cell]] = [[] for _ in range(height)]
+    for row, number, letter in sorted((dot(*points[-1])[1] // 4, number, letter) for number, letter, points in drawn):
+        while len(letters[row]) >= MOST_TOGETHER and row + 1 < height:  # curves that end together share a row
+            row += 1
+        letters[row].append(Cell(letter, number))
+    numbers = {dot(xs[0], tick)[1] // 4: y_format(tick) for tick in ticks}
     rows = []
     for row in range(height):
         axis = f"{numbers.get(row, ''):>{margin}} {'┤' if row in numbers else '│'}"
         filled = zip(bits[row].tolist(), owner[row].tolist(), strict=True)
         curves = [Cell(chr(_BRAILLE | dots), number) if dots else Cell(" ") for dots, number in filled]
-        rows.append([Cell(axis), *curves, Cell(" "), *letters.get(row, [])])
+        rows.append([Cell(axis), *curves, Cell(" "), *letters[row]])
     first, last = compact(across.low), compact(across.high)
     below = f"{'':>{margin}} └{'─' * columns}", f"{'':>{margin + 2}}{first}{last:>{columns - len(first)}}"
     return [*rows, *([Cell(line)] for line in below)]
-
-
-def _letters(ends: Sequence[tuple[int, str, int]], height: int) -> dict[int, list[Cell]]:
-    """Letters beside the rows where the curves end; curves that end together share a row, as far as there is room."""
-    rows: dict[int, list[Cell]] = {}
-    for number, letter, row in sorted(ends, key=lambda end: end[2]):
-        while len(rows.get(row, [])) >= MOST_TOGETHER and row + 1 < height:
-            row += 1
-        rows.setdefault(row, []).append(Cell(letter, number))
-    return rows

@@ -1,23 +1,20 @@
 """What a report shows of link prediction: every rank, exactly, and where the true answers come out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.ranking import RankingReport, RankMetrics, summarize
+from rgcn.links.ranking import summarize
 from rgcn.links.relation_constraints import rules_of
 from rgcn.models.estimator import Estimator
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.task import RANKING
-from rgcn.pages.charts import Bar
-from rgcn.pages.layout import parts
-from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
-from rgcn.pages.text import SPLIT_WORDS, percent
+from rgcn.pages.layout import SPLIT_WORDS
+from rgcn.pages.reporting import Figures, Measured, OnProgress, Reporting, markdown_table
 from rgcn.sampling.known_triples import repeated_across_splits, splits_up_to
 from rgcn.system.formatting import count
 
@@ -27,52 +24,24 @@ ENOUGH_QUERIES = 10
 # Upper ends of the bins of ranks: fine where it matters, then by orders of magnitude.
 RANK_BINS = (1, 3, 10, 100, 1_000, 10_000, 100_000)
 RANK_LABELS = ("1", "2–3", "4–10", "11–100", "101–1,000", "1,001–10k", "10,001–100k", "over 100k")
+RANKS = ("ranks", "object", "subject")
+# A held-out triple, its score, its probability where there was enough to calibrate on, and its place among all objects
+# and all subjects.
+TRIPLE = ("subject", "relation", "object", "score", "probability", "object_rank", "subject_rank")
 MRR = RANKING[0]
 
 
-class RankedTriple(NamedTuple):
-    """A held-out triple, its score, and its place among all objects and all subjects."""
+def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
+    """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place.
 
-    subject: str
-    relation: str
-    object: str
-    score: float
-    probability: float | None  # calibrated on validation triples; None where there were too few
-    object_rank: float
-    subject_rank: float
+    Plain values, ready for JSON: those of `RankingReport.as_dict`, and
 
-
-@dataclass(frozen=True, eq=False)
-class LinkEvaluation:
-    """A link predictor on one split."""
-
-    split: str
-    known: tuple[str, ...]  # splits whose other triples were left out of the ranks
-    report: RankingReport
-    relations: list[str]
-    candidates: int
-    bins: list[tuple[str, int, int]]  # [(label, ranks of objects in it, ranks of subjects in it)]
-    reversed: float  # share of the triples whose two nodes a training triple links the other way around
-    repeated: int  # how many triples of the graph stand in more than one split
-    highest: list[RankedTriple]  # triples with the highest scores, best first
-    lowest: list[RankedTriple]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "split": self.split,
-            "known": list(self.known),
-            **self.report.as_dict(self.relations),
-            "candidates": self.candidates,
-            "ranks": [{"ranks": label, "object": o, "subject": s} for label, o, s in self.bins],
-            "reversed_in_training": self.reversed,
-            "repeated_across_splits": self.repeated,
-            "highest": [triple._asdict() for triple in self.highest],
-            "lowest": [triple._asdict() for triple in self.lowest],
-        }
-
-
-def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress | None = None) -> LinkEvaluation:
-    """Every held-out triple ranked among all nodes, both ways, filtered; ties count as their mean place."""
+    known                   splits whose other triples were left out of the ranks
+    ranks                   how many of objects and of subjects are in each bin (RANKS)
+    reversed_in_training    share of the triples whose nodes a training triple links the other way around
+    repeated_across_splits  how many triples of the graph stand in more than one split
+    highest                 triples with the highest scores, best first (TRIPLE); lowest likewise
+    """
     graph = predictor.graph_
     triples = graph.split_triples(split)
     tell = None if on_progress is None else lambda done: on_progress(done, 2 * len(triples))
@@ -81,32 +50,31 @@ def evaluate_links(predictor: LinkPredictor, split: str, on_progress: OnProgress
     scores = predictor.scorer().triple_scores(torch.from_numpy(triples.copy())).cpu().numpy()
     order = np.argsort(-scores, kind="stable")
 
-    def at(positions: NDArray[np.int64]) -> list[RankedTriple]:
+    def at(positions: NDArray[np.int64]) -> list[dict[str, Any]]:
         shown = positions[:SHOWN_TRIPLES]
         scored = predictor.score(map(tuple, triples[shown].tolist()))
-        ranks = zip(by_object[shown].tolist(), by_subject[shown].tolist(), strict=True)
-        return [RankedTriple(*one[:5], *both) for one, both in zip(scored, ranks, strict=True)]
+        told = zip(scored, by_object[shown].tolist(), by_subject[shown].tolist(), strict=True)
+        return [dict(zip(TRIPLE, (*one[:5], *both), strict=True)) for one, *both in told]
 
-    return LinkEvaluation(
-        split,
-        splits_up_to(split),
-        summarize(ranks),
-        list(graph.relations),
-        graph.num_nodes,
-        _binned(by_object, by_subject),
-        reversed_share(graph, triples),
-        repeated_across_splits(graph),
-        at(order),
-        at(order[::-1]),
-    )
+    return {
+        "split": split,
+        "known": list(splits_up_to(split)),
+        **summarize(ranks).as_dict(graph.relations),
+        "candidates": graph.num_nodes,
+        "ranks": _binned(by_object, by_subject),
+        "reversed_in_training": reversed_share(graph, triples),
+        "repeated_across_splits": repeated_across_splits(graph),
+        "highest": at(order),
+        "lowest": at(order[::-1]),
+    }
 
 
-def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[tuple[str, int, int]]:
+def _binned(by_object: NDArray[np.float64], by_subject: NDArray[np.float64]) -> list[dict[str, Any]]:
     """Counts of ranks in bins 1, 2-3, 4-10, 11-100, ...; ranks between whole numbers (ties) belong to the bin above."""
     bins = [np.searchsorted(RANK_BINS, ranks) for ranks in (by_object, by_subject)]
-    objects, subjects = (np.bincount(some, minlength=len(RANK_LABELS)).tolist() for some in bins)
+    counts = [np.bincount(some, minlength=len(RANK_LABELS)).tolist() for some in bins]
     used = int(np.concatenate(bins).max()) + 1
-    return list(zip(RANK_LABELS, objects, subjects, strict=True))[:used]
+    return [dict(zip(RANKS, row, strict=True)) for row in zip(RANK_LABELS, *counts, strict=True)][:used]
 
 
 def reversed_share(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> float:
@@ -121,22 +89,10 @@ class LinkReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found = evaluate_links(cast(LinkPredictor, model), split, on_progress)
-        labels, objects, subjects = zip(*found.bins, strict=True)
-        names = NamesOnPage(self.titles_of(model.graph_))
-        content = parts(
-            "link_report.html",
-            found=found,
-            names=names,
-            calibration=model.calibration_,
-            labels=labels,
-            objects=objects,
-            subjects=subjects,
-            mrr=MRR.words,
-            relations=_relation_lists(found, names),
-            rules=sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS],
-        )
-        cautions = ranking_cautions(found.known, found.reversed, found.repeated)
-        return Measured(split, found.as_dict(), content.tiles, content.sections, cautions)
+        cautions = ranking_cautions(found["known"], found["reversed_in_training"], found["repeated_across_splits"])
+        rules = sorted(rules_of(model.graph_).profiles(), key=lambda one: -one.triples)[:LISTED_RELATIONS]
+        shown = {"relations": _relation_lists(found["by_relation"]), "rules": rules, "mrr": MRR.words}
+        return self.laid_out("link_report.html", model, found, cautions, **shown)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"triples": graph.statistics().triples_per_split}
@@ -182,7 +138,7 @@ def _by_chance(num_nodes: int, titles: Sequence[str]) -> list[str]:
 
 
 def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int) -> list[str]:
-    """What to know of ranks; the arguments are those of `LinkEvaluation`."""
+    """What to know of ranks; the arguments are values of `evaluate_links`."""
     splits = " or ".join(SPLIT_WORDS[split] for split in known)
     cautions = [
         f"Ranks are filtered: other answers known to be true (in {splits}) do not count as mistakes. Equal scores "
@@ -204,27 +160,19 @@ def ranking_cautions(known: Sequence[str], reversed_share: float, repeated: int)
     return cautions
 
 
-def _relation_lists(found: LinkEvaluation, names: NamesOnPage) -> dict[str, list[Bar]]:
-    """{heading: bars}: all relations under no heading where they are few, else the best, the worst, and a list."""
-    every = [(found.relations[r], metrics) for r, metrics in found.report.by_relation.items()]
-    every.sort(key=lambda one: (-one[1].mrr, one[0]))
+def _relation_lists(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
+    """{heading: relations}: all under no heading where they are few, else the best, the worst, and a list."""
+    every = sorted(figures.items(), key=lambda one: (-one[1]["mrr"], one[0]))
     if len(every) <= ALL_RELATIONS:
-        return {"": _bars(every, names)}
-    frequent = [one for one in every if one[1].count >= ENOUGH_QUERIES]
+        return {"": every}
+    among = f" of those with at least {ENOUGH_QUERIES // 2} triples"
+    frequent = [one for one in every if one[1]["count"] >= ENOUGH_QUERIES]
     if len(frequent) < 2 * BEST_AND_WORST:
-        frequent = every
-    among = f" of those with at least {ENOUGH_QUERIES // 2} triples" if frequent is not every else ""
-    listed = sorted(every, key=lambda one: (-one[1].count, one[0]))[:LISTED_RELATIONS]
-    is_all = len(listed) == len(every)
+        frequent, among = every, ""
+    listed = sorted(every, key=lambda one: (-one[1]["count"], one[0]))[:LISTED_RELATIONS]
+    what = f"All {len(every)}" if len(listed) == len(every) else f"The {len(listed)} most frequent"
     return {
-        f"The best {BEST_AND_WORST}{among}": _bars(frequent[:BEST_AND_WORST], names),
-        f"The worst {BEST_AND_WORST}{among}": _bars(frequent[-BEST_AND_WORST:][::-1], names),
-        f"All {len(every)} relations" if is_all else f"The {len(listed)} most frequent relations": _bars(listed, names),
+        f"The best {BEST_AND_WORST}{among}": frequent[:BEST_AND_WORST],
+        f"The worst {BEST_AND_WORST}{among}": frequent[-BEST_AND_WORST:][::-1],
+        f"{what} relations": listed,
     }
-
-
-def _bars(relations: Sequence[tuple[str, RankMetrics]], names: NamesOnPage) -> list[Bar]:
-    return [
-        Bar(names.relation(name), [metrics.mrr], [percent(metrics.hits[10]), f"{metrics.count // 2:,}"])
-        for name, metrics in relations
-    ]

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -14,95 +13,24 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.titles import Titles
 from rgcn.links.calibration import AnsweringModel
 from rgcn.models.estimator import Estimator
-from rgcn.pages.charts import Bar, heat_map
-from rgcn.pages.layout import parts, render
+from rgcn.pages.charts import heat_map
+from rgcn.pages.layout import SPLIT_WORDS, markdown_text, render
 from rgcn.pages.reporting import Figures, Measured, NamesOnPage, OnProgress, Reporting, markdown_table
-from rgcn.pages.text import SPLIT_WORDS, markdown_text
 from rgcn.system.formatting import count
 
 MOST_CLASSES, FEW_CLASSES, SHOWN_CLASSES, SHOWN_NODES = 40, 12, 20, 10
 
 
-class ClassifiedNode(NamedTuple):
-    """A held-out node, the class the model gives it with its score, and the true one."""
+def evaluate_nodes(model: AnsweringModel, split: str) -> dict[str, Any]:
+    """Every node of a split classified, and compared with what is true: plain values, ready for JSON.
 
-    node: str
-    predicted: str
-    score: float
-    probability: float | None  # calibrated on validation nodes; None where there were too few
-    truth: str
-
-    @property
-    def right(self) -> bool:
-        return self.predicted == self.truth
-
-
-class ClassFigures(NamedTuple):
-    """How one class fares; None where nothing is divided by nothing."""
-
-    name: str
-    precision: float | None  # of the nodes said to be of this class, the share that is
-    recall: float | None  # of the nodes of this class, the share that is found
-    nodes: int
-    predicted: int
-
-
-@dataclass(frozen=True, eq=False)
-class NodeEvaluation:
-    """Classes on one split."""
-
-    split: str
-    classes: list[str]
-    confusion: NDArray[np.int64]  # [classes, classes]: rows are true classes, columns predicted ones
-    majority: str  # the most frequent training class, and the accuracy of always answering it
-    majority_accuracy: float
-    most_certain: list[ClassifiedNode]  # whose answer stands out most from the other classes
-    least_certain: list[ClassifiedNode]
-    surest_mistakes: list[ClassifiedNode]
-
-    @property
-    def count(self) -> int:
-        return int(self.confusion.sum())
-
-    @property
-    def right(self) -> int:
-        return int(np.trace(self.confusion))
-
-    @property
-    def accuracy(self) -> float:
-        return self.right / self.count
-
-    @property
-    def margin(self) -> float:
-        """Half the width of accuracy's 95 % interval (Wilson), from the number of nodes alone."""
-        n, p, z = self.count, self.accuracy, 1.96
-        return z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-
-    def by_class(self) -> list[ClassFigures]:
-        def share(part: int, whole: int) -> float | None:
-            return part / whole if whole else None
-
-        by_truth, by_answer = self.confusion.sum(1).tolist(), self.confusion.sum(0).tolist()
-        every = zip(self.classes, self.confusion.diagonal().tolist(), by_truth, by_answer, strict=True)
-        return [ClassFigures(name, share(hit, told), share(hit, true), true, told) for name, hit, true, told in every]
-
-    def as_dict(self) -> dict[str, Any]:
-        lists = {name: getattr(self, name) for name in ("most_certain", "least_certain", "surest_mistakes")}
-        return {
-            "split": self.split,
-            "accuracy": self.accuracy,
-            "count": self.count,
-            "right": self.right,
-            "majority": {"class": self.majority, "accuracy": self.majority_accuracy},
-            "classes": self.classes,
-            "confusion": self.confusion.tolist(),
-            "by_class": [figures._asdict() for figures in self.by_class()],
-            **{name: [node._asdict() for node in nodes] for name, nodes in lists.items()},
-        }
-
-
-def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
-    """Every node of a split classified, and compared with what is true."""
+    majority         the most frequent training class, and the accuracy of always answering it
+    confusion        [classes][classes]: rows are true classes, columns predicted ones
+    by_class         `class_figures`
+    most_certain     nodes whose answer stands out most from the other classes, each with the class `predicted`, its
+                     score, its probability where there was enough to calibrate on, and the truth; least_certain,
+                     surest_mistakes likewise
+    """
     labels = model.graph_.labels
     if labels is None or split not in labels.counts():
         raise DataError(f"the graph has no labels in split {split!r}")
@@ -113,18 +41,53 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> NodeEvaluation:
     confusion = np.zeros((labels.num_classes, labels.num_classes), dtype=np.int64)
     np.add.at(confusion, (truth, predicted), 1)
     order = np.argsort(-np.array(shares), kind="stable")
-    wrong = order[predicted[order] != truth[order]]
 
-    def at(positions: NDArray[np.int64]) -> list[ClassifiedNode]:
-        found = []
-        for i in positions[:SHOWN_NODES].tolist():
-            name, share = model.graph_.nodes[int(nodes[i])], shares[i] if calibration.fitted else None
-            said, true = labels.names[int(predicted[i])], labels.names[int(truth[i])]
-            found.append(ClassifiedNode(name, said, scores[i], share, true))
-        return found
+    def at(positions: NDArray[np.int64]) -> list[dict[str, Any]]:
+        return [
+            {
+                "node": model.graph_.nodes[int(nodes[i])],
+                "predicted": labels.names[int(predicted[i])],
+                "score": scores[i],
+                "probability": shares[i] if calibration.fitted else None,
+                "truth": labels.names[int(truth[i])],
+            }
+            for i in positions[:SHOWN_NODES].tolist()
+        ]
 
-    told = at(order), at(order[::-1]), at(wrong)
-    return NodeEvaluation(split, list(labels.names), confusion, *majority(labels, split), *told)
+    right = int((predicted == truth).sum())
+    return {
+        "split": split,
+        "accuracy": right / len(nodes),
+        "count": len(nodes),
+        "right": right,
+        "majority": dict(zip(("class", "accuracy"), majority(labels, split), strict=True)),
+        "classes": list(labels.names),
+        "confusion": confusion.tolist(),
+        "by_class": class_figures(list(labels.names), confusion),
+        "most_certain": at(order),
+        "least_certain": at(order[::-1]),
+        "surest_mistakes": at(order[predicted[order] != truth[order]]),
+    }
+
+
+def class_figures(names: Sequence[str], confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Of each class how many nodes are of it, and how many were said to be.
+
+    precision  of the nodes said to be of this class, the share that is; None where there are none
+    recall     of the nodes of this class, the share that is found; likewise
+    """
+    hits, nodes, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    every = zip(names, hits.tolist(), nodes.tolist(), predicted.tolist(), strict=True)
+    return [
+        {
+            "name": name,
+            "precision": hit / told if told else None,
+            "recall": hit / true if true else None,
+            "nodes": true,
+            "predicted": told,
+        }
+        for name, hit, true, told in every
+    ]
 
 
 def majority(labels: NodeLabels, split: str) -> tuple[str, float]:
@@ -138,21 +101,9 @@ class NodeReporting(Reporting):
 
     def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
         found, titles = evaluate_nodes(model, split), self.titles_of(model.graph_)
-        names = NamesOnPage(titles)
-        by_class = sorted(found.by_class(), key=lambda one: (-one.nodes, one.name))
-        bars = [
-            Bar(names.class_(one.name), [one.precision, one.recall], [f"{one.nodes:,}", f"{one.predicted:,}"])
-            for one in by_class
-        ]
-        content = parts(
-            "node_report.html",
-            found=found,
-            names=names,
-            calibration=model.calibration_,
-            confusion=confusion_chart(found, [titles.class_(number) for number in range(len(found.classes))]),
-            bars=bars,
-        )
-        return Measured(split, found.as_dict(), content.tiles, content.sections, node_cautions(found, titles))
+        classes = [titles.class_(number) for number in range(len(found["classes"]))]
+        confusion = confusion_chart(found["confusion"], classes)
+        return self.laid_out("node_report.html", model, found, node_cautions(found, titles), confusion=confusion)
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         return {"labelled nodes": graph.statistics().labels_per_split}
@@ -163,14 +114,10 @@ class NodeReporting(Reporting):
         if labels is None:
             return []
         splits = list(labels.counts())
-        sizes = np.array([np.bincount(labels.of(split)[1], minlength=labels.num_classes) for split in splits])
-        order = sorted(range(labels.num_classes), key=lambda c: (-sizes[:, c].sum(), labels.names[c]))
+        sizes = [np.bincount(labels.of(split)[1], minlength=labels.num_classes).tolist() for split in splits]
+        rows = sorted(zip(labels.names, zip(*sizes, strict=True), strict=True), key=lambda one: (-sum(one[1]), one[0]))
         names = NamesOnPage(self.titles_of(graph))
-        bars = [
-            Bar(names.class_(labels.names[c]), [float(sizes[:, c].sum())], [f"{size:,}" for size in sizes[:, c]])
-            for c in order
-        ]
-        return [render("class_sizes.html", bars=bars, notes=[SPLIT_WORDS[one] for one in splits], most=SHOWN_CLASSES)]
+        return [render("class_sizes.html", rows=rows, splits=splits, names=names, most=SHOWN_CLASSES)]
 
     def uses(self, graph: KnowledgeGraph | None) -> str:
         words = "To say which class a node of its graph likely belongs to."
@@ -200,36 +147,40 @@ class NodeReporting(Reporting):
         return node_cautions(evaluate_nodes(model, splits[0]), self.titles_of(model.graph_)) if splits else []
 
 
-def node_cautions(found: NodeEvaluation, titles: Titles) -> list[str]:
+def node_cautions(found: Mapping[str, Any], titles: Titles) -> list[str]:
+    # Half the width of accuracy's 95 % interval (Wilson), from the number of nodes alone.
+    n, p, z = found["count"], found["accuracy"], 1.96
+    margin = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     cautions = [
-        f"{count(found.count, SPLIT_WORDS[found.split] + ' node')}: one node more or less is {100 / found.count:.1f} "
-        f"points of accuracy. The number of nodes alone leaves the accuracy uncertain by about "
-        f"±{100 * found.margin:.0f} points (95 % interval): smaller differences between models mean little.",
+        f"{count(n, SPLIT_WORDS[found['split']] + ' node')}: one node more or less is {100 / n:.1f} points of accuracy."
+        f" The number of nodes alone leaves the accuracy uncertain by about ±{100 * margin:.0f} points (95 % interval):"
+        " smaller differences between models mean little.",
     ]
-    missing = [figures for figures in found.by_class() if figures.nodes and not figures.predicted]
+    missing = [one["name"] for one in found["by_class"] if one["nodes"] and not one["predicted"]]
     if missing:
-        names = ", ".join(titles.class_(titles.classes[figures.name]) for figures in missing[:5])
+        names = ", ".join(titles.class_(titles.classes[name]) for name in missing[:5])
         cautions.append(f"Never predicted, though nodes here belong to it: {names}{' …' if len(missing) > 5 else '.'}")
-    if found.accuracy <= found.majority_accuracy:
+    if p <= found["majority"]["accuracy"]:
         cautions.append("The model is no better than always answering the most frequent class.")
     return cautions
 
 
-def confusion_chart(found: NodeEvaluation, names: Sequence[str]) -> Markup:
+def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) -> Markup:
     """What is taken for what; where there are many classes, those with few nodes are added up as one, and every pair
     that is mixed up is listed."""
-    counts, shown = found.confusion, list(names)
+    whole, shown = np.array(confusion), list(names)
+    counts = whole
     if len(names) > MOST_CLASSES:
         group = np.full(len(names), MOST_CLASSES)
-        largest = np.sort(np.argsort(-(counts.sum(1) + counts.sum(0)), kind="stable")[:MOST_CLASSES])
+        largest = np.sort(np.argsort(-(whole.sum(1) + whole.sum(0)), kind="stable")[:MOST_CLASSES])
         group[largest] = np.arange(MOST_CLASSES)
         counts = np.zeros((MOST_CLASSES + 1, MOST_CLASSES + 1), dtype=np.int64)
-        np.add.at(counts, (group[:, None], group[None, :]), found.confusion)
+        np.add.at(counts, (group[:, None], group[None, :]), whole)
         shown = [*(names[i] for i in largest.tolist()), "all others"]
     said = "{count} of {total} “{row}” taken for “{column}”"
     chart = heat_map(shown, shown, counts.tolist(), corner="true class", said=said)
-    wrong = found.confusion * (1 - np.eye(len(names), dtype=np.int64))
+    wrong = whole * (1 - np.eye(len(names), dtype=np.int64))
     often = np.argsort(-wrong[wrong > 0], kind="stable")
     pairs = np.argwhere(wrong)[often].tolist() if len(names) > FEW_CLASSES else []
-    mixed = [(names[i], names[j], int(wrong[i, j]), int(found.confusion[i].sum())) for i, j in pairs]
+    mixed = [(names[i], names[j], int(wrong[i, j]), int(whole[i].sum())) for i, j in pairs]
     return render("confusion.html", chart=chart, most=MOST_CLASSES, others=len(names) - MOST_CLASSES, mixed=mixed)

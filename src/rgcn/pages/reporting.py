@@ -6,8 +6,7 @@ Nothing has to be brought: a task without a `Reporting` of its own has the figur
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -16,8 +15,7 @@ from rgcn.graph.titles import Titles
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import Task
 from rgcn.pages.charts import Mark, Series, line_chart
-from rgcn.pages.layout import PageSection, Tile
-from rgcn.pages.text import SPLIT_WORDS, compact, decimal, named
+from rgcn.pages.layout import SPLIT_WORDS, PageSection, Tile, compact, decimal, named, parts
 from rgcn.training.history import Metric
 
 OnProgress = Callable[[int, int], None]
@@ -33,22 +31,11 @@ COMMANDS = {
 }
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One picture of a training: a figure, and the columns of the reports that hold it, with what each is of."""
 
     metric: Metric
     columns: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, metric: Metric, reported: Collection[str]) -> Panel:
-        """
-        >>> Panel.of(LOSS, ["loss", "valid_mrr"]).columns
-        (('loss', 'training'),)
-        """
-        trained = "loss" if metric == LOSS else f"train_{metric.name}"
-        both = (trained, "training"), (f"valid_{metric.name}", "validation")
-        return cls(metric, tuple(column for column in both if column[0] in reported))
 
     @property
     def title(self) -> str:
@@ -76,8 +63,7 @@ class Panel:
         )
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """A model on one split, for people and programs."""
 
     split: str
@@ -87,8 +73,7 @@ class Measured:
     cautions: Sequence[str] = ()  # what to know before believing it, a sentence or two each
 
 
-@dataclass(frozen=True)
-class NamesOnPage:
+class NamesOnPage(NamedTuple):
     """What people call the nodes, relations and classes of a graph, as markup; their names on hovering."""
 
     titles: Titles
@@ -128,9 +113,21 @@ class Reporting:
         tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
         return Measured(split, {"split": split, **figures}, tiles)
 
+    def laid_out(
+        self, template: str, model: Estimator, found: Mapping[str, Any], cautions: Sequence[str], **shown: Any
+    ) -> Measured:
+        """What a template makes of what was measured."""
+        graph, names = model.graph_, NamesOnPage(self.titles_of(model.graph_))
+        content = parts(template, found=found, graph=graph, names=names, calibration=model.calibration_, **shown)
+        return Measured(found["split"], found, content.tiles, content.sections, cautions)
+
     def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
         """The pictures of a training whose reports have these columns, and which goes by this validation figure."""
-        found = [Panel.of(metric, reported) for metric in dict.fromkeys([self.task.headline, watch, LOSS])]
+        found = []
+        for metric in dict.fromkeys([self.task.headline, watch, LOSS]):
+            trained = "loss" if metric == LOSS else f"train_{metric.name}"
+            both = (trained, "training"), (f"valid_{metric.name}", "validation")
+            found.append(Panel(metric, tuple(column for column in both if column[0] in reported)))
         return [panel for panel in found if panel.columns]
 
     # -- the data ----------------------------------------------------------------------------------------

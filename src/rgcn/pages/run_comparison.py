@@ -3,12 +3,12 @@
 import itertools
 import math
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.models.task import Task
 from rgcn.pages.charts import Series
@@ -23,8 +23,7 @@ from rgcn.version import __version__
 CURVE_PLACES = 400
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """What stands in one column: a run, or a series of runs that differ in their seeds alone."""
 
     letter: str
@@ -66,17 +65,13 @@ class Entry:
         if len(curves) < 2:
             return Series(self.name, sorted(curves[0].items()) if curves else [], color=color)
         shared = sorted(set.intersection(*map(set, curves)))
-        points, band = [], []
-        for x in shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]:
-            spread = Spread.of([curve[x] for curve in curves])
-            error = spread.standard_error or 0.0
-            points.append((x, spread.mean))
-            band.append((x, spread.mean - error, spread.mean + error))
-        return Series(f"{self.name} (mean of {len(curves)})", points, band, color)
+        places = shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]
+        spreads = [(x, Spread.of([curve[x] for curve in curves])) for x in places]
+        band = [(x, one.mean - (error := one.standard_error or 0.0), one.mean + error) for x, one in spreads]
+        return Series(f"{self.name} (mean of {len(curves)})", [(x, one.mean) for x, one in spreads], band, color)
 
 
-@dataclass(frozen=True)
-class FigureRow:
+class FigureRow(NamedTuple):
     """One metric of one split for every entry; `best` are the columns that stand out, none where that means nothing."""
 
     split: str
@@ -124,20 +119,16 @@ class Comparison:
 
     def figures(self) -> list[FigureRow]:
         """Every metric that a finished run has, split by split."""
-        metrics = dict.fromkeys(one for task in self.tasks for one in task.metrics)
-        every = [
-            (split, metric, [entry.spread(split, metric.name) for entry in self.entries])
-            for split, metric in itertools.product(SPLITS, metrics)
-        ]
-        return [FigureRow(*row, self._best(*row)) for row in every if any(row[2])]
-
-    def _best(self, split: str, metric: Metric, spreads: Sequence[Spread | None]) -> frozenset[int]:
-        there = {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}
-        prints = {self.entries[i].first.fingerprint for i in there}
-        best = (max if metric.higher else min)(there.values())
-        found = frozenset(i for i, mean in there.items() if mean == best)
-        is_told = len(prints) == 1 and None not in prints and split != "train" and len(found) < len(there)
-        return found if is_told else frozenset()
+        rows, metrics = [], dict.fromkeys(one for task in self.tasks for one in task.metrics)
+        for split, metric in itertools.product(SPLITS, metrics):
+            spreads = [entry.spread(split, metric.name) for entry in self.entries]
+            if means := {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}:
+                prints = {self.entries[i].first.fingerprint for i in means}
+                best = (max if metric.higher else min)(means.values())
+                found = frozenset(i for i, mean in means.items() if mean == best)
+                is_told = len(prints) == 1 and None not in prints and split != "train" and len(found) < len(means)
+                rows.append(FigureRow(split, metric, spreads, found if is_told else frozenset()))
+        return rows
 
     def warnings(self) -> list[str]:
         """What cannot be compared, and what should not be made too much of."""
@@ -150,14 +141,12 @@ class Comparison:
         by_data: dict[str | None, list[Entry]] = {}
         for entry in self.entries:
             by_data.setdefault(entry.first.fingerprint, []).append(entry)
+        letters = {print_: ", ".join(entry.letter for entry in some) for print_, some in by_data.items()}
         if None in by_data:
-            unknown = ", ".join(entry.letter for entry in by_data[None])
-            words.append(f"It is not known which data {unknown} learned from: no best is marked.")
+            words.append(f"It is not known which data {letters[None]} learned from: no best is marked.")
         elif len(by_data) > 1:
-            sides = "; ".join(
-                f"{', '.join(entry.letter for entry in some)}: {some[0].first.config.data.title} ({str(print_)[:8]})"
-                for print_, some in by_data.items()
-            )
+            titles = {print_: some[0].first.config.data.title for print_, some in by_data.items()}
+            sides = "; ".join(f"{letters[one]}: {titles[one]} ({str(one)[:8]})" for one in by_data)
             what = f"These runs learned from different data ({sides})"
             words.append(f"{what}: figures on different data cannot be compared.")
         for entry in (one for one in self.entries if one.finished < len(one.runs)):
@@ -191,23 +180,21 @@ class Comparison:
         reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
         watches = dict.fromkeys(task.watch(entry.first.config.training) for _, entry in entries)
         panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
-        columns = [(panel, column, of) for panel in panels for column, of in panel.columns]
-        columns.sort(key=lambda one: not one[1].startswith("valid_"))
         found = []
-        for panel, column, of in columns:
+        for panel, (column, of) in ((each, of) for each in panels for of in each.columns):
             curves = {entry.letter: entry.curve(column, number) for number, entry in entries}
             if any(curve.points for curve in curves.values()):
                 title = panel.title if len(panel.columns) == 1 else f"{panel.title}, {of}"
-                found.append(ComparedCurves(title, panel, curves))
-        return found
+                found.append((not column.startswith("valid_"), ComparedCurves(title, panel, curves)))
+        return [picture for _, picture in sorted(found, key=lambda one: one[0])]
 
     def as_dict(self) -> dict[str, Any]:
-        metrics: dict[str, dict[str, list[Any]]] = {}
-        best: dict[str, dict[str, list[str]]] = {}
-        for row in self.figures():
-            spreads = [None if spread is None else vars(spread) for spread in row.spreads]
-            metrics.setdefault(row.split, {})[row.metric.name] = spreads
-            best.setdefault(row.split, {})[row.metric.name] = [self.entries[i].name for i in sorted(row.best)]
+        rows = self.figures()
+
+        def by_split(of_row: Callable[[FigureRow], list[Any]]) -> dict[str, dict[str, list[Any]]]:
+            splits = dict.fromkeys(row.split for row in rows)
+            return {split: {row.metric.name: of_row(row) for row in rows if row.split == split} for split in splits}
+
         return {
             "runs": [
                 {
@@ -217,30 +204,27 @@ class Comparison:
                     "dataset": entry.first.config.data.title,
                     "model": entry.first.config.model.title,
                     "fingerprint": entry.first.fingerprint,
-                    "status": [run.status for run in entry.runs],
-                    "epochs": [run.epochs for run in entry.runs],
-                    "seconds": [run.seconds for run in entry.runs],
+                    **{name: [getattr(run, name) for run in entry.runs] for name in ("status", "epochs", "seconds")},
                 }
                 for entry in self.entries
             ],
             "settings": self.settings(),
-            "metrics": metrics,
-            "best": best,
+            "metrics": by_split(lambda row: [None if spread is None else vars(spread) for spread in row.spreads]),
+            "best": by_split(lambda row: [self.entries[i].name for i in sorted(row.best)]),
             "warnings": self.warnings(),
         }
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
     """Read runs, or folders of series (FOLDER/seed-0/, FOLDER/seed-1/, ...), to compare them."""
-    if len(folders) < 2:
-        raise ConfigError("a comparison needs at least two runs")
-    if len(folders) > len(string.ascii_lowercase):
-        raise ConfigError(f"at most {len(string.ascii_lowercase)} runs can be compared at once")
+    letters = string.ascii_lowercase
+    if not 2 <= len(folders) <= len(letters):
+        raise ConfigError(f"a comparison needs at least two runs, and at most {len(letters)} can be compared at once")
     names = [folder.absolute().name for folder in folders]
     entries = []
-    for letter, folder, name in zip(string.ascii_lowercase, folders, names, strict=False):
-        seeds = seed_folders(folder)
-        runs = [read_run(one) for one in seeds or [folder]]
+    for letter, folder, name in zip(letters, folders, names, strict=False):
+        seeds = [] if (folder / "run.json").exists() else [one.parent for one in folder.glob("seed-*/run.json")]
+        runs = [read_run(one) for one in sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]]
         entries.append(Entry(letter, name if names.count(name) == 1 else str(folder), runs, bool(seeds)))
     return Comparison(entries)
 
@@ -252,13 +236,3 @@ def comparison_page(comparison: Comparison) -> str:
     content = parts("comparison.html", comparison=comparison, pictures=pictures)
     footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
     return page(f"Comparison of {', '.join(names[:4])}{more}", content, footer=footer)
-
-
-def seed_folders(folder: Path) -> list[Path]:
-    """The runs of a series, by seed; none where the folder is a run itself."""
-    if not folder.is_dir():
-        raise DataError(f"{folder}: there is no such folder; `rgcn runs` lists the runs there are")
-    if (folder / "run.json").exists():
-        return []
-    found = [path for path in folder.glob("seed-*") if (path / "run.json").exists()]
-    return sorted(found, key=lambda path: (len(path.name), path.name))

@@ -1,40 +1,34 @@
-"""A run's report: one HTML file that opens anywhere."""
+"""A run's report, one HTML file that opens anywhere; and a model card in Markdown, for those who get its model.
 
+A card says what the model is, what it is good for, how it was made and measured, with the front matter that model hubs
+read. It names no path of the machine it was made on.
+"""
+
+import json
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import yaml
 from markupsafe import Markup
 
 from rgcn.config import Section as ConfigSection
+from rgcn.data.catalog import CATALOG
 from rgcn.errors import DataError, RgcnError
 from rgcn.models.estimator import Estimator
-from rgcn.pages.charts import Bar, Mark, Series
-from rgcn.pages.layout import page, parts
-from rgcn.pages.reporting import Measured, NamesOnPage, OnProgress, Panel, Reporting
+from rgcn.pages.charts import Mark, Series
+from rgcn.pages.layout import SPLIT_WORDS, page, parts, render
+from rgcn.pages.reporting import NamesOnPage, OnProgress, Panel, Reporting
 from rgcn.runs.assembly import load_trained, titles_of
-from rgcn.runs.configuration import without_folders
+from rgcn.runs.configuration import WITHOUT_EFFECT, changed_settings, flat_settings, without_folders
 from rgcn.runs.folder import RunFolder, decisive_differences
 from rgcn.runs.run_record import RunRecord, read_run, session_seconds
 from rgcn.runs.selection import read_selection
 from rgcn.version import __version__
 
-STATE_WORDS = {
-    "finished": "finished",
-    "running": "still running",
-    "interrupted": "interrupted; `rgcn resume` goes on with it",
-    "terminated": "stopped from outside; `rgcn resume` goes on with it",
-    "killed": "ended without a word (killed, or the power failed); `rgcn resume` goes on with it",
-    "failed": "failed",
-    "incomplete": "incomplete: its result is gone; `rgcn resume` makes it again",
-    "not begun": "not begun",
-}
 
-
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(NamedTuple):
     """A report as a page, and what was measured for it as plain values."""
 
     html: str
@@ -50,40 +44,46 @@ def make_report(
            only, from its newest checkpoint: a test split is read once, at the end
     """
     run = read_run(folder)
-    reporting, model, reason = run.task.to(Reporting), None, ""
+    reporting, model, reason = run.task.to(Reporting), None, "the data has no held-out split"
     try:
         model = load_trained(RunFolder(run.folder), mirror)
     except RgcnError as error:  # the rest of the page is worth having without it
         reason = str(error)
-    relations: list[Bar] = []
     if model is not None:
         reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
-        names, counts = NamesOnPage(reporting.titles), model.graph_.statistics().relation_counts
-        relations = [Bar(names.relation(name), [number]) for name, number in counts.items()]
-    measured = _measured_or_reason(run, reporting, model, reason, split, on_progress)
-    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
+    splits = [] if model is None else reporting.held_out(model)
+    if run.result is None:
+        if split == "test":
+            raise DataError(
+                f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
+                "measures how far it has come"
+            )
+        if model is not None:
+            splits = [one for one in splits if one != "test"]
+            reason = "the data has no validation split, and a test split is read at the end, once"
+    if split is not None and split not in splits:
+        have = f"this run has {', '.join(splits)}" if splits else reason
+        raise DataError(f"there is nothing to measure in split {split!r}: {have}")
+    measured = reporting.measure(model, split or splits[0], on_progress) if model is not None and splits else None
     settings, best = _settings(without_folders(run.config)), run.best()
+    panels = reporting.panels(run.reported, run.task.watch(run.config.training))
     content = parts(
         "run_report.html",
         run=run,
-        state=STATE_WORDS.get(run.status, run.status),
-        measured=None if isinstance(measured, str) else measured,
-        reason=measured if isinstance(measured, str) else "",
-        one_seed=one_seed(run),
-        best=best,
+        measured=measured,
+        reason=reason,
         pictures=[(panel, _picture(run, panel)) for panel in panels],
         model=model,
         settings=settings,
         changed=[row for row in settings if row[1] != row[2]],
         reporting=reporting,
-        relations=relations,
+        names=None if reporting.titles is None else NamesOnPage(reporting.titles),
         session_seconds=session_seconds,
         command=_command(run),
         machine_changes=_machine_changes(run),
         selection=read_selection(folder),
     )
     footer = f"Written by rgcn {__version__} from the run's own files. This page loads nothing from anywhere."
-    text = page(f"{run.title}: {run.task.title}", content, footer=footer)
     values = {
         "run": str(run.folder),
         "task": run.config.task,
@@ -94,44 +94,9 @@ def make_report(
         "epochs": run.epochs,
         "seconds": run.seconds,
         "best": None if best is None else {"metric": best.metric.name, "epoch": best.epoch, "value": best.value},
-        "measured": None if isinstance(measured, str) else dict(measured.values),
+        "measured": None if measured is None else dict(measured.values),
     }
-    return RunReport(text, values)
-
-
-def one_seed(run: RunRecord) -> str:
-    return (
-        f"This is one run with one seed ({run.config.seed}). Another seed gives other figures; "
-        "only several runs tell how much they vary (`rgcn compare` shows mean and standard error)."
-    )
-
-
-def _measured_or_reason(
-    run: RunRecord,
-    reporting: Reporting,
-    model: Estimator | None,
-    reason: str,
-    wanted: str | None,
-    on_progress: OnProgress | None,
-) -> Measured | str:
-    """The model on the split that is wanted, or why nothing is measured; `reason`: why there is no model."""
-    splits = [] if model is None else reporting.held_out(model)
-    reason = reason or "the data has no held-out split"
-    if run.result is None:
-        if wanted == "test":
-            raise DataError(
-                f"{run.folder} is not finished ({run.status}): its test split is read at the end, once; --split valid "
-                "measures how far it has come"
-            )
-        if model is not None:
-            splits = [split for split in splits if split != "test"]
-            reason = "the data has no validation split, and a test split is read at the end, once"
-    if wanted is not None and wanted not in splits:
-        have = f"this run has {', '.join(splits)}" if splits else reason
-        raise DataError(f"there is nothing to measure in split {wanted!r}: {have}")
-    if model is None or not splits:
-        return reason
-    return reporting.measure(model, wanted or splits[0], on_progress)
+    return RunReport(page(f"{run.title}: {run.task.title}", content, footer=footer), values)
 
 
 def _picture(run: RunRecord, panel: Panel) -> Markup:
@@ -170,3 +135,61 @@ def _machine_changes(run: RunRecord) -> list[str]:
         for number, (before, now) in enumerate(pairwise(run.environment), start=1)
         if (different := decisive_differences(before, {"versions": {}, "hardware": {}, **now}))
     ]
+
+
+# -- a model card ------------------------------------------------------------------------------------------
+
+
+def model_card(run: RunFolder, model: Estimator | None = None) -> str:
+    """The card of a run, finished or not; `model` spares loading it again where it is at hand."""
+    record = read_run(run.path)
+    reporting, missing = record.task.to(Reporting), ""
+    if record.result is None:
+        model, missing = None, "It is not finished, so that there is no model to measure yet."
+    elif model is None:
+        try:
+            model = load_trained(run, device="cpu")
+        except RgcnError:  # its words would name a folder of this machine
+            missing = "Its folder `model/` is missing or damaged, so that less is said here."
+    config = record.config
+    card = render(
+        "model_card.md",
+        front_matter=_front_matter(record),
+        run=record,
+        version=__version__,
+        missing=missing,
+        reporting=reporting,
+        model=model,
+        dataset=CATALOG.get((config.data.dataset or "").lower()),
+        settings=flat_settings(changed_settings(config), ("task", "seed", "data", *WITHOUT_EFFECT)),
+        calibration=_calibration(run.path),
+    )
+    return str(card)
+
+
+def _front_matter(run: RunRecord) -> str:
+    source = run.config.data.title
+    about: dict[str, Any] = {
+        "library_name": "rgcn",
+        "pipeline_tag": "graph-ml",
+        "tags": list(dict.fromkeys(["rgcn", run.config.model.title, run.task.name, "knowledge-graph"])),
+        "datasets": [source],
+    }
+    figures = [
+        {"type": metric, "value": round(float(value), 4), "name": f"{SPLIT_WORDS['test']} {metric}"}
+        for metric, value in (run.result or {}).get("metrics", {}).get("test", {}).items()
+        if metric != "count"
+    ]
+    if figures:
+        task = {"type": run.task.name, "name": run.task.title.capitalize()}
+        results = [{"task": task, "dataset": {"name": source, "type": source}, "metrics": figures}]
+        about["model-index"] = [{"name": run.folder.resolve().name, "results": results}]
+    return yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
+
+
+def _calibration(folder: Path) -> str | None:
+    """What `rgcn predict` wrote down of its probabilities, if it did."""
+    try:
+        return str(json.loads((folder / "calibration.json").read_text(encoding="utf-8"))["words"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -14,8 +14,7 @@ from rgcn.config import RunConfig
 from rgcn.data.catalog import counts_of
 from rgcn.graph import KnowledgeGraph
 from rgcn.paper import published as stated
-from rgcn.paper.judging import Judged, PaperRow, PaperTable, judge_time, load_or_reason
-from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, PRUNED, SHARES, TITLES, Figure, PublishedTensor
+from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, TITLES, Figure, Judged, PaperRow, PaperTable
 from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
@@ -38,12 +37,10 @@ Say = Callable[[str], None]
 
 def quick_tables(mirror: Path | None, device: str | None, say: Say) -> list[PaperTable]:
     """All but the tables of trainings: data sets, parameters, intermediate tensors, times; `say` hears what is next."""
-    say("data sets")
-    tables = [datasets_table(mirror=mirror)]
-    say("parameters")
-    tables.append(parameters_table(mirror=mirror))
+    say("data sets and parameters")
+    tables = [datasets_table(mirror=mirror), parameters_table(mirror=mirror)]
     say("intermediate tensors")
-    graph = load_or_reason("fb-toy", mirror)
+    graph = stated.load_or_reason("fb-toy", mirror)
     if not isinstance(graph, str):
         tables.append(tensors_table(tensor_statistics(graph), SEEDS))
     say("times")
@@ -58,7 +55,7 @@ def datasets_table(names: Sequence[str] = DATASETS, mirror: Path | None = None) 
     return PaperTable(
         "datasets",
         "Data sets",
-        [row for name in names for row in _count_rows(name, load_or_reason(name, mirror))],
+        [row for name in names for row in _count_rows(name, stated.load_or_reason(name, mirror))],
         rule="equal: the same count.",
         notes=(
             "BGS* and AM* are counted after entities more than two hops from a labeled one were taken away.",
@@ -68,11 +65,11 @@ def datasets_table(names: Sequence[str] = DATASETS, mirror: Path | None = None) 
 
 
 def _count_rows(name: str, graph: KnowledgeGraph | str) -> list[PaperRow]:
-    pruned = name in PRUNED
+    pruned = name in stated.PRUNED
     subject, where = TITLES[name] + ("*" if pruned else ""), "Table 1" if name in NODE_DATASETS else "Table 3"
     published = {key: Figure(n, "", where) for key, n in (NODE_DATASETS.get(name) or LINK_DATASETS[name]).items()}
+    rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
     if isinstance(graph, str):
-        rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
         return [row.without_figure([published[key]], graph) for key, row in rows.items()]
     ours = count_as_published(graph.prune(HOPS) if pruned else graph)
     verdicts = {key: (Judged(f, "equal" if ours[key] == f.value else "differs"),) for key, f in published.items()}
@@ -97,7 +94,7 @@ def parameters_table(names: Sequence[str] = WITH_PARAMETERS, mirror: Path | None
     return PaperTable(
         "parameters",
         "Parameters",
-        [_share_row(name, load_or_reason(name, mirror)) for name in names],
+        [_share_row(name, stated.load_or_reason(name, mirror)) for name in names],
         rule="equal: the share rounds to the paper's 8 %. The paper does not say of which data set its 8 % is.",
         notes=(
             "Counted as the paper counts: a one-hot layer has a row for every relation and node, or with bases for "
@@ -108,7 +105,7 @@ def parameters_table(names: Sequence[str] = WITH_PARAMETERS, mirror: Path | None
 
 def _share_row(name: str, graph: KnowledgeGraph | str) -> PaperRow:
     model, prefix = ("e-rgcn", "nc") if name in NODE_DATASETS else ("c-rgcn", "lp")
-    published = SHARES[model]
+    published = stated.SHARES[model]
     row = PaperRow(f"{TITLES[name]}, {TITLES[model]}", "share of RGCN's parameters, %", kind="percent", digits=1)
     if isinstance(graph, str) and prefix == "lp":
         return row.without_figure([published], graph)
@@ -117,8 +114,8 @@ def _share_row(name: str, graph: KnowledgeGraph | str) -> PaperRow:
     if published.value is None:  # "fewer than RGCN"
         verdict, remark = "agrees" if small < large else "differs", ", with the shipped configurations"
     else:
-        rounded, off = round(share) == published.value, "lower" if share < published.value else "higher"
-        verdict = "equal" if rounded else off
+        off = "lower" if share < published.value else "higher"
+        verdict = "equal" if round(share) == published.value else off
         remark = ", from the published counts, as the data are not here" if isinstance(graph, str) else ""
     return replace(row, published=(Judged(published, verdict),), ours=share, note=f"{small:,} of {large:,}{remark}")
 
@@ -128,11 +125,9 @@ def _parameters(configuration: str, graph: KnowledgeGraph | str) -> int:
     config = load_configuration(configuration, (), {"training.device": "cpu"})
     if not isinstance(graph, str):
         return make_model(config).prepare(graph).num_parameters_as_published_
-    assert config.data.dataset is not None
-    counts, encoder = NODE_DATASETS[config.data.dataset], ENCODERS.find(config.model.encoder)
-    counted = encoder.published_parameters(config.model, counts["entities"], counts["relations"], counts["classes"])
-    assert isinstance(counted, int)
-    return counted
+    counts = NODE_DATASETS[config.data.dataset or ""]
+    count_of = ENCODERS.find(config.model.encoder).published_parameters
+    return int(count_of(config.model, counts["entities"], counts["relations"], counts["classes"]))
 
 
 # -- intermediate tensors of the link predictor on FB-Toy ----------------------------------------------------
@@ -182,20 +177,17 @@ def tensors_table(ours: Sequence[Sequence[float]], seeds: int) -> PaperTable:
     )
 
 
-def _statistic_row(published: PublishedTensor, ours: Sequence[float], number: int) -> PaperRow:
-    statistic = stated.STATISTICS[number]
-    verdict = ""
+def _statistic_row(published: stated.PublishedTensor, ours: Sequence[float], number: int) -> PaperRow:
+    statistic, verdict = stated.STATISTICS[number], ""
     if statistic == "std":
-        off = ours[number] / published.torch_rgcn[number] - 1.0
+        off = ours[number] / published.figures[stated.PAPER][number] - 1.0
         word = "within" if abs(off) <= published.allowed else "outside"
         verdict = f"{off:+.1%}, {word} {published.allowed:.0%}"
-    sides = {stated.PAPER: published.torch_rgcn, stated.ORIGINAL: published.tf_rgcn}
-    if published.tf_rgcn_inverse:
-        sides[f"{stated.ORIGINAL} (inverse)"] = published.tf_rgcn_inverse
-    figures = (
-        Judged(Figure(v[number], by, "Table 4"), verdict if by == stated.PAPER else "") for by, v in sides.items()
+    figures = tuple(
+        Judged(Figure(values[number], by, "Table 4"), verdict if by == stated.PAPER else "")
+        for by, values in published.figures.items()
     )
-    return PaperRow(published.name, statistic, tuple(figures), ours[number], detail=published.shape, digits=5)
+    return PaperRow(published.name, statistic, figures, ours[number], detail=published.shape, digits=5)
 
 
 # -- times ---------------------------------------------------------------------------------------------------
@@ -209,7 +201,7 @@ def timings_table(
     mirror: Path | None = None,
     device: str | None = None,
     steps: int = STEPS,
-    on_measure: Say | None = None,
+    on_measure: Say = lambda name: None,
 ) -> PaperTable:
     """Every time the paper states; `names`: data sets to measure on, None for all."""
     here = choose_device(device or "auto").type
@@ -219,7 +211,8 @@ def timings_table(
         *((name, figure, here, stated.LINK_EPOCHS_TIMED) for name, figure in stated.LINK_TIMES.items()),
         ("distmult/lp-wn18", stated.DISTMULT_TIME, here, None),
     ]
-    graph_of = lru_cache(maxsize=1)(partial(load_or_reason, mirror=mirror))  # rows on the same data follow each other
+    # Rows on the same data follow each other.
+    graph_of = lru_cache(maxsize=1)(partial(stated.load_or_reason, mirror=mirror))
     rows = []
     for name, figure, place, epochs in wanted:
         whole = name in stated.NODE_TIMES
@@ -233,11 +226,10 @@ def timings_table(
         if isinstance(graph, str):
             rows.append(row.without_figure([figure], graph))
             continue
-        if on_measure is not None:
-            on_measure(name)
+        on_measure(name)
         seconds, note = _whole_training(config, graph) if whole else _steps_and_ranking(config, graph, steps, epochs)
-        judged = (judge_time(figure, seconds),)
-        rows.append(replace(row, published=judged, ours=seconds, extrapolated=not whole, note=note))
+        row = replace(row, published=(stated.judge_time(figure, seconds),), ours=seconds)
+        rows.append(replace(row, extrapolated=not whole, note=note))
     if names is None:
         freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
         why = "not measured: the paper does not say how many epochs these runs had"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError
 from rgcn.paper import LINK, NODE
-from rgcn.paper.judging import RULE, PaperRow, PaperTable, judge, reason
-from rgcn.paper.published import ACCURACY, METRICS, RANKING, TITLES, Figure
+from rgcn.paper.published import ACCURACY, METRICS, RANKING, RULE, TITLES, Figure, PaperRow, PaperTable, judge, reason
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import Spread, summarize
@@ -40,47 +39,38 @@ def configurations(
 ) -> list[str]:
     """The shipped configurations of a task that belong to the named data sets and models; all where none is named.
 
+    An option takes one value, so that of `--datasets aifb mutag` the second arrives as a bare name, and what it names
+    tells where it belongs.
+
     >>> configurations(next(iter(CONFIGURATIONS)), ["e-rgcn"], ["aifb"])
     ['e-rgcn/nc-aifb']
     """
     pairs = {name: _dataset_and_model(name) for name in CONFIGURATIONS[task]}
     known = [list(dict.fromkeys(part)) for part in zip(*pairs.values(), strict=True)]
-    wanted = sorted_out(names, datasets, models, *known)
-    chosen = [name for name, pair in pairs.items() if all(not w or p in w for p, w in zip(pair, wanted, strict=True))]
-    if not chosen:
+    named = chosen("name", names, [*known[0], *known[1]])
+    wanted = [
+        [*chosen(kind, asked, there), *(name for name in named if name in there)]
+        for kind, asked, there in zip(("data set", "model"), (datasets, models), known, strict=True)
+    ]
+    found = [name for name, pair in pairs.items() if all(not w or p in w for p, w in zip(pair, wanted, strict=True))]
+    if not found:
         raise ConfigError(f"the paper has no figure of {' on '.join(' and '.join(w) for w in reversed(wanted) if w)}")
-    return chosen
-
-
-def sorted_out(
-    names: Iterable[str] | None,
-    datasets: Iterable[str] | None,
-    models: Iterable[str] | None,
-    known_datasets: Sequence[str],
-    known_models: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Data sets and models that were asked for.
-
-    An option takes one value, so that of `--datasets aifb mutag` the second arrives as a bare name, and what it names
-    tells where it belongs.
-
-    >>> sorted_out(["mutag"], ["aifb"], None, ["aifb", "mutag"], ["rgcn"])
-    (['aifb', 'mutag'], [])
-    """
-    everything = (*known_datasets, *known_models)
-    found: tuple[list[str], list[str]] = ([], [])
-    for kind, given, allowed in (
-        ("data set", datasets, known_datasets),
-        ("model", models, known_models),
-        ("name" if known_models else "data set", names, everything),
-    ):
-        for name in (part.strip().lower() for text in given or () for part in text.split(",")):
-            if not name:
-                raise ConfigError(f"a {kind} without a name; there are {', '.join(allowed)}")
-            if name not in allowed:
-                raise UnknownNameError(kind, name, allowed)
-            found[name in known_models].append(name)
     return found
+
+
+def chosen(kind: str, asked: Iterable[str] | None, known: Sequence[str]) -> list[str]:
+    """Names that were asked for, each by itself or several with commas between them.
+
+    >>> chosen("data set", ["AIFB,mutag"], ["aifb", "mutag", "am"])
+    ['aifb', 'mutag']
+    """
+    names = [part.strip().lower() for text in asked or () for part in text.split(",")]
+    for name in names:
+        if not name:
+            raise ConfigError(f"a {kind} without a name; there are {', '.join(known)}")
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+    return names
 
 
 def _dataset_and_model(name: str) -> tuple[str, str]:
@@ -97,8 +87,7 @@ def subject(name: str) -> str:
     return ", ".join(TITLES[part] for part in _dataset_and_model(name))
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """What the runs of a configuration gave on the test split; `note` where something is to be said of them."""
 
     metrics: Mapping[str, Spread]
@@ -112,8 +101,7 @@ class Trained:
         return cls(metrics, statistics.median(result["seconds"] for result in results), note)
 
 
-@dataclass(frozen=True)
-class ReproductionPlan:
+class ReproductionPlan(NamedTuple):
     """How to run the trainings."""
 
     folder: Path  # where the series are kept, so that an interrupted reproduction goes on

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.models.task import task_of
 from rgcn.runs.folder import sole_use
+from rgcn.tuning import study as studies
 from rgcn.tuning.result import TuneResult, importance, keep
 from rgcn.tuning.spaces import choose_spaces
 from rgcn.tuning.study import StudyObjective, StudyPlan, TrialRecord, check_objective
@@ -33,23 +33,18 @@ def tune(
 
     Ctrl-C stops whatever runs and writes down what is finished. With one job, the same seed gives the same trials.
     """
-    from rgcn.runs.assembly import load_run_data
-    from rgcn.tuning import study as studies
-    from rgcn.tuning.trials import Trials
-
     if trials < 1 or jobs < 1:
         raise ConfigError(f"a study has at least one trial and one job; got trials = {trials}, jobs = {jobs}")
     studies.optuna()
     file = plan.folder / "study.db"
     # Ours alone: a second one at work on the study would take our running trials for dead.
     with sole_use(plan.folder, "study", "`rgcn tune`", ".tune.lock", file.exists()), studies.storage_errors(file):
-        graph = task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
+        graph = studies.blinded_graph(plan)
         study = studies.open_study(plan)
         studies.begin(study, plan, graph.fingerprint)
-        wanted = Trials(plan, study, max(0, trials - len(studies.records(study))), minutes)
-        interrupted = False
+        left, interrupted = trials - len(studies.records(study)), False
         try:
-            with closing(wanted.run(jobs, graph)) as numbers:
+            with closing(studies.run_trials(plan, study, graph, left=left, jobs=jobs, minutes=minutes)) as numbers:
                 for number in numbers:
                     if on_trial is not None:
                         known = studies.records(study)

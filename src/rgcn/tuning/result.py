@@ -4,7 +4,6 @@ import csv
 import io
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from markupsafe import Markup
 
 from rgcn.config import RunConfig
 from rgcn.models.task import task_of
-from rgcn.pages.charts import Bar, Mark, Point, Series, line_chart
+from rgcn.pages.charts import Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
 from rgcn.runs.configuration import changed, dump_configuration
 from rgcn.system.atomic_files import write_atomically
@@ -20,8 +19,6 @@ from rgcn.system.formatting import count
 from rgcn.tuning.spaces import Spaces, described
 from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
-
-SHOWN = 10  # of the best trials, on the page
 
 
 @dataclass(frozen=True)
@@ -40,14 +37,10 @@ class TuneResult:
     @property
     def ranking(self) -> list[TrialRecord]:
         """Finished trials, best first; of equals the configuration's own, then the one whose folds differ least."""
-        finished = [trial for trial in self.trials if trial.state == "finished" and trial.value is not None]
         sign = -1 if self.plan.objective.metric.higher else 1
-
-        def place(trial: TrialRecord) -> tuple[float, bool, float, int]:
-            assert trial.value is not None
-            return round(sign * trial.value, 6), not trial.own, trial.deviation or 0.0, trial.number
-
-        return sorted(finished, key=place)
+        finished = [one for one in self.trials if one.state == "finished" and one.value is not None]
+        values = {one.number: round(sign * (one.value or 0.0), 6) for one in finished}
+        return sorted(finished, key=lambda one: (values[one.number], not one.own, one.deviation or 0.0, one.number))
 
     @property
     def own(self) -> TrialRecord | None:
@@ -61,13 +54,13 @@ class TuneResult:
         return f"validation {self.plan.objective.metric.title}"
 
     def as_dict(self) -> dict[str, Any]:
-        best, own = self.best, self.own
+        best, own, objective = self.best, self.own, self.plan.objective
         return {
             "configuration": self.plan.name,
             "folder": str(self.plan.folder),
-            "metric": self.plan.objective.metric.name,
-            "folds": self.plan.objective.folds,
-            "seed": self.plan.objective.seed,
+            "metric": objective.metric.name,
+            "folds": objective.folds,
+            "seed": objective.seed,
             "trials": len(self.trials),
             **{state: self.count(state) for state in ("finished", "stopped", "failed")},
             "interrupted": self.interrupted,
@@ -95,10 +88,10 @@ def importance(study: Any) -> dict[str, float]:
         return {}
     copy = package.create_study(direction=study.direction)
     copy.add_trials(drawn)
-    evaluator = package.importance.PedAnovaImportanceEvaluator()
     try:
         with warnings.catch_warnings():  # that there are few trials is said on the page
             warnings.simplefilter("ignore")
+            evaluator = package.importance.PedAnovaImportanceEvaluator()
             found = package.importance.get_param_importances(copy, evaluator=evaluator)
     except (ValueError, RuntimeError):  # all values alike, or no setting that all trials have
         return {}
@@ -106,29 +99,27 @@ def importance(study: Any) -> dict[str, float]:
 
 
 def keep(result: TuneResult) -> None:
-    folder = result.plan.folder
-    write_atomically(folder / "trials.csv", _table(result.trials, list(result.plan.spaces)))
-    if result.best is not None:
-        config = configuration_of(result.plan.config, result.plan.spaces, result.best)
-        write_atomically(folder / "best.yaml", _head(result) + dump_configuration(config))
-    write_atomically(folder / "tune.html", tune_page(result))
+    plan, best = result.plan, result.best
+    write_atomically(plan.folder / "trials.csv", _table(result))
+    if best is not None:
+        config = configuration_of(plan.config, plan.spaces, best)
+        write_atomically(plan.folder / "best.yaml", _head(result, best) + dump_configuration(config))
+    write_atomically(plan.folder / "tune.html", tune_page(result))
 
 
-def _head(result: TuneResult) -> str:
-    best, own, objective = result.best, result.own, result.plan.objective
-    assert best is not None
+def _head(result: TuneResult, best: TrialRecord) -> str:
+    own, plan, objective = result.own, result.plan, result.plan.objective
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""
     folds = f", mean and standard deviation of {objective.folds} trainings" if objective.folds > 1 else ""
     versions = f"rgcn {__version__}, optuna {optuna().__version__}"
     lines = [
-        f"Found by `rgcn tune` from {result.plan.name}, {time.strftime('%Y-%m-%d')} ({versions}).",
+        f"Found by `rgcn tune` from {plan.name}, {time.strftime('%Y-%m-%d')} ({versions}).",
         f"Trial {best.number}, the best of {summary(result)}; seed {objective.seed}.",
         f"V{result.metric[1:]}: {best.value:.4f}{spread}{folds}; best at epoch {best.epoch}.",
+        *([] if own is None else [f"The configuration as it was: {own.value:.4f}."]),
+        "The test split was not read. The best of many trials looks better than it is: measure it anew.",
+        *task_of(plan.config.task).words_on_trials(plan.config, best.epoch),
     ]
-    if own is not None:
-        lines.append(f"The configuration as it was: {own.value:.4f}.")
-    lines.append("The test split was not read. The best of many trials looks better than it is: measure it anew.")
-    lines += task_of(result.plan.config.task).words_on_trials(result.plan.config, best.epoch)
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
 
@@ -138,11 +129,11 @@ def summary(result: TuneResult) -> str:
     return f"{count(len(result.trials), 'trial')}: {', '.join(parts)}"
 
 
-def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
-    text = io.StringIO()
+def _table(result: TuneResult) -> str:
+    text, keys = io.StringIO(), list(result.plan.spaces)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "state", "own", "value", "deviation", "epoch", "seconds", *keys, "error"])
-    for trial in trials:
+    for trial in result.trials:
         seconds = None if trial.seconds is None else round(trial.seconds, 3)
         measured = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.values.get, keys), trial.error]
         writer.writerow([trial.number, trial.state, "yes" if trial.own else "no", *measured])
@@ -151,42 +142,35 @@ def _table(trials: Sequence[TrialRecord], keys: Sequence[str]) -> str:
 
 def tune_page(result: TuneResult) -> str:
     """The course of a study, what mattered in it, and the best ten trials, in one file."""
-    plan, finished = result.plan, result.ranking
     content = parts(
         "tuning.html",
         result=result,
         summary=summary(result).partition(": ")[2],
-        file=plan.folder / "best.yaml",
         history=_history(result),
-        importance=[Bar(Markup("<code>{}</code>").format(key), [share]) for key, share in result.importance.items()],
-        finished=finished,
-        most=SHOWN,
-        keys=[key for key in plan.spaces if any(key in trial.values for trial in finished)],
-        value_words=_value,
-        spaces={key: described(space) for key, space in plan.spaces.items()},
-        failed=[trial for trial in result.trials if trial.state == "failed"],
+        spaces={key: described(space) for key, space in result.plan.spaces.items()},
     )
-    return page(f"Tuning {plan.name}", content, footer=f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}")
+    footer = f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}"
+    return page(f"Tuning {result.plan.name}", content, footer=footer)
 
 
 def _history(result: TuneResult) -> Markup:
     """Every trial a dot, the best so far a line, the configuration's own ringed."""
     metric, own = result.plan.objective.metric, result.own
-    values: dict[str, list[Point]] = {"finished": [], "stopped": []}
-    for trial in result.trials:
-        if trial.state in values and trial.value is not None:
-            values[trial.state].append((trial.number, trial.value))
+    finished, stopped = (
+        [(trial.number, trial.value) for trial in result.trials if trial.state == state and trial.value is not None]
+        for state in ("finished", "stopped")
+    )
     stairs: list[Point] = []
-    for number, value in values["finished"]:
+    for number, value in finished:
         if not stairs or metric.better(value, stairs[-1][1]):
             stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
     stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
     series = [
-        Series("finished", values["finished"], color=0, joined=False),
+        Series("finished", finished, color=0, joined=False),
         Series("best so far", stairs, color=1),
-        Series("stopped early, so far", values["stopped"], color=2, joined=False),
+        Series("stopped early, so far", stopped, color=2, joined=False),
     ]
-    every = [value for some in values.values() for _, value in some] or [0.0]
+    every = [value for _, value in (*finished, *stopped)] or [0.0]
     return line_chart(
         series,
         title=f"{result.metric} of each trial",
@@ -195,9 +179,3 @@ def _history(result: TuneResult) -> Markup:
         marks=[] if own is None else [Mark("the configuration as it was", own.number, own.value)],
         y_range=(min(every), max(every)),
     )
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -59,8 +59,15 @@ def own_values(config: RunConfig, spaces: Spaces) -> dict[str, Any]:
     return {key: own[key] for key, space in spaces.items() if space.applies(own) and _contains(space, own[key])}
 
 
-def draw(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
-    """The configuration with a trial's values; a ConfigError where they cannot be together."""
+def draw(trial: Trial, config: RunConfig, spaces: Spaces, own: bool = False) -> RunConfig:
+    """The configuration with a trial's values; a ConfigError where they cannot be together.
+
+    own  the configuration as it is; the trial learns its values, as far as they lie in their spaces
+    """
+    if own:
+        for key in own_values(config, spaces):
+            _suggest(trial, key, spaces[key])
+        return config
     settings = flat_settings(config)
     changes: dict[str, Any] = {}
     for key, space in spaces.items():
@@ -69,13 +76,6 @@ def draw(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
         elif space.when:
             changes[key] = settings[key] = space.default
     return changed(config, changes)
-
-
-def draw_own(trial: Trial, config: RunConfig, spaces: Spaces) -> RunConfig:
-    """The configuration as it is; the trial learns its values, as far as they lie in their spaces."""
-    for key in own_values(config, spaces):
-        _suggest(trial, key, spaces[key])
-    return config
 
 
 def described(space: SearchSpace) -> str:
@@ -112,8 +112,8 @@ def _ends(space: SearchSpace) -> tuple[float, float]:
 
 
 def _parse(config: RunConfig, own: Mapping[str, Any], text: str) -> tuple[str, SearchSpace]:
-    key, separator, values = (part.strip() for part in text.partition("="))
-    if not separator or not key or not values:
+    key, _, values = (part.strip() for part in text.partition("="))
+    if not key or not values:
         raise ConfigError(f"{HOW}; got {text!r}")
     if key not in own:
         raise UnknownNameError("setting", key, own)

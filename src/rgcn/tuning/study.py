@@ -1,27 +1,39 @@
-"""The study on disk: a SQLite file that outlives the process that works on it."""
+"""The study on disk, a SQLite file that outlives the process that works on it; and the trials that it is made of.
+
+Trials run one after another in this process, or several at a time in processes of their own. Only this process opens
+the study. The others are sent a configuration and train with it: one that dies leaves nothing half written, and takes
+no other trial with it.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import sqlite3
+import statistics
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rgcn.config import RunConfig, SearchSpace
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import ConfigError, DataError, RgcnError
+from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
-from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
+from rgcn.runs.assembly import load_run_data, make_model
+from rgcn.runs.configuration import WITHOUT_EFFECT, changed, flat_settings
+from rgcn.runs.worker_pool import MOST_DEATHS, Crew, Done, Work
 from rgcn.system.extras import import_extra
 from rgcn.system.formatting import shortened
-from rgcn.training.history import Metric
-from rgcn.tuning.spaces import Spaces, described, own_values
+from rgcn.training.history import Epoch, Metric
+from rgcn.tuning.spaces import Spaces, described, draw, own_values
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -31,7 +43,10 @@ STUDY = "rgcn-tune"
 FORMAT = 1
 DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
 RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
-SECONDS_FOR_A_LOCK = 60
+POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
+MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not fit the configuration
+Curve = dict[int, list[float]]  # of a fold, by epoch: the metric, and what breaks ties behind it
+Task = tuple[int, RunConfig]  # a trial's number, and what to train
 
 
 @dataclass(frozen=True)
@@ -68,9 +83,10 @@ class StudyPlan:
         """What must stay the same for a study to go on; `data` is the fingerprint of what trials see."""
         settings = flat_settings(self.config, besides=WITHOUT_EFFECT)
         settings.pop("training.device")
-        spaces = {f"search {key}": json.loads(json.dumps(asdict(space))) for key, space in self.spaces.items()}
+        spaces = {f"search {key}": asdict(space) for key, space in self.spaces.items()}
         objective = {**asdict(self.objective), "metric": self.objective.metric.name}
-        return {"format": FORMAT, **settings, **objective, **spaces, "data": data}
+        whole = {"format": FORMAT, **settings, **objective, **spaces, "data": data}
+        return json.loads(json.dumps(whole))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -100,14 +116,13 @@ def optuna() -> Any:
 def open_study(plan: StudyPlan) -> Study:
     package = optuna()
     file = (plan.folder / "study.db").absolute()
-    with closing(sqlite3.connect(file, timeout=SECONDS_FOR_A_LOCK)) as database:
+    with closing(sqlite3.connect(file)) as database:
         (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if answer != "ok":
         raise sqlite3.DatabaseError(answer)
-    waits = {"connect_args": {"timeout": SECONDS_FOR_A_LOCK}}
     return package.create_study(  # type: ignore[no-any-return]
         study_name=STUDY,
-        storage=package.storages.RDBStorage(f"sqlite:///{file}", engine_kwargs=waits),
+        storage=f"sqlite:///{file}",
         sampler=_sampler(plan.objective.seed),
         pruner=package.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1, n_min_trials=3),
         direction="maximize" if plan.objective.metric.higher else "minimize",
@@ -119,11 +134,10 @@ def begin(study: Study, plan: StudyPlan, data: str) -> None:
     """See that it is this study, give up trials that were cut short, and put the configuration's own trial first."""
     package = optuna()
     identity = plan.identity(data)
-    known = study.user_attrs.get("identity")
-    if known is None:
-        study.set_user_attr("identity", identity)
-    elif known != identity:
+    known = study.user_attrs.get("identity", identity)
+    if known != identity:
         raise ConfigError(_another_study(plan.folder, known, identity))
+    study.set_user_attr("identity", identity)
     give_up_running(study)
     states = package.trial.TrialState
     trials = study.get_trials(deepcopy=False)
@@ -208,3 +222,157 @@ def _short(value: Any) -> str:
     if isinstance(value, dict):
         return described(SearchSpace(**value))
     return "nothing" if value is None else shortened(str(value), 40)
+
+
+# -- trials ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialEnding:
+    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why."""
+
+    seconds: float | None = None
+    error: str | None = None
+    value: float | None = None  # the metric's mean over folds, at the epoch where it is best; None: there is no figure
+    epoch: int | None = None
+    folds: list[float] | None = None  # the metric of each at that epoch
+    deviation: float | None = None  # between them
+
+
+def for_trials(config: RunConfig) -> RunConfig:
+    """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
+    return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
+
+
+def run_trials(
+    plan: StudyPlan, study: Study, graph: KnowledgeGraph, *, left: int, jobs: int, minutes: float | None
+) -> Generator[int, None, None]:
+    """Numbers of trials as they end, on a graph without its test split; on leaving, whatever still runs stops.
+
+    left     how many are still to be made; however short the time (`minutes`), there is one
+    """
+    base = for_trials(plan.config)
+    under_way: dict[int, Trial] = {}
+    deadline = math.inf if minutes is None else monotonic() + 60 * minutes
+
+    def drawn() -> Iterator[Task]:
+        """Drawn as they are asked for."""
+        for begun in range(left):
+            if begun and monotonic() >= deadline:
+                return
+            trial, config = _drawn(study, base, plan.spaces)
+            under_way[trial.number] = trial
+            yield trial.number, config
+
+    def goes_on(task: Task, reached: tuple[int, float]) -> bool:
+        """Note how a trial stands; whether it is worth going on."""
+        point, value = reached
+        under_way[task[0]].report(value, point)
+        return not under_way[task[0]].should_prune()
+
+    with Crew[Task](jobs, partial(_trainer, plan, graph if jobs == 1 else None)) as crew:
+        for (number, _), end in crew.run(drawn(), goes_on, MOST_DEATHS):
+            ending = end.value if isinstance(end, Done) else TrialEnding(error=end.words)
+            trial, states = under_way.pop(number), optuna().trial.TrialState
+            for key, told in vars(ending).items():
+                if key != "value" and told is not None:
+                    trial.set_user_attr(key, told)
+            # Failed ones, too, count as stopped: the sampler learns from these that such settings are no good.
+            study.tell(trial, ending.value, states.PRUNED if ending.value is None else states.COMPLETE)
+            yield number
+
+
+def _drawn(study: Study, base: RunConfig, spaces: Spaces) -> tuple[Trial, RunConfig]:
+    """A trial and its configuration; draws of settings that cannot be together are not trials."""
+    words = ""
+    for _ in range(MOST_IMPOSSIBLE):
+        trial = ask(study)
+        try:
+            return trial, draw(trial, base, spaces, own=bool(trial.user_attrs.get("own")))
+        except ConfigError as error:
+            words = str(error)
+            trial.set_user_attr("impossible", words)
+            study.tell(trial, state=optuna().trial.TrialState.PRUNED)
+    what = f"{MOST_IMPOSSIBLE} draws in a row were settings that cannot be together; fix some with --fix"
+    raise ConfigError(f"{what}. The last: {words}")
+
+
+def _trainer(plan: StudyPlan, graph: KnowledgeGraph | None) -> Work[Task]:
+    """Does trials; without a graph, in a process that reads it by itself."""
+    if graph is None:
+        warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
+        graph = blinded_graph(plan)
+    return lambda task, ask: attempt(task[1], graph, plan.objective, lambda point, value: ask((point, value)))
+
+
+def blinded_graph(plan: StudyPlan) -> KnowledgeGraph:
+    """What trials learn from and are measured on: the data without its test split."""
+    return task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
+
+
+class _NotWorthwhileError(Exception):
+    """Ends a training from within."""
+
+
+def attempt(
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, goes_on: Callable[[int, float], bool]
+) -> TrialEnding:
+    """Train and measure; whatever the settings do to it is an ending, not an error."""
+    start = perf_counter()
+    try:
+        return evaluate(config, graph, objective, goes_on)
+    except _NotWorthwhileError:
+        return TrialEnding(perf_counter() - start)
+    except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
+        return TrialEnding(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
+
+
+def evaluate(
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Callable[[int, float], bool | None]
+) -> TrialEnding:
+    """Train once for each fold, on a graph without its test split.
+
+    reached  called with (point, value so far) up to five times a fold; False stops the trial
+    """
+    start = perf_counter()
+    # Of equally good places the one where the other figures are best, then the earliest.
+    order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
+    best = max if objective.metric.higher else min
+    curves: list[Curve] = []
+    told = 0  # the point at which the study last heard
+
+    def hear(epoch: Epoch) -> None:
+        nonlocal told
+        if epoch[f"valid_{objective.metric.name}"] is None:
+            return
+        curves[-1][epoch.number] = _figures(epoch, order)
+        point = (len(curves) - 1) * POINTS + epoch.number * POINTS // config.training.epochs
+        if point > told:
+            told = point
+            if reached(point, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
+                raise _NotWorthwhileError
+
+    for fold in range(objective.folds):
+        told = fold * POINTS
+        curves.append({})
+        make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
+        if not curves[-1]:
+            raise DataError(f"the training reported no validation {objective.metric.title}")
+    epochs = max((list(curve) for curve in curves), key=len)
+    # A fold that lost patience stays where it was: [folds, epochs, figures].
+    courses = [np.pad([*curve.values()], ((0, len(epochs) - len(curve)), (0, 0)), mode="edge") for curve in curves]
+    signs = [1 if metric.higher else -1 for metric in order]
+    # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same.
+    goodness = (np.mean(courses, axis=0) * signs).round(12).tolist()
+    index = goodness.index(max(goodness))
+    folds = [float(course[index][0]) for course in courses]
+    deviation = statistics.stdev(folds) if len(folds) > 1 else 0.0
+    return TrialEnding(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
+
+
+def _figures(epoch: Epoch, order: Sequence[Metric]) -> list[float]:
+    figures = [epoch[f"valid_{metric.name}"] for metric in order]
+    for metric, value in zip(order, figures, strict=True):
+        if value is not None and not math.isfinite(value):
+            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+    return [0.0 if value is None else value for value in figures]

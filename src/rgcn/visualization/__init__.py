@@ -2,5 +2,5 @@
 
 vectors = NodeVectors.of(open_model("runs/aifb"))
 write_table(Path("nodes.parquet"), len(every_node), node_table(vectors, every_node))
-page = map_page(make_map(vectors, every_node))
+page = map_page(NodeMap(vectors, every_node))
 """

@@ -1,48 +1,52 @@
-"""A trained model as a page to look at: map of its nodes, likeness of its relations, what it takes for what."""
+"""A trained model as a page to look at: map of its nodes, likeness of its relations, what it takes for what.
+
+Relations are alike to a model if the cosine between what it has learned of them is large.
+"""
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.pages.layout import page, parts
+from rgcn.pages.layout import named, page, parts
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
 from rgcn.system.formatting import shortened
 from rgcn.version import __version__
-from rgcn.visualization.coloring import Coloring
-from rgcn.visualization.mapping import METHOD_NAMES
-from rgcn.visualization.node_map import NodeMap
-from rgcn.visualization.relation_similarity import MOST_DRAWN, SHADE_STEPS, relation_likeness
+from rgcn.visualization.node_map import Coloring, Group, NodeMap, path_end
+from rgcn.visualization.projection import METHOD_NAMES, Floats, Integers
+from rgcn.visualization.vectors import relation_counts, relation_vectors
 
 # Places are sent as whole numbers up to this, a tenth of a pixel at any size a screen has.
 GRID = 20_000
 LONGEST_NAME = 200
 EXAMPLES = 5
-# Among fewer everybody is a neighbor, and nothing can go wrong.
-FEWEST_JUDGED = 50
+# More rows than these are no picture any more; more relations than these are not all compared.
+MOST_DRAWN, MOST_COMPARED = 40, 2000
+PAIRS = 20
+# Where the shades change: relations have little in common as a rule, and differences near 0 should be seen.
+SHADE_STEPS = (0.1, 0.2, 0.4, 0.6)
 
 
 def map_page(made: NodeMap, split: str | None = None) -> str:
     """One HTML file that opens anywhere and loads nothing; `split`: what a classifier's mistakes are shown on."""
-    opened = made.opened
+    opened, coloring = made.opened, made.colorings[0]
     measured = confusion = None
     if opened.answers("classes"):
         measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
-        confusion = confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))])
+        classes = [opened.titles.class_(number) for number in range(len(measured["classes"]))]
+        confusion = confusion_chart(measured["confusion"], classes)
     likeness: dict[str, Any] | str
     try:
         likeness = relation_likeness(opened)
     except DataError as error:
         likeness = str(error)
-    coloring = made.colorings[0]
     content = parts(
         "map_page.html",
         map=made,
         opened=opened,
-        graph=opened.graph,
         method=METHOD_NAMES[made.method],
-        is_judged=len(made.nodes) >= FEWEST_JUDGED,
         coloring=coloring,
         groups=[_in_words(made, coloring, number) for number in range(len(coloring.groups))],
         data=_data(made),
@@ -92,6 +96,10 @@ def _data(made: NodeMap) -> dict[str, Any]:
     titles = [made.opened.titles.of(node) for node in made.nodes.tolist()]
     names = [shortened(made.opened.graph.nodes[node], LONGEST_NAME) for node in made.nodes.tolist()]
     shares = None if made.answers is None else made.answers.probability
+    colorings = [
+        {"key": key, "title": title, "about": about, "groups": [*map(_group, groups)], "of": of.tolist()}
+        for key, title, about, groups, of in made.colorings
+    ]
     return {
         "x": x.tolist(),
         "y": (y.max() - y).tolist(),
@@ -100,16 +108,82 @@ def _data(made: NodeMap) -> dict[str, Any]:
         "degree": made.degree.tolist(),
         "near": made.near.tolist(),
         "percent": None if shares is None else [round(100 * share) for share in shares.tolist()],
-        "colorings": [
-            {
-                "key": one.key,
-                "title": one.title,
-                "about": one.explanation,
-                "groups": [
-                    [shortened(group.title, LONGEST_NAME), group.count, int(group.muted)] for group in one.groups
-                ],
-                "of": one.of.tolist(),
-            }
-            for one in made.colorings
-        ],
+        "colorings": colorings,
     }
+
+
+def _group(group: Group) -> tuple[str, int, int]:
+    return shortened(group.title, LONGEST_NAME), group.count, int(group.muted)
+
+
+# -- relations ---------------------------------------------------------------------------------------------
+
+
+def relation_likeness(opened: OpenModel) -> dict[str, Any]:
+    """The most frequent relations of a model beside each other; DataError where it has nothing to compare them by.
+
+    words   what is compared; total: how many relations there are
+    titles  of those that are compared; counts: their training triples; pairs: the likest of them
+    order   of those that are drawn, what is alike side by side; rows: (shade, cosine) of each beside each
+    """
+    (directions, words), counts = relation_vectors(opened), relation_counts(opened)
+    compared = np.argsort(-counts, kind="stable")[:MOST_COMPARED]
+    similarity, names = cosines(np.concatenate(directions, axis=1)[compared]), opened.graph.relations
+    order = clustered_order(similarity[:MOST_DRAWN, :MOST_DRAWN]).tolist()
+    return {
+        "words": words + (", in both directions" if len(directions) > 1 else ""),
+        "total": len(counts),
+        "titles": [named(names[number], path_end(opened.titles.relation(number))) for number in compared.tolist()],
+        "counts": counts[compared].tolist(),
+        "pairs": likest_pairs(similarity, PAIRS),
+        "order": order,
+        "rows": [[(_shade(similarity[i, j], i == j), similarity[i, j]) for j in order] for i in order],
+    }
+
+
+def _shade(cosine: float, is_own: bool) -> str:
+    if is_own:
+        return "own"
+    return f"{'warm' if cosine >= 0 else 'cold'}-{sum(abs(cosine) >= step for step in SHADE_STEPS)}"
+
+
+def cosines(vectors: Floats) -> NDArray[np.float64]:
+    """[n, n]: a·b / |a||b|; 0 where a vector is zero.
+
+    >>> cosines(np.array([[1, 0], [2, 0], [0, 3]], np.float32)).round(2).tolist()
+    [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    wide = vectors.astype(np.float64)
+    size = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit = wide / np.where(size > 0, size, 1.0)
+    return np.asarray(np.clip(unit @ unit.T, -1.0, 1.0))
+
+
+def clustered_order(similarity: NDArray[np.float64]) -> Integers:
+    """An order in which what is alike stands together: average linkage, each two clusters joined at their likest ends.
+
+    >>> s = np.array([[1.0, 0.1, 0.9], [0.1, 1.0, 0.2], [0.9, 0.2, 1.0]])
+    >>> clustered_order(s).tolist()
+    [0, 2, 1]
+    """
+    clusters = [[i] for i in range(len(similarity))]
+    between = similarity.astype(np.float64).copy()
+    np.fill_diagonal(between, -np.inf)
+    while len(clusters) > 1:
+        a, b = sorted(divmod(int(between.argmax()), len(clusters)))
+        left, right = clusters[a], clusters.pop(b)
+        joined = (len(left) * between[a] + len(right) * between[b]) / (len(left) + len(right))
+        between[a], between[:, a] = joined, joined
+        between[a, a] = -np.inf
+        between = np.delete(np.delete(between, b, axis=0), b, axis=1)
+        ways = [(one, other) for one in (left, left[::-1]) for other in (right, right[::-1])]
+        left, right = max(ways, key=lambda way: similarity[way[0][-1], way[1][0]])
+        clusters[a] = left + right
+    return np.array(clusters[0] if clusters else [], dtype=np.int64)
+
+
+def likest_pairs(similarity: NDArray[np.float64], most: int) -> list[tuple[int, int, float]]:
+    """The two relations and their cosine of the pairs that are most alike, likest first."""
+    one, other = np.triu_indices(len(similarity), k=1)
+    best = np.argsort(-similarity[one, other], kind="stable")[:most]
+    return [(i, j, float(similarity[i, j])) for i, j in zip(one[best].tolist(), other[best].tolist(), strict=True)]

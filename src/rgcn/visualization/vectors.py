@@ -11,11 +11,10 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from rgcn.data.tables import without_formulas
 from rgcn.errors import ConfigError, DataError
@@ -23,7 +22,7 @@ from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel, predict_classes
 from rgcn.predict.answer_tables import ClassAnswers
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, full_disk, replace_atomically
-from rgcn.visualization.neighborhoods import Floats, Integers
+from rgcn.visualization.projection import Floats, Integers
 
 VECTOR = "vector"
 TYPES = {"triples": pl.Int64, "inverse": pl.Boolean, "score": pl.Float32, "probability": pl.Float32}  # else text
@@ -68,23 +67,13 @@ def in_parts(nodes: Integers) -> Iterator[Integers]:
         yield nodes[first : first + NODES_AT_ONCE]
 
 
-class RelationVectors(NamedTuple):
-    """What a model has learned of each relation."""
+def relation_vectors(opened: OpenModel) -> tuple[list[Floats], str]:
+    """([R, width] of each direction, what the numbers are); DataError where there is nothing to be compared.
 
-    forward: Floats  # [R, width]
-    inverse: Floats | None  # [R, width] where the inverse has weights of its own, as in a classifier's layers
-    words: str  # what the numbers are
-
-    @property
-    def whole(self) -> Floats:
-        """[R, width or twice that]: both directions of a relation, one behind the other."""
-        return self.forward if self.inverse is None else np.concatenate([self.forward, self.inverse], axis=1)
-
-
-def relation_vectors(opened: OpenModel) -> RelationVectors:
-    """What a model holds of its relations; DataError where that is nothing to be compared."""
+    There are two directions where an inverse has weights of its own, as in a classifier's layers.
+    """
     forward, inverse, words = opened.model.relation_vectors()
-    return RelationVectors(forward.numpy(), None if inverse is None else inverse.numpy(), words)
+    return [direction.numpy() for direction in (forward, inverse) if direction is not None], words
 
 
 def node_table(
@@ -94,8 +83,7 @@ def node_table(
 
     on_nodes  called with how many nodes a part had, once that is written
     """
-    opened = vectors.opened
-    graph, labels = opened.graph, opened.graph.labels
+    opened, graph, labels = vectors.opened, vectors.opened.graph, vectors.opened.graph.labels
     label_of = np.full(graph.num_nodes, -1, dtype=np.int64)  # where a node's label stands, -1 for none
     if labels is not None:
         label_of[labels.nodes] = np.arange(len(labels))
@@ -122,14 +110,12 @@ def predictions(opened: OpenModel, nodes: Integers) -> ClassAnswers:
 
 def relation_table(opened: OpenModel) -> pl.DataFrame:
     """A table of relations: name, title, number of training triples, vector; a row more for each inverse, if any."""
-    graph, vectors = opened.graph, relation_vectors(opened)
-    titles = [opened.titles.relation(number) for number in range(graph.num_relations)]
-    directions = [vectors.forward] if vectors.inverse is None else [vectors.forward, vectors.inverse]
-    times = len(directions)
-    columns: dict[str, Any] = {"name": list(graph.relations) * times, "title": titles * times}
+    names, (directions, _) = list(opened.graph.relations), relation_vectors(opened)
+    times, titles = len(directions), [opened.titles.relation(number) for number in range(len(names))]
+    columns: dict[str, Any] = {"name": names * times, "title": titles * times}
     columns["triples"] = np.tile(relation_counts(opened), times)
     if times > 1:
-        columns["inverse"] = np.repeat([False, True], len(titles))
+        columns["inverse"] = np.repeat([False, True], len(names))
     return _table(columns, np.concatenate(directions))
 
 
@@ -144,7 +130,7 @@ def relation_counts(opened: OpenModel) -> Integers:
     return np.bincount(opened.graph.split_triples("train")[:, 1], minlength=opened.graph.num_relations)
 
 
-def vector_column(vectors: NDArray[np.float32]) -> pl.Series:
+def vector_column(vectors: Floats) -> pl.Series:
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 
@@ -175,11 +161,9 @@ def write_table(
 def _write_parquet(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
     """Parts become files of their own, which are then read as one and written again as a stream."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=TEMPORARY_PREFIX) as folder:
-        written = []
         for number, part in enumerate(parts):
-            written.append(Path(folder, f"{number:06}.parquet"))
-            part.write_parquet(written[-1], row_group_size=ROW_GROUP)
-        pl.scan_parquet(written).sink_parquet(path, row_group_size=ROW_GROUP)
+            part.write_parquet(Path(folder, f"{number:06}.parquet"), row_group_size=ROW_GROUP)
+        pl.scan_parquet(sorted(Path(folder).iterdir())).sink_parquet(path, row_group_size=ROW_GROUP)
 
 
 def _write_csv(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
@@ -203,12 +187,11 @@ def _write_npz(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         with file.open(zipfile.ZipInfo("vectors.npy", ZIP_EPOCH), "w", force_zip64=True) as member:
             for number, part in enumerate(parts):
-                vectors = part[VECTOR].to_numpy()
+                vectors = np.ascontiguousarray(part[VECTOR].to_numpy(), dtype="<f4")
                 if number == 0:
-                    shape = rows, vectors.shape[1]
-                    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+                    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, vectors.shape[1])}
                     np.lib.format.write_array_header_1_0(member, header)
-                member.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+                member.write(vectors.tobytes())
                 for name, values in part.drop(VECTOR).to_dict(as_series=False).items():
                     columns.setdefault(name, []).extend(values)
         table = zipfile.ZipInfo("table.json", ZIP_EPOCH)

@@ -6,7 +6,7 @@ import pytest
 import rgcn
 from rgcn.predict import open_model
 from rgcn.predict.opened_model import OpenModel
-from rgcn.visualization import coloring, node_map, vectors
+from rgcn.visualization import node_map, vectors
 
 
 def every(opened):
@@ -60,27 +60,27 @@ def test_classes_of_test_nodes_decide_nothing_about_the_draw():
 
 def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
     nodes = every(classifier)
-    usual = coloring.colorings(classifier, nodes)[0]
+    usual = node_map.colorings(classifier, nodes)[0]
     assert usual.key == "class"
     titles = {group.title: group for group in usual.groups}
     assert titles["test nodes, class not shown"].count == 5
     assert titles["nodes without a class"].muted
     assert "--split test" in usual.explanation
-    asked = coloring.colorings(classifier, nodes, split="test")[0]
+    asked = node_map.colorings(classifier, nodes, split="test")[0]
     assert sum(group.count for group in asked.groups if not group.muted) == 24
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
     predicted = vectors.predictions(classifier, every(classifier)).class_
-    made = coloring.colorings(classifier, every(classifier), predicted)
+    made = node_map.colorings(classifier, every(classifier), predicted)
     assert [one.key for one in made] == ["class", "predicted", "kind"]
-    assert [one.key for one in coloring.colorings(classifier, every(classifier))] == ["class", "kind"]
-    assert [one.key for one in coloring.colorings(predictor, every(predictor))] == ["kind", "class"]
+    assert [one.key for one in node_map.colorings(classifier, every(classifier))] == ["class", "kind"]
+    assert [one.key for one in node_map.colorings(predictor, every(predictor))] == ["kind", "class"]
 
 
 def test_each_point_has_a_group_and_the_counts_are_right(classifier):
     predicted = vectors.predictions(classifier, every(classifier)).class_
-    for one in coloring.colorings(classifier, every(classifier), predicted):
+    for one in node_map.colorings(classifier, every(classifier), predicted):
         counts = np.bincount(one.of, minlength=len(one.groups))
         assert counts.tolist() == [group.count for group in one.groups]
         sizes = [group.count for group in one.groups if not group.muted]
@@ -88,7 +88,7 @@ def test_each_point_has_a_group_and_the_counts_are_right(classifier):
 
 
 def test_a_kind_is_the_type_or_else_the_part_in_triples(classifier):
-    found = coloring.by_kind(classifier, every(classifier))
+    found = node_map.by_kind(classifier, every(classifier))
     of = {name: found.groups[group].title for name, group in zip(classifier.graph.nodes, found.of, strict=True)}
     assert of["http://x.org/reader1"] == "Reader"
     assert of["http://x.org/author0"] == "subject of wrote"
@@ -104,18 +104,18 @@ def test_kinds_are_read_from_training_triples_only(predictor):
     model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(graph)
     from rgcn.graph.titles import Titles
 
-    found = coloring.by_kind(OpenModel(predictor.path, "x", model, Titles(graph)), np.arange(4))
+    found = node_map.by_kind(OpenModel(predictor.path, "x", model, Titles(graph)), np.arange(4))
     assert found.groups[found.of[graph.nodes["z"]]].title == "nodes in no triple"
     assert "Training triples only" in found.explanation
 
 
 def test_rare_groups_become_one():
     group = np.concatenate([np.zeros(5, np.int64), np.arange(1, 40)])
-    found = coloring._coloring("key", "title", "words", group, [f"g{i}" for i in range(40)], {})
-    assert len(found.groups) == coloring.MOST_GROUPS + 1
-    assert found.groups[0] == coloring.Group("g0", 5)
-    assert found.groups[-1] == coloring.Group("19 rarer ones", 19, muted=True)
-    assert found.of[-1] == coloring.MOST_GROUPS
+    found = node_map._coloring("key", "title", "words", group, [f"g{i}" for i in range(40)], {})
+    assert len(found.groups) == node_map.MOST_GROUPS + 1
+    assert found.groups[0] == node_map.Group("g0", 5)
+    assert found.groups[-1] == node_map.Group("19 rarer ones", 19, muted=True)
+    assert found.of[-1] == node_map.MOST_GROUPS
 
 
 def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
@@ -128,4 +128,4 @@ def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
 
 @pytest.mark.parametrize(("path", "end"), [("short", "short"), ("a" * 50, "a" * 50), ("/" + "b" * 50, "…/" + "b" * 50)])
 def test_long_paths_are_cut_between_their_parts(path, end):
-    assert coloring.path_end(path) == end
+    assert node_map.path_end(path) == end

@@ -1,4 +1,4 @@
-"""Maps: PCA against the singular value decomposition, t-SNE against its formulas written out."""
+"""Maps: PCA against the singular value decomposition, t-SNE against its formulas written out; how far both hold."""
 
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.visualization import mapping, tsne
-from rgcn.visualization.mapping import two_dimensional
-from rgcn.visualization.neighborhoods import nearest, same_class_share
+from rgcn.visualization import projection
+from rgcn.visualization.projection import nearest, same_class_share, trustworthiness, two_dimensional
 
 
 def blobs(each=30, width=6, seed=0):
@@ -57,14 +56,14 @@ def test_pca_of_vectors_of_a_single_number():
 
 def test_attraction_is_symmetric_and_each_point_has_the_perplexity_asked_for():
     vectors, _ = blobs()
-    found = tsne.attraction(vectors, 10.0)
+    found = projection.attraction(vectors, 10.0)
     dense = np.zeros((len(vectors), len(vectors)))
     for row in range(len(vectors)):
         columns = slice(found.pointer[row], found.pointer[row + 1])
         dense[row, found.column[columns]] = found.weight[columns]
     np.testing.assert_allclose(dense.sum(), 1.0, rtol=1e-5)
     np.testing.assert_array_equal(dense, dense.T)
-    conditional = tsne._conditional(nearest(vectors, 31).squared, 10.0)
+    conditional = projection._conditional(nearest(vectors, 31).squared, 10.0)
     entropy = -(conditional * np.log(np.maximum(conditional, 1e-300))).sum(axis=1)
     np.testing.assert_allclose(np.exp(entropy), 10.0, rtol=1e-6)
 
@@ -72,7 +71,7 @@ def test_attraction_is_symmetric_and_each_point_has_the_perplexity_asked_for():
 def test_the_gradient_is_the_formula_over_all_pairs():
     vectors, _ = blobs(each=20)
     n = len(vectors)
-    neighbors = tsne.attraction(vectors, 8.0)
+    neighbors = projection.attraction(vectors, 8.0)
     place = np.random.default_rng(1).normal(scale=3.0, size=(2, n)).astype(np.float32)
     p = np.zeros((n, n))
     for row in range(n):
@@ -82,9 +81,9 @@ def test_the_gradient_is_the_formula_over_all_pairs():
     q = 1 / (1 + all_distances(place.T))
     np.fill_diagonal(q, 0)
     apart = y[:, None] - y[None]
-    expected = 4 * ((((12.0 * p - q / q.sum()) * q)[:, :, None] * apart).sum(axis=1) + tsne.GRAVITY / n * y)
+    expected = 4 * ((((12.0 * p - q / q.sum()) * q)[:, :, None] * apart).sum(axis=1) + projection.GRAVITY / n * y)
     with ThreadPoolExecutor(2) as pool:
-        found = tsne._gradient(pool, neighbors, place, 12.0)
+        found = projection._gradient(pool, neighbors, place, 12.0)
     np.testing.assert_allclose(found.T, expected, rtol=2e-4, atol=1e-6 * np.abs(expected).max())
 
 
@@ -122,7 +121,7 @@ def test_few_points_have_places_too(n):
 def test_steps_are_told():
     told = []
     two_dimensional(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
-    assert len(told) == mapping.STEPS["tsne"]
+    assert len(told) == projection.STEPS["tsne"]
 
 
 def test_an_unknown_map_and_broken_vectors_are_refused():
@@ -136,9 +135,9 @@ def test_umap_without_its_package_says_what_to_do(monkeypatch):
     def missing(package, extra, module=None):
         raise ConfigError(f"{extra} needs the package {package}: pip install 'rgcn[{extra}]'")
 
-    monkeypatch.setattr(mapping, "import_extra", missing)
+    monkeypatch.setattr(projection, "import_extra", missing)
     with pytest.raises(ConfigError, match=r"rgcn\[look\].*--map tsne and --map pca need nothing"):
-        mapping.check_method("umap")
+        projection.check_method("umap")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed: rgcn[look]")
@@ -147,3 +146,40 @@ def test_umap_keeps_groups_together():
     one, two = (two_dimensional(vectors, "umap", seed=3) for _ in range(2))
     assert same_class_share(one, classes) > 0.95
     np.testing.assert_array_equal(one, two)
+
+
+# -- how far a map can be believed, against the definitions written out -------------------------------------
+
+
+def ranks(points):
+    """[n, n]: the place of j among the others of i."""
+    wide = points.astype(np.float64)
+    distance = ((wide[:, None] - wide[None]) ** 2).sum(axis=2)
+    np.fill_diagonal(distance, -1)
+    return np.argsort(np.argsort(distance, axis=1, kind="stable"), axis=1, kind="stable")
+
+
+@pytest.mark.parametrize("rows_at_once", [7, 512])
+def test_trustworthiness_is_its_definition(monkeypatch, rows_at_once):
+    monkeypatch.setattr(projection, "ROWS_AT_ONCE", rows_at_once)
+    rng = np.random.default_rng(0)
+    vectors, k = rng.normal(size=(50, 5)).astype(np.float32), 6
+    places = np.ascontiguousarray(vectors[:, :2])
+    n, high, low = 50, ranks(vectors), ranks(places)
+    lost = sum(max(0, high[i, j] - k) for i in range(n) for j in range(n) if 1 <= low[i, j] <= k)
+    expected = 1 - 2 * lost / (n * k * (2 * n - 3 * k - 1))
+    assert trustworthiness(vectors, places, k) == pytest.approx(expected, abs=1e-12)
+    assert 0.5 < expected < 1
+
+
+def test_what_is_not_changed_is_trusted_and_what_is_shuffled_is_not():
+    vectors = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+    assert trustworthiness(vectors, 3 * vectors + 1) == 1.0
+    assert trustworthiness(vectors, np.random.default_rng(1).permutation(vectors)) == pytest.approx(0.5, abs=0.05)
+    assert trustworthiness(vectors[:1], vectors[:1]) == 1.0
+
+
+def test_the_share_of_the_same_class():
+    points = np.array([[0.0], [1.0], [1.5], [9.0]], np.float32)
+    # nearest: 0 → 1, 1 → 2, 2 → 1, 3 → 2
+    assert same_class_share(points, np.array([0, 0, 1, 1]), k=1) == 0.5

@@ -1,0 +1,288 @@
+"""Vectors become places on a map (PCA, t-SNE, UMAP); and how far the map keeps who is near to whom.
+
+t-SNE is that of van der Maaten and Hinton (2008). Points i and j attract each other as much as they are neighbors among
+the vectors (p_ij), and all push each other apart (q_ij). The gradient of KL(P ‖ Q) in the places y is
+
+    4 Σ_j (p_ij − q_ij / Z) q_ij (y_i − y_j),    q_ij = 1 / (1 + |y_i − y_j|²),    Z = Σ_{i≠j} q_ij
+
+to which a weak pull to the middle is added. A map has some thousands of points, and for these the exact sum over all
+pairs, vectorized, takes less time than a tree that approximates it (docs/looking.md has the figures). P is kept for the
+nearest neighbors only, as everywhere.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rgcn.errors import ConfigError, DataError
+from rgcn.system.extras import import_extra
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+METHOD_NAMES = {"tsne": "t\u2011SNE", "umap": "UMAP", "pca": "PCA"}
+UMAP_NEIGHBORS = 15
+# With fewer points there are no neighborhoods to keep: their main directions say all.
+FEWEST = 8
+PERPLEXITY = 30.0
+# First neighbors pull twelve times as hard: groups find together before they find their places.
+EARLY_STEPS, LATE_STEPS, EXAGGERATION = 250, 500, 12.0
+EARLY_MOMENTUM, MOMENTUM, LEAST_GAIN = 0.5, 0.8, 0.01
+STEPS = {"tsne": EARLY_STEPS + LATE_STEPS}
+# All are pulled a little to the middle: groups that have no neighbor in common would drift apart as long as there are
+# steps, and leave an empty map. Neighborhoods are as good with it as without (docs/looking.md).
+GRAVITY = 1e-4
+# Steps of the search for a bandwidth: each halves what is left.
+HALVINGS = 64
+PIECES = 16
+ROWS_AT_ONCE = 512
+
+
+def two_dimensional(
+    vectors: Floats, method: str = "tsne", seed: int = 0, on_step: Callable[[], None] | None = None
+) -> Floats:
+    """Places [n, 2] of vectors [n, width] on a map; the same seed gives the same bits on the same machine.
+
+    tsne  neighbors stay neighbors as far as the plane allows; `on_step` is called `STEPS["tsne"]` times
+    umap  likewise, by another loss; needs umap-learn
+    pca   the two directions in which the vectors differ most: a shadow, true to large distances
+
+    >>> places = two_dimensional(np.array([[0, 0, 0], [2, 0, 0], [4, 0, 0]], np.float32), "pca")
+    >>> places[:, 0].tolist()
+    [-2.0, 0.0, 2.0]
+    """
+    package = check_method(method)
+    vectors = np.asarray(vectors, np.float32)
+    if not np.isfinite(vectors).all():
+        raise DataError("the model gives nodes vectors that are not finite: its training went wrong, train it again")
+    if method == "pca" or len(vectors) < FEWEST:
+        return _pca(vectors)
+    if method == "tsne":
+        return _tsne(vectors, starting_places(vectors, 1e-4, seed), on_step)
+    start, near = starting_places(vectors, 10.0, seed), min(UMAP_NEIGHBORS, len(vectors) - 1)
+    made = package.UMAP(n_neighbors=near, init=start, random_state=seed, n_jobs=1)
+    return np.ascontiguousarray(made.fit_transform(vectors), dtype=np.float32)
+
+
+def check_method(method: str) -> Any:
+    """The package that a map needs, if any; ConfigError, before anything is computed, where it cannot be made here."""
+    if method not in METHOD_NAMES:
+        raise ConfigError(f"unknown map {method!r}; there are {', '.join(METHOD_NAMES)}")
+    if method != "umap":
+        return None
+    try:
+        return import_extra("umap-learn", "look", "umap")
+    except ConfigError as error:
+        raise ConfigError(f"--map umap: {error}; --map tsne and --map pca need nothing") from error
+
+
+def starting_places(vectors: Floats, spread: float, seed: int) -> Floats:
+    """The PCA as first places, so that large distances begin right and maps of two seeds look alike.
+
+    A little noise: points that begin in one place would stay together for ever.
+    """
+    places = _pca(vectors)
+    size = float(places.std(axis=0).max())
+    noise = np.random.default_rng(seed).normal(scale=0.01, size=places.shape)
+    return np.asarray(spread * (places / (size or 1.0) + noise), dtype=np.float32)
+
+
+def _pca(vectors: Floats) -> Floats:
+    """X − mean = U S Vᵀ; places = (X − mean) V, the first two columns."""
+    centered = vectors.astype(np.float64)
+    centered -= centered.mean(axis=0)
+    # Of V alone, from the small matrix XᵀX: the larger U is not needed.
+    directions = np.linalg.eigh(centered.T @ centered)[1][:, ::-1][:, :2]
+    # A direction's sign is free, and would depend on the library: its largest number is made positive.
+    largest = np.abs(directions).argmax(axis=0)
+    signs = np.where(directions[largest, np.arange(directions.shape[1])] < 0, -1.0, 1.0)
+    places = centered @ (directions * signs)
+    return np.pad(places, ((0, 0), (0, 2 - places.shape[1]))).astype(np.float32)
+
+
+# -- t-SNE -------------------------------------------------------------------------------------------------
+
+
+class Attraction(NamedTuple):
+    """p_ij of neighbors, symmetric, all together 1, as CSR."""
+
+    pointer: NDArray[np.int64]
+    column: NDArray[np.int64]
+    weight: Floats
+
+
+def _tsne(vectors: Floats, start: Floats, on_step: Callable[[], None] | None) -> Floats:
+    """Places [n, 2] of vectors [n, width], n ≥ 4, from tiny ones [n, 2]; the same bits on any number of threads."""
+    n = len(vectors)
+    neighbors = attraction(vectors, min(PERPLEXITY, (n - 1) / 3))
+    place, speed, gain = start.T.copy(), np.zeros((2, n), np.float32), np.ones((2, n), np.float32)
+    rate = np.float32(max(n / EXAGGERATION, 50.0))
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for step in range(EARLY_STEPS + LATE_STEPS):
+            early = step < EARLY_STEPS
+            slope = _gradient(pool, neighbors, place, EXAGGERATION if early else 1.0)
+            # A coordinate that goes on in its direction gains speed slowly; one that turned around takes shorter steps.
+            onward = (speed > 0) != (slope > 0)
+            gain = np.maximum(np.where(onward, gain + np.float32(0.2), gain * np.float32(0.8)), np.float32(LEAST_GAIN))
+            speed = np.float32(EARLY_MOMENTUM if early else MOMENTUM) * speed - rate * gain * slope
+            place += speed
+            place -= place.mean(axis=1, keepdims=True)
+            if on_step is not None:
+                on_step()
+    return np.ascontiguousarray(place.T)
+
+
+def _gradient(pool: ThreadPoolExecutor, neighbors: Attraction, place: Floats, exaggeration: float) -> Floats:
+    n = place.shape[1]
+    pushed, pulled, total = np.empty_like(place), np.empty_like(place), np.empty(n, np.float32)
+
+    def piece(number: int) -> None:
+        first, last = n * number // PIECES, n * (number + 1) // PIECES
+        forces(first, last, *neighbors, *place, *pushed, *pulled, total)
+
+    list(pool.map(piece, range(PIECES)))
+    z = max(float(total.sum(dtype=np.float64)), 1e-12)
+    away = np.float32(exaggeration) * pulled - pushed / np.float32(z)
+    return np.asarray(np.float32(4.0) * (away + np.float32(GRAVITY / n) * place))
+
+
+def attraction(vectors: Floats, perplexity: float) -> Attraction:
+    """How much neighbors attract each other: p_ij = (p_j|i + p_i|j) / 2n, each point's p_j|i of the same perplexity."""
+    n = len(vectors)
+    near = nearest(vectors, int(3 * perplexity) + 1)
+    conditional = _conditional(near.squared, perplexity)
+    one, other = np.repeat(np.arange(n), near.numbers.shape[1]), near.numbers.ravel()
+    # Both directions of each pair under one number, so that equal pairs meet.
+    pair, where = np.unique(np.concatenate([one * n + other, other * n + one]), return_inverse=True)
+    weight = np.bincount(where, np.tile(conditional.ravel(), 2)) / (2 * n)
+    pointer = np.searchsorted(pair, np.arange(n + 1) * n)
+    return Attraction(pointer.astype(np.int64), pair % n, weight.astype(np.float32))
+
+
+def _conditional(squared: NDArray[np.float64], perplexity: float) -> NDArray[np.float64]:
+    """p_j|i ∝ exp(−β_i |x_i − x_j|²) [n, k], β_i such that their entropy is log(perplexity)."""
+    scale = float(squared.mean())
+    away = (squared - squared[:, :1]) / (scale if scale > 0 else 1.0)
+    low, high, beta = np.zeros(len(away)), np.full(len(away), np.inf), np.ones(len(away))
+    for _ in range(HALVINGS):
+        weight = np.exp(-away * beta[:, None])
+        total = weight.sum(axis=1)
+        entropy = np.log(total) + beta * (away * weight).sum(axis=1) / total
+        too_flat = entropy > np.log(perplexity)
+        low, high = np.where(too_flat, beta, low), np.where(too_flat, high, beta)
+        beta = np.where(np.isinf(high), beta * 2, (low + high) / 2)
+    weight = np.exp(-away * beta[:, None])
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
+# Sums may be taken in any order, so that they are vectors; the order is then the same in every call of one machine.
+_jit: Any = numba.njit(
+    cache=True, nogil=True, error_model="numpy", fastmath={"arcp", "contract", "nsz", "reassoc"}, boundscheck=False
+)
+
+
+@_jit  # type: ignore[untyped-decorator, unused-ignore]
+def forces(first, last, pointer, column, weight, x, y, push_x, push_y, pull_x, pull_y, total):  # type: ignore[no-untyped-def]
+    """Of the points first..last, with q_ij = 1 / (1 + |y_i − y_j|²):
+
+    push   Σ_j q_ij² (y_i − y_j) over all points j; total = Σ_{j≠i} q_ij
+    pull   Σ_j p_ij q_ij (y_i − y_j) over the neighbors j of i (CSR)
+    """
+    one = np.float32(1)
+    for i in range(first, last):
+        at_x, at_y = x[i], y[i]
+        sum_x, sum_y, sum_q = np.float32(0), np.float32(0), np.float32(0)
+        for j in range(len(x)):
+            dx, dy = at_x - x[j], at_y - y[j]
+            q = one / (one + dx * dx + dy * dy)
+            sum_q += q
+            q *= q
+            sum_x += q * dx
+            sum_y += q * dy
+        push_x[i], push_y[i], total[i] = sum_x, sum_y, sum_q - one  # the point itself counted 1, and pushed nowhere
+        sum_x, sum_y = np.float32(0), np.float32(0)
+        for e in range(pointer[i], pointer[i + 1]):
+            dx, dy = at_x - x[column[e]], at_y - y[column[e]]
+            w = weight[e] / (one + dx * dx + dy * dy)
+            sum_x += w * dx
+            sum_y += w * dy
+        pull_x[i], pull_y[i] = sum_x, sum_y
+
+
+# -- who is near to whom -----------------------------------------------------------------------------------
+
+
+class Nearest(NamedTuple):
+    """The k nearest others of each point, nearest first: their numbers [n, k] and squared distances [n, k]."""
+
+    numbers: Integers
+    squared: NDArray[np.float64]
+
+
+def nearest(points: Floats, k: int) -> Nearest:
+    """The k nearest others of each point, exactly.
+
+    >>> nearest(np.array([[0.0], [1.0], [3.0]], np.float32), 1).numbers.ravel().tolist()
+    [1, 0, 1]
+    """
+    k = max(0, min(k, len(points) - 1))
+    found = Nearest(np.empty((len(points), k), np.int64), np.empty((len(points), k)))
+    for rows, distance in squared_distances(points):
+        some = np.argpartition(distance, max(0, k - 1), axis=1)[:, :k]
+        of_some = np.take_along_axis(distance, some, axis=1)
+        order = np.lexsort((some, of_some), axis=1)
+        found.numbers[rows] = np.take_along_axis(some, order, axis=1)
+        found.squared[rows] = np.take_along_axis(of_some, order, axis=1)
+    return found
+
+
+def squared_distances(points: Floats) -> Iterator[tuple[Integers, NDArray[np.float64]]]:
+    """(rows [m], squared distances [m, n], infinite to the point itself), until all rows have come."""
+    wide = points.astype(np.float64)
+    wide -= wide.mean(axis=0)  # what is far from the origin would lose its small distances in the subtraction below
+    norms = np.einsum("nd,nd->n", wide, wide)
+    for first in range(0, len(points), ROWS_AT_ONCE):
+        rows = np.arange(first, min(first + ROWS_AT_ONCE, len(points)))
+        # |a − b|² = |a|² + |b|² − 2 a·b
+        distance = np.maximum(norms[rows, None] + norms[None, :] - 2.0 * (wide[rows] @ wide.T), 0.0)
+        distance[np.arange(len(rows)), rows] = np.inf
+        yield rows, distance
+
+
+def trustworthiness(vectors: Floats, places: Floats, k: int = 15) -> float:
+    """Whether those who are neighbors on the map are neighbors among the vectors: 1 always, 0.5 about by chance.
+
+        T = 1 − 2 / (n k (2n − 3k − 1)) · Σ_i Σ_{j ∈ the k nearest of i on the map} max(0, rank_i(j) − k)
+
+    where rank_i(j) is the place of j among all others by distance of the vectors (Venna and Kaski, 2001).
+
+    >>> line = np.arange(40, dtype=np.float32)[:, None]
+    >>> trustworthiness(line, np.hstack([line, 0 * line]), k=5)
+    1.0
+    """
+    n = len(vectors)
+    k = min(k, (n - 1) // 2)
+    if k < 1:
+        return 1.0
+    on_map = nearest(places, k).numbers
+    too_far = 0
+    for rows, distance in squared_distances(vectors):
+        of_near = np.take_along_axis(distance, on_map[rows], axis=1)
+        ranks = np.stack([(distance < of_near[:, [i]]).sum(axis=1) for i in range(k)], axis=1) + 1
+        too_far += int(np.maximum(0, ranks - k).sum())
+    return 1.0 - 2.0 * too_far / (n * k * (2 * n - 3 * k - 1))
+
+
+def same_class_share(points: Floats, classes: Integers, k: int = 10) -> float:
+    """Of a point's k nearest, the mean share that is of its own class.
+
+    >>> same_class_share(np.array([[0.0], [1.0], [8.0], [9.0]], np.float32), np.array([0, 0, 1, 1]), k=1)
+    1.0
+    """
+    near = nearest(points, k).numbers
+    return float((classes[near] == classes[:, None]).mean()) if near.size else 1.0
