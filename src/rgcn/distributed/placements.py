@@ -157,12 +157,13 @@ class DataParallel(Placement):
             done = work()
         except Exception as error:
             failure = error
-        words = None if failure is None else f"process {self.rank}: {failure or type(failure).__name__}"
-        failures = self.gather_values(words)
+        said = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+        about = (getattr(failure, "errno", None), f"process {self.rank}: {said}")
+        failures = self.gather_values(None if failure is None else about)
         if failure is not None:
             raise failure
-        for other in filter(None, failures):
-            raise DataError(other)
+        for number, words in filter(None, failures):
+            raise DataError(words) if number is None else OSError(number, words)
         return cast("Result", done)
 
     def barrier(self) -> None:

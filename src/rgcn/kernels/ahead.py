@@ -62,11 +62,10 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_product": (table, matrices, pairs),
         "grouped_outer": (table, table, pairs),
         "gather_product_sum": (pattern, value, index, row, row),
-        "gather_product_fold": (pattern, value, index, wide, wide, 32),
         "gather_sum": (pattern, value, row),
         "layer_update": (update,),
         "layer_update_gradients": (update, states),
-        "entry_dot": (index, row, index, row),
+        "entry_product": (index, row, None, None, index, row),
         "count_ranks": (row, value, 0, one, one, one, one, index),
     }
     calls: dict[str, Callable[[], object]]
