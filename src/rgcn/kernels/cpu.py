@@ -44,10 +44,8 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     if pattern.num_entries * x.shape[1] > LARGEST_OWN_SUM or (value is not None and value.dtype != x.dtype):
         return reference.gather_sum(pattern, value, x)
     host, out = _host(pattern), x.new_empty(pattern.num_rows, x.shape[1])
-    # All in one piece: every row is added up from end to end.
-    bounds, begins = np.array([0, pattern.num_entries]), np.array([0, pattern.num_rows])
-    given = _array(_ones(x.dtype) if value is None else value), None, None, _array(x), out.numpy(), None
-    loops.gather(0, 1, bounds, host.pointer, host.ids, begins, *given)
+    values = _array(_ones(x.dtype) if value is None else value)
+    loops.gather_sum(host.pointer, host.ids, values, _array(x), out.numpy())
     return out
 
 
@@ -71,7 +69,7 @@ def gather_product_sum(
     out = x.new_empty(pattern.num_rows + PIECES, width)
     values = _ones(x.dtype) if value is None else value
     arguments = (host.pointer, host.ids, host.begins, values, index, left, x, out, wide)
-    _in_pieces(loops.gather, host.cuts, pattern.num_entries * full, *arguments)
+    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * full, *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, out.numpy())
     return out[: pattern.num_rows]
 

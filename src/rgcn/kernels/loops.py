@@ -261,35 +261,9 @@ def _term(value, left, r, x, c, k):  # type: ignore[no-untyped-def]
     return _times(_scaled(value, _at(left, r, k)), _at(x, c, k))
 
 
-@_jit
-def gather(first, last, bounds, pointer, column, first_row, value, index, left, x, out, wide):  # type: ignore[no-untyped-def]
-    """out[i] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]]; without left, Σ_e value[e] · x[column[e]].
-
-    Pieces are cut at entries, so that a long row is shared. What a piece sums for a row that began before it goes to a
-    row of its own, behind the others. wide: None, or true for `_sum_wide_row`.
-    """
-    num_rows, each = len(pointer) - 1, 1 if len(value) == len(column) else 0  # a single value stands for all
-    for piece in range(first, last):
-        for i in range(first_row[piece] if piece else 0, first_row[piece + 1]):
-            if pointer[i] == pointer[i + 1]:  # a row without entries
-                for k in range(out.shape[1]):
-                    out[i, k] = 0
-        entry, stop = bounds[piece], bounds[piece + 1]
-        i = first_row[piece]
-        while entry < stop:
-            while pointer[i + 1] <= entry:
-                i += 1
-            end = min(pointer[i + 1], stop)
-            to = i if entry == pointer[i] else num_rows + piece
-            if wide is None:
-                _sum_row(entry, end, each, value, index, left, column, x, out, to)
-            else:
-                _sum_wide_row(entry, end, each, value, index, left, column, x, out, to)
-            entry = end
-
-
 @_inline
 def _sum_row(begin, end, each, value, index, left, column, x, out, to):  # type: ignore[no-untyped-def]
+    """out[to] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]] for e = begin .. end; without left, of value and x."""
     width, zero = x.shape[1], x.dtype.type(0)
     for block in range(width // 16):
         k = 16 * block
@@ -357,6 +331,34 @@ def _sum_wide_row(begin, end, each, value, index, left, column, x, out, to):  # 
 
 
 @_jit
+def gather_sum(pointer, column, value, x, out):  # type: ignore[no-untyped-def]
+    """out[i] = Σ_e value[e] · x[column[e]] for the rows i."""
+    each = 1 if len(value) == len(column) else 0  # a single value stands for all
+    for i in range(len(pointer) - 1):
+        _sum_row(pointer[i], pointer[i + 1], each, value, None, None, column, x, out, i)
+
+
+@_jit
+def gather_product_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out, wide):  # type: ignore[no-untyped-def]
+    """out[i] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]] for the rows i.
+
+    Pieces are cut at entries, so that a long row is shared. What a piece sums for a row that began before it goes to a
+    row of its own, behind the others. wide: None, or true for `_sum_wide_row`.
+    """
+    num_rows, each = len(pointer) - 1, 1 if len(value) == len(column) else 0
+    for piece in range(first, last):
+        start, stop = bounds[piece], bounds[piece + 1]
+        for i in range(first_row[piece] if piece else 0, min(first_row[piece + 1] + 1, num_rows)):
+            begin, end = max(pointer[i], start), min(pointer[i + 1], stop)
+            if begin < end or pointer[i] == pointer[i + 1]:
+                to = i if pointer[i] >= start else num_rows + piece
+                if wide is None:
+                    _sum_row(begin, end, each, value, index, left, column, x, out, to)
+                else:
+                    _sum_wide_row(begin, end, each, value, index, left, column, x, out, to)
+
+
+@_jit
 def add_continued(bounds, pointer, first_row, out):  # type: ignore[no-untyped-def]
     """Add what pieces summed for rows that had begun before them, in their order."""
     num_rows = len(pointer) - 1
@@ -393,13 +395,20 @@ def grouped_product(first, last, bounds, x, weight, pointer, out):  # type: igno
     num_blocks, width_in, width = weight.shape[1], weight.shape[2], weight.shape[3]
     matrices = weight.reshape((len(weight) * num_blocks * width_in, width))
     turned, rows = x.reshape((len(x) * num_blocks, width_in)).T, out.reshape((len(out) * num_blocks, width))
-    r = np.searchsorted(pointer, bounds[first], side="right") - 1
+    r, zero = np.searchsorted(pointer, bounds[first], side="right") - 1, x.dtype.type(0)
     for p in range(bounds[first], bounds[last]):
         while p >= pointer[r + 1]:
             r += 1
         for j in range(num_blocks):
-            row, matrix = max(p * num_blocks + j, 0), max((r * num_blocks + j) * width_in, 0)
-            _sum_rows(turned, None, row, matrices, matrix, 0, width_in, 1, rows, row)
+            if width >= LANES:
+                row, matrix = max(p * num_blocks + j, 0), max((r * num_blocks + j) * width_in, 0)
+                _sum_rows(turned, None, row, matrices, matrix, 0, width_in, 1, rows, row)
+                continue
+            for k in range(width):
+                one = zero
+                for i in range(width_in):
+                    one += x[p, j, i] * weight[r, j, i, k]
+                out[p, j, k] = one
 
 
 @_jit
