@@ -212,7 +212,7 @@ class StoredEdges:
         part = RelationalAdjacency.from_triples(triples, *counts, edge_weights=weights, checked=True, **self.edges)
         part, sources = part.restricted(torch.from_numpy(rows))
         origin = torch.from_numpy(np.concatenate([number, len(graph) + nodes]))[part.structure.origin]
-        sizes = {"num_triples": len(graph), "num_nodes": graph.num_nodes}
+        sizes: dict[str, Any] = {"num_triples": len(graph), "num_nodes": graph.num_nodes}
         return replace(part, structure=replace(part.structure, origin=origin, **sizes)), torch.from_numpy(nodes)[
             sources
         ]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,6 @@ from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once
 
 Array = np.ndarray[Any, Any]
-T = TypeVar("T")
-Result = TypeVar("Result")
 
 PIECES = 16
 # PyTorch's own sum is as fast as ours and runs on its own threads, but it takes a tenth of a millisecond to begin.
@@ -274,15 +272,3 @@ def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments
     kernel(*shares[0], bounds, *arguments)
     for other in others:
         other.result()
-
-
-def on_threads(work: Callable[[T], Result], items: Sequence[T]) -> list[Result]:
-    """[work(item) …], the items dealt to the threads in turn."""
-    with own_threads():
-        threads = min(_own.threads or 1, len(items))
-        if threads < 2:
-            return [work(item) for item in items]
-        pool = _pool(threads - 1, os.getpid())
-        others = [pool.submit(lambda mine: [work(item) for item in mine], items[i::threads]) for i in range(1, threads)]
-        shares = [[work(item) for item in items[::threads]], *(other.result() for other in others)]
-    return [shares[number % threads][number // threads] for number in range(len(items))]

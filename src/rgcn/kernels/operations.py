@@ -56,60 +56,58 @@ def _operator(
                ctx.saved_tensors are what it was called with, ctx.extra is what the call brought along
     saved      which of its tensors the gradients will read
     """
-    return lambda run: _registered(schema, run, empty, gradients, saved)
-
-
-def _registered(
-    schema: str,
-    run: Callable[..., Tensor],
-    empty: Callable[..., Tensor],
-    gradients: Callable[..., Gradients] | None,
-    saved: Callable[..., Gradients],
-) -> Callable[..., Tensor]:
     name, num_words = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
-    _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
-    def computed(word: str, *inputs: Any) -> Tensor:
-        return run(named(Named, word), *inputs)
+    def register(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
-    _library.impl(name, computed, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"rgcn::{name}", lambda word, *inputs: empty(named(Named, word), *inputs), lib=_library)
-    operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
+        def computed(word: str, *inputs: Any) -> Tensor:
+            return run(named(Named, word), *inputs)
 
-    class Differentiable(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, compute: Callable[..., Tensor], words: tuple[Any, ...], extra: Any, *tensors: Any) -> Any:
-            ctx.words, ctx.extra = words, extra
-            ctx.thing = named(Named, words[0])  # lives as long as the gradient may ask for it
-            ctx.save_for_backward(*saved(*tensors))
-            return compute(*words, *tensors)
+        _library.impl(name, computed, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(
+            f"rgcn::{name}", lambda word, *inputs: empty(named(Named, word), *inputs), lib=_library
+        )
+        operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
 
-        @staticmethod
-        @once_differentiable
-        def backward(ctx: Any, gradient: Tensor) -> Gradients:
-            assert gradients is not None
-            return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
+        class Differentiable(torch.autograd.Function):
+            @staticmethod
+            def forward(
+                ctx: Any, compute: Callable[..., Tensor], words: tuple[Any, ...], extra: Any, *tensors: Any
+            ) -> Any:
+                ctx.words, ctx.extra = words, extra
+                ctx.thing = named(Named, words[0])  # lives as long as the gradient may ask for it
+                ctx.save_for_backward(*saved(*tensors))
+                return compute(*words, *tensors)
 
-    def call(*inputs: Any, extra: Any = None) -> Any:
-        if dispatch.plain:
+            @staticmethod
+            @once_differentiable
+            def backward(ctx: Any, gradient: Tensor) -> Gradients:
+                assert gradients is not None
+                return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
+
+        def call(*inputs: Any, extra: Any = None) -> Any:
+            if dispatch.plain:
+                return computed(*inputs)
+            if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+                return operator(*inputs)
+            # Nobody traces: the dispatcher would call what is called here, 10 to 30 µs later.
+            if gradients is not None and torch.is_grad_enabled():
+                return Differentiable.apply(computed, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
             return computed(*inputs)
-        if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
-            return operator(*inputs)
-        # Nobody traces: the dispatcher would call what is called here, 10 to 30 µs later.
-        if gradients is not None and torch.is_grad_enabled():
-            return Differentiable.apply(computed, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
-        return computed(*inputs)
 
-    def below_autograd(*inputs: Any) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            return operator(*inputs)
+        def below_autograd(*inputs: Any) -> Tensor:
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator(*inputs)
 
-    def with_gradient(*inputs: Any) -> Any:
-        return Differentiable.apply(below_autograd, inputs[:num_words], None, *inputs[num_words:])  # type: ignore[no-untyped-call]
+        def with_gradient(*inputs: Any) -> Any:
+            return Differentiable.apply(below_autograd, inputs[:num_words], None, *inputs[num_words:])  # type: ignore[no-untyped-call]
 
-    if gradients is not None:
-        _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
-    return call
+        if gradients is not None:
+            _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
+        return call
+
+    return register
 
 
 def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
