@@ -42,7 +42,7 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     if pattern.num_entries * x.shape[1] > LARGEST_OWN_SUM or (value is not None and value.dtype != x.dtype):
         return reference.gather_sum(pattern, value, x)
     host, out = _host(pattern), x.new_empty(pattern.num_rows, x.shape[1])
-    values = _array(_ones(x.dtype) if value is None else value)
+    values = _ones(x.dtype) if value is None else _array(value)
     loops.gather_sum(host.pointer, host.ids, values, _array(x), out.numpy())
     return out
 
@@ -66,7 +66,7 @@ def gather_product_sum(
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_empty(pattern.num_rows + PIECES, width)
     values = _ones(x.dtype) if value is None else value
-    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, out, wide)
+    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, out.numpy(), wide)
     _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * full, *arguments)
     loops.add_continued(host.cuts, host.pointer, host.begins, out.numpy())
     return out[: pattern.num_rows]
@@ -210,8 +210,8 @@ def _host(of: Pairs | SparsePattern) -> _Host:
 
 
 @cache
-def _ones(kind: torch.dtype) -> Tensor:
-    return torch.ones(1, dtype=kind)
+def _ones(kind: torch.dtype) -> Array:
+    return _array(torch.ones(1, dtype=kind))
 
 
 def _array(tensor: Tensor) -> Array:

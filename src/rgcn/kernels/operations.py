@@ -132,8 +132,10 @@ def _wide(x: Tensor) -> Tensor:
 
 def _alike(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     """Both in the wider of their types, as the kernels take it."""
-    kind = torch.promote_types(left.dtype, right.dtype)
-    return _wide(left.to(kind)), _wide(right.to(kind))
+    if left.dtype != right.dtype:
+        kind = torch.promote_types(left.dtype, right.dtype)
+        left, right = left.to(kind), right.to(kind)
+    return _wide(left), _wide(right)
 
 
 def _beside(other: Tensor, x: Tensor) -> Tensor:
@@ -141,6 +143,10 @@ def _beside(other: Tensor, x: Tensor) -> Tensor:
     if other.dtype == x.dtype:
         return other
     return other.to(torch.float32 if x.dtype in HALF and kernels_for(x) is not reference else x.dtype)
+
+
+def _in_type(dtype: torch.dtype, out: Tensor) -> Tensor:
+    return out if out.dtype == dtype else out.to(dtype)
 
 
 def _sum_type(x: Tensor) -> torch.dtype:
@@ -163,8 +169,7 @@ def _arranged(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember:
 
 def _sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember: bool = False) -> Tensor:
     wide = _wide(x)
-    out: Tensor = kernels_for(wide).gather_sum(pattern, _arranged(pattern, value, wide, remember), wide)
-    return out.to(x.dtype)
+    return _in_type(x.dtype, kernels_for(wide).gather_sum(pattern, _arranged(pattern, value, wide, remember), wide))
 
 
 def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bool) -> Gradients:
@@ -197,19 +202,21 @@ def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: 
     )
 
 
-def _like_values(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None) -> Tensor:
-    if value is not None:
-        return torch.empty_like(value)
-    return left.new_empty(pattern.num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
-
-
-@_operator("entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)", _like_values, _entry_dot_gradients)
+@_operator(
+    "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
+    lambda pattern, left, right, value: (
+        left.new_empty(pattern.num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
+        if value is None
+        else torch.empty_like(value)
+    ),
+    _entry_dot_gradients,
+)
 def _entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None) -> Tensor:
     """⟨left[row], right[column]⟩ of each entry, in the place of its value: like `value`, where there is one."""
-    like = _like_values(pattern, left, right, value)
+    dtype = torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
     left, right = _alike(left, right)
     of_entry = kernels_for(left).entry_product(pattern.row, left, None, None, pattern.column, right)
-    return pattern.given_back(of_entry, len(like)).to(like.dtype)
+    return _in_type(dtype, pattern.given_back(of_entry, pattern.num_entries if value is None else len(value)))
 
 
 def gather_sum(pattern: SparsePattern | str, value: Tensor | None, x: Tensor) -> Tensor:
@@ -290,8 +297,8 @@ def _scaled_sum(
     """exact: of half precision, the sum as it was added up, in float32."""
     (pattern, index), wide = edges.seen_from(by), _wide(x)
     given = (pattern, _arranged(pattern, value, wide, remember), index, _beside(left, wide), wide)
-    out: Tensor = kernels_for(wide).gather_product_sum(*given, exact=exact)
-    return out.to(_sum_type(x) if exact else x.dtype)
+    out = kernels_for(wide).gather_product_sum(*given, exact=exact)
+    return _in_type(_sum_type(x) if exact else x.dtype, out)
 
 
 @_operator(
@@ -302,8 +309,7 @@ def _scale_gradient(
 ) -> Tensor:
     (pattern, index), wide = edges.seen_from("relation"), _wide(gradient)
     given = (pattern, _arranged(pattern, value, wide, remember), index, _wide(x), wide)
-    out: Tensor = kernels_for(wide).gather_product_sum(*given, width=scale.shape[1])
-    return out.to(scale.dtype)
+    return _in_type(scale.dtype, kernels_for(wide).gather_product_sum(*given, width=scale.shape[1]))
 
 
 @_operator("entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)", _like_last)
@@ -315,7 +321,7 @@ def _entry_product(edges: TripleIndex, left: Tensor, middle: Tensor, right: Tens
     left, right = _alike(left, right)
     middle = reference.repeated(_beside(middle, left), left.shape[1])
     out = kernels_for(left).entry_product(edges.target, left, edges.relation, middle, edges.source, right)
-    return out.to(value.dtype)  # type: ignore[no-any-return]
+    return _in_type(value.dtype, out)
 
 
 def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor, *, exact: bool = False) -> Tensor:
@@ -354,7 +360,7 @@ def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_b
 )
 def _combine_bases(pairs: Pairs, coefficients: Tensor, bases: Tensor) -> Tensor:
     wide = _wide(bases)
-    return kernels_for(wide).combine_bases(_beside(coefficients, wide), wide, pairs).to(bases.dtype)  # type: ignore[no-any-return]
+    return _in_type(bases.dtype, kernels_for(wide).combine_bases(_beside(coefficients, wide), wide, pairs))
 
 
 def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_rows: bool) -> Gradients:
@@ -372,13 +378,13 @@ def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_ro
 )
 def _spread_bases(pairs: Pairs, coefficients: Tensor, rows: Tensor) -> Tensor:
     wide = _wide(rows)
-    return kernels_for(wide).spread_bases(_beside(coefficients, wide), wide, pairs).to(rows.dtype)  # type: ignore[no-any-return]
+    return _in_type(rows.dtype, kernels_for(wide).spread_bases(_beside(coefficients, wide), wide, pairs))
 
 
 @_operator("coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)", _like_last)
 def _coefficient_gradient(pairs: Pairs, bases: Tensor, rows: Tensor, coefficients: Tensor) -> Tensor:
     bases, rows = _alike(bases, rows)
-    return kernels_for(bases).coefficient_gradient(bases, rows, pairs).to(coefficients.dtype)  # type: ignore[no-any-return]
+    return _in_type(coefficients.dtype, kernels_for(bases).coefficient_gradient(bases, rows, pairs))
 
 
 def combine_bases(
@@ -424,14 +430,14 @@ def _grouped_product(pairs: Pairs, x: Tensor, weight: Tensor) -> Tensor:
     wide = _wide(x)
     weight = weight.to(wide.dtype)
     with _unrounded(wide):
-        return product_kernels(wide, weight).grouped_product(wide, weight, pairs).to(x.dtype)  # type: ignore[no-any-return]
+        return _in_type(x.dtype, product_kernels(wide, weight).grouped_product(wide, weight, pairs))
 
 
 @_operator("grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)", _like_last)
 def _grouped_outer(pairs: Pairs, x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
     x, gradient = _alike(x, gradient)
     with _unrounded(x):
-        return product_kernels(x, weight).grouped_outer(x, gradient, pairs).to(weight.dtype)  # type: ignore[no-any-return]
+        return _in_type(weight.dtype, product_kernels(x, weight).grouped_outer(x, gradient, pairs))
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs | str) -> Tensor:
