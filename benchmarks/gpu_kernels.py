@@ -153,9 +153,9 @@ def cases(
     )
     row = pattern.row
     yield Case(
-        "entry_dot",
-        f"{width}",
-        (row, x, mix.column, wide),
+        "entry_product",
+        f"{width}, of two",
+        (row, x, None, None, mix.column, wide),
         lambda: added(size_of(row, mix.column, value), asked(x, row), asked(wide, mix.column)),
     )
     yield Case(

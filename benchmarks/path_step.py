@@ -23,7 +23,6 @@ from _about import write_result
 
 import rgcn
 from rgcn.data.graph_store import load_graph
-from rgcn.kernels import primitives
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.training.link_trainer import LinkTrainer
@@ -70,13 +69,11 @@ def sums(trainer: LinkTrainer) -> dict[str, dict[str, float]]:
     table = torch.randn(adjacency.num_relations, width, device=device, dtype=torch.bfloat16)
     index, weight = adjacency.structure.triple_index, adjacency.weight
     row = 2 * width
+    ops, word = torch.ops.rgcn, index.word
     ways: dict[str, tuple[Callable[[], object], int]] = {
-        "forward": (lambda: primitives.gather_product_sum(index.seen_from("target"), weight, table, states), row),
-        "to states": (lambda: primitives.gather_product_sum(index.seen_from("source"), weight, table, slopes), row),
-        "to table": (
-            lambda: primitives.gather_product_fold(index.seen_from("relation"), weight, states, slopes, table, True),
-            2 * row,
-        ),
+        "forward": (lambda: ops.scaled_sum(word, "target", True, False, weight, table, states), row),
+        "to states": (lambda: ops.scaled_sum(word, "source", True, False, weight, table, slopes), row),
+        "to table": (lambda: ops.scale_gradient(word, True, weight, states, slopes, table), 2 * row),
     }
     found = {}
     for name, (run, bytes_an_edge) in ways.items():

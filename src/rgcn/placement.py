@@ -146,12 +146,14 @@ class Placement:
     rank, size  the number of this process, from 0, and of all processes
     partition   which nodes are local; None where every process holds all of them
     traffic     bytes sent so far
+    session     what the process began when it joined others (`rgcn.distributed.rendezvous.Session`)
     """
 
     rank: int = 0
     size: int = 1
     partition: NodePartition | None = None
     traffic: Traffic = field(default_factory=Traffic)
+    session: Any = None
 
     @property
     def is_distributed(self) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.adjacency.stored_edges import StoredEdges
+from rgcn.adjacency.receptive_field import StoredEdges
 from rgcn.errors import DataError
 from rgcn.explain import question
 from rgcn.explain.question import Reach

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import rgcn
-from rgcn.distributed import heartbeat, rendezvous
+from rgcn.distributed import placements, rendezvous
 from rgcn.errors import RgcnError
 from rgcn.placement import current
 
@@ -28,7 +28,7 @@ def words_of(ask) -> str | None:
 
 def main(folder: Path, ports: list[str]) -> None:
     rank, found = int(os.environ["RANK"]), {}
-    heartbeat.HEARTBEAT_S = 0.2
+    rendezvous.HEARTBEAT_S = 0.2
     os.environ["MASTER_PORT"] = ports[0]
     assert rendezvous.is_rank()
     placement = rendezvous.join()
@@ -42,9 +42,9 @@ def main(folder: Path, ports: list[str]) -> None:
     found["other settings"] = words_of(lambda: placement.require_same("settings", {"epochs": 3 + rank, "seed": 0}))
     found["other data"] = words_of(lambda: placement.require_same("data", {"fingerprint": "ab"[rank]}))
     found["seen"] = words_of(lambda: placement.require_shared_folder(folder / "run"))
-    rendezvous.FOLDER_S = 0.5
+    placements.FOLDER_S = 0.5
     found["unseen"] = words_of(lambda: placement.require_shared_folder(folder / f"run-{rank}"))
-    time.sleep(6 * heartbeat.HEARTBEAT_S)  # beats are exchanged, and nobody is missed
+    time.sleep(6 * rendezvous.HEARTBEAT_S)  # beats are exchanged, and nobody is missed
     rendezvous.leave()
     assert not current().is_distributed
     found["left"] = threading.active_count()

@@ -13,13 +13,13 @@ import time
 import traceback
 from pathlib import Path
 
-from rgcn.distributed import heartbeat
+from rgcn.distributed import rendezvous
 from rgcn.distributed.launch import end
 from rgcn.distributed.rendezvous import join
 from rgcn.errors import DataError
 from rgcn.placement import current
 
-heartbeat.HEARTBEAT_S, heartbeat.SILENCE_S, heartbeat.GRACE_S = 0.2, 2.0, 2.0
+rendezvous.HEARTBEAT_S, rendezvous.SILENCE_S, rendezvous.GRACE_S = 0.2, 2.0, 2.0
 
 
 def exchange(folder: Path) -> None:
@@ -30,7 +30,7 @@ def exchange(folder: Path) -> None:
     while True:
         placement.barrier()
         if busy.exists():
-            time.sleep(3 * heartbeat.SILENCE_S)
+            time.sleep(3 * rendezvous.SILENCE_S)
             busy.unlink()
         if error.exists():
             raise DataError("no such luck")

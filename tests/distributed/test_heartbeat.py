@@ -13,7 +13,7 @@ import pytest
 from test_rendezvous import SECONDS, ended, environment, free_port, started, until
 
 from rgcn.distributed import launch
-from rgcn.distributed.heartbeat import RankProcess
+from rgcn.distributed.rendezvous import RankProcess
 
 SCRIPT = Path(__file__).parent / "ranks_that_fail.py"
 LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

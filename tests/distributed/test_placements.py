@@ -13,7 +13,6 @@ import torch
 
 import rgcn
 from rgcn.placement import NodePartition
-from rgcn.training.resources import SHARDS_SINCE
 
 SCRIPT = Path(__file__).parent / "trained_together.py"
 SECONDS = 300
@@ -22,8 +21,6 @@ SECONDS = 300
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, object]]]:
     """Figures by number of processes; all of them at the same time."""
-    if tuple(map(int, torch.__version__.split(".")[:2])) < SHARDS_SINCE:
-        pytest.skip(f"PyTorch {torch.__version__} cannot write what processes hold in parts")
     folder = tmp_path_factory.mktemp("together")
     environment = {
         **os.environ,

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import rgcn
-from rgcn.distributed import heartbeat, rendezvous
-from rgcn.distributed.heartbeat import LEFT, Heartbeat, RankProcess
+from rgcn.distributed import rendezvous
+from rgcn.distributed.placements import DataParallel
+from rgcn.distributed.rendezvous import LEFT, Heartbeat, RankProcess
 from rgcn.errors import ConfigError, DataError
 from rgcn.runs.folder import RunFolder
 
@@ -252,9 +253,9 @@ class _Line(dict):
     ],
 )
 def test_the_silent_are_missed_and_nobody_else(beat, alive, word, monkeypatch, capfd):
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_S", 0.02)
-    monkeypatch.setattr(heartbeat, "SILENCE_S", 0.2)
-    monkeypatch.setattr(heartbeat, "GRACE_S", 1000)
+    monkeypatch.setattr(rendezvous, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(rendezvous, "SILENCE_S", 0.2)
+    monkeypatch.setattr(rendezvous, "GRACE_S", 1000)
     line = _Line(beat)
     child = subprocess.Popen(["true"])
     child.wait()
@@ -308,15 +309,15 @@ def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert not rendezvous._a_gpu_for_each()
+    assert not rendezvous.a_gpu_for_each()
     with pytest.raises(ConfigError, match="a GPU for each process: here are 4, and 1 GPU"):
-        rendezvous.refuse_shared_gpus("auto")
+        DataParallel(0, 4).check_device("auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     with pytest.raises(ConfigError, match="ask for cuda, not for cuda:1"):
-        rendezvous.refuse_shared_gpus("cuda:1")
+        DataParallel(0, 4).check_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: False)
     monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("Usage", "free")(64 << 20))
     with pytest.raises(DataError, match=r"64 MiB free.*--shm-size"):
-        rendezvous._a_gpu_for_each()
+        rendezvous.a_gpu_for_each()
     monkeypatch.setenv("NCCL_SHM_DISABLE", "1")
-    assert rendezvous._a_gpu_for_each()
+    assert rendezvous.a_gpu_for_each()

@@ -21,7 +21,7 @@ from torch import nn
 from rgcn import KnowledgeGraph, LinkPredictor
 from rgcn.distributed import sharded_state
 from rgcn.distributed.placements import DataParallel
-from rgcn.errors import ConfigError, DataError
+from rgcn.errors import DataError
 from rgcn.models.storage import load_as
 from rgcn.nn.inputs import NodeTable, RowTable
 from rgcn.nn.table_state import partitions_by_name
@@ -32,7 +32,6 @@ from rgcn.training.history import Metric
 
 ROWS, WIDTH = 1003, 6
 REACHED = torch.arange(ROWS) % 7 != 3  # rows that one process alone may hold apart, since no loss reaches them
-hugging_face = pytest.importorskip("torch.distributed.checkpoint.hf_storage", reason="PyTorch 2.9 has it")
 
 
 def numbers(seed, *shape):
@@ -302,9 +301,3 @@ def test_processes_that_share_tables_keep_them_for_any_number_of_others(tmp_path
         process.join()
     told = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
     assert [process.exitcode for process in started] == [0, 0, 9, 0], told
-
-
-def test_a_pytorch_that_is_too_old_is_told_so(monkeypatch):
-    monkeypatch.delattr(hugging_face, "HuggingFaceStorageWriter", raising=False)
-    with pytest.raises(ConfigError, match=r"PyTorch 2\.9 or newer"):
-        sharded_state._hugging_face()

@@ -98,7 +98,7 @@ def test_entries(width: int, kind: torch.dtype, index: torch.dtype) -> None:
     draw = Draw(width)
     i, j, k = (draw.ids(41, 9, index) for _ in range(3))
     left, middle, right = (draw.numbers(9, width, kind=kind) for _ in range(3))
-    check("entry_dot", i, left, k, right)
+    check("entry_product", i, left, None, None, k, right)
     check("entry_product", i, left, j, middle, k, right)
 
 
@@ -225,7 +225,7 @@ def test_nothing_to_do() -> None:
     full = SparsePattern(ids(2).copy_(torch.tensor([0, 3])), ids(3), 1)
     check("gather_sum", full, None, zeros(1, 0))
     for width in (0, 4):
-        check("entry_dot", ids(0), zeros(2, width), ids(0), zeros(2, width))
+        check("entry_product", ids(0), zeros(2, width), None, None, ids(0), zeros(2, width))
         check("entry_product", ids(0), zeros(2, width), ids(0), zeros(2, width), ids(0), zeros(2, width))
         for groups in (0, 3):
             pairs = Pairs(ids(0), ids(0), ids(groups + 1), ids(0), groups, 3)
@@ -270,11 +270,8 @@ def test_pieces_cut_on_the_device_are_those_cut_plainly(counts: list[int]) -> No
     ]
     quick, plain = (gpu.pieces_of(pattern) for pattern in patterns)
     assert quick.num_slots >= plain.num_slots
-    for one, other in ((quick[:4], plain[:4]), (quick[4:7], plain[4:7])):
-        rows = [
-            sorted(row for row in zip(*(t.tolist() for t in part), strict=True) if row[0] < len(counts))
-            for part in (one, other)
-        ]
+    for one, other in ((quick.parts, plain.parts), (quick.longs, plain.longs)):
+        rows = [sorted(row for row in part.T.tolist() if row[0] < len(counts)) for part in (one, other)]
         assert rows[0] == rows[1]
 
 
@@ -291,7 +288,7 @@ def test_wide_rows_beside_a_table_that_may_repeat(repeats):
     found = gpu.gather_product_sum(pattern, value, index, left, x)
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     assert torch.equal(found, gpu.gather_product_sum(pattern, value, index, left, x))
-    exact = gpu.exact_product_sum(pattern, value, index, left, x.bfloat16())
+    exact = gpu.gather_product_sum(pattern, value, index, left, x.bfloat16(), exact=True)
     assert exact.dtype == torch.float32
 
 

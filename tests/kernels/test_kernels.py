@@ -214,7 +214,7 @@ def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(cou
     pointer, row = groups(counts)
     pieces = RowPieces.of(pointer)
     seen, slots = torch.zeros(len(row), dtype=torch.int64), {}
-    for i, begin, end, slot in zip(*(t.tolist() for t in pieces[:4]), strict=True):
+    for i, begin, end, slot in pieces.parts.T.tolist():
         if i == len(counts):
             assert begin == end
             continue
@@ -227,9 +227,9 @@ def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(cou
             assert slot not in slots
             slots[slot] = i
     assert (seen == 1).all()
-    assert set(range(len(counts))) <= set(pieces.row.tolist())  # rows without entries too: they must be written
+    assert set(range(len(counts))) <= set(pieces.parts[0].tolist())  # rows without entries too: they must be written
     found = {}
-    for i, slot, count in zip(*(t.tolist() for t in pieces[4:7]), strict=True):
+    for i, slot, count in pieces.longs.T.tolist():
         if i < len(counts):
             found.update(dict.fromkeys(range(slot, slot + count), i))
     assert found == slots
@@ -306,31 +306,32 @@ def test_adam_on_bases_equals_torch_adam_on_the_written_gradient(width, weight_d
         torch.testing.assert_close(table, dense.detach(), rtol=rtol, atol=rtol / 100)
 
 
-# -- entry_dot, and pair_dot on top of it --------------------------------------------------------------
+# -- entry_product of two, and pair_dot on top of it ----------------------------------------------------
 
 
 def dot_arguments(entries, left=4, right=6, width=5, dtype=torch.float64):
     generator = torch.Generator().manual_seed(entries)
     i, j = (torch.randint(n, (entries,), generator=generator) for n in (left, right))
-    return i, numbers(left, width, dtype=dtype), j, numbers(right, width, dtype=dtype, seed=1)
+    return i, numbers(left, width, dtype=dtype), None, None, j, numbers(right, width, dtype=dtype, seed=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [1, 3, 16, 200])
 @pytest.mark.parametrize("entries", [0, 1, 7, 3000])
-def test_compiled_entry_dot_equals_the_reference(entries, width, dtype):
-    assert_same_as_reference("entry_dot", dot_arguments(entries, width=width, dtype=dtype), dtype)
+def test_compiled_product_of_two_equals_the_reference(entries, width, dtype):
+    assert_same_as_reference("entry_product", dot_arguments(entries, width=width, dtype=dtype), dtype)
 
 
-def test_entry_dot_takes_strided_tensors_and_any_number_of_threads(monkeypatch, restore_threads):
+def test_a_product_of_two_takes_strided_tensors_and_any_number_of_threads(monkeypatch, restore_threads):
     monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
-    i, left, j, right = dot_arguments(500, dtype=torch.float32)
+    i, left, none, _, j, right = dot_arguments(500, dtype=torch.float32)
     torch.set_num_threads(1)
-    alone = cpu.entry_dot(i, left, j, right)
-    assert torch.equal(cpu.entry_dot(i, left.T.contiguous().T, j, right.T.contiguous().T), alone)
+    alone = cpu.entry_product(i, left, none, none, j, right)
+    strided = (tensor.T.contiguous().T for tensor in (left, right))
+    assert torch.equal(cpu.entry_product(i, next(strided), none, none, j, next(strided)), alone)
     for threads in (2, 5):
         torch.set_num_threads(threads)
-        assert torch.equal(cpu.entry_dot(i, left, j, right), alone)
+        assert torch.equal(cpu.entry_product(i, left, none, none, j, right), alone)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -338,7 +339,7 @@ def test_entry_dot_takes_strided_tensors_and_any_number_of_threads(monkeypatch, 
 def test_pair_dot_is_a_dot_product_for_each_entry_and_so_are_its_gradients(entries, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setattr(dispatch, "_module", lambda name: None)
-    i, left, j, right = dot_arguments(entries)
+    i, left, _, _, j, right = dot_arguments(entries)
     order = torch.argsort(i, stable=True)
     pattern = SparsePattern.from_sorted_rows(i[order], j[order], (4, 6), order)
     left.requires_grad_()

@@ -14,7 +14,7 @@ from torch import nn
 
 from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.kernels import operations, primitives
+from rgcn.kernels import operations
 from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, named
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
 
@@ -372,7 +372,7 @@ def test_long_sums_of_narrow_numbers_are_kept_in_float32():
             assert out.dtype == torch.bfloat16
             assert out.float().tolist() == [[1000.0, 1000.0]]
             assert (
-                primitives.gather_sum(pattern, None, torch.ones(1, 1, dtype=torch.bfloat16)).item() == 3008
+                operations.gather_sum(pattern, None, torch.ones(1, 1, dtype=torch.bfloat16)).item() == 3008
             )  # nearest
 
 

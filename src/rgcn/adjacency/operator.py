@@ -6,11 +6,11 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.adjacency.structure import OF_EDGES, EdgeStructure, rows_of
@@ -25,19 +25,6 @@ LARGE = 1 << 19  # triples: bytes an edge are worth a moment
 Normalization = Literal["relation", "node", "direction", "none"]
 Aggregation = Literal["sum", "mean"]
 PART = 1 << 20  # triples that are looked at together for edges of one's own
-
-
-class HasLocalNodes(Protocol):
-    """Some nodes, each with a row: those of a `NodePartition`, or any."""
-
-    @property
-    def nodes(self) -> Tensor: ...
-
-    def __len__(self) -> int: ...
-
-    def is_local(self, nodes: Tensor) -> Tensor: ...
-
-    def row(self, nodes: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -120,22 +107,20 @@ class RelationalAdjacency:
         targets  build only the rows of these nodes, in their order: an operator [targets, nodes]
         edges    fields of `EdgeOptions`: inverse, self_loops, normalization, aggregation
         """
-        weights = graph.edge_weights
-        if weights is not None:
-            of_all = split == "all" or graph.triple_splits is None
-            weights = np.array(weights if of_all else weights[graph.triple_splits == SPLITS.index(split)])
-        given = None if weights is None else torch.as_tensor(weights)
+        every = split == "all" or graph.triple_splits is None
+        chosen = slice(None) if every else np.flatnonzero(graph.triple_splits == SPLITS.index(split))
+        weights = None if graph.edge_weights is None else torch.from_numpy(np.array(graph.edge_weights[chosen]))
         if targets is not None:
             options = EdgeOptions(**edges)
-            sizes = options.sizes(graph.num_of(split), graph.num_nodes, graph.num_relations)
-            return cls.of_edges(sorted_edges(_in_parts(graph, split), sizes, targets), given, options).to(device)
+            places = np.arange(len(graph))[chosen]
+            sizes = options.sizes(len(places), graph.num_nodes, graph.num_relations)
+            return cls.of_edges(sorted_edges(_in_parts(graph, places), sizes, targets), weights, options).to(device)
         with warnings.catch_warnings():  # NumPy marks the array read-only; we only read it
             warnings.simplefilter("ignore", UserWarning)
-            triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split)))
-        triples, given = triples.to(device), None if given is None else given.to(device)
+            triples = torch.from_numpy(np.ascontiguousarray(graph.split_triples(split))).to(device)
+        counts, weights = (graph.num_nodes, graph.num_relations), None if weights is None else weights.to(device)
         # The graph itself checked the triples when it was made.
-        counts = graph.num_nodes, graph.num_relations
-        return cls.from_triples(triples, *counts, edge_weights=given, checked=True, **edges)
+        return cls.from_triples(triples, *counts, edge_weights=weights, checked=True, **edges)
 
     @classmethod
     def from_triples(
@@ -174,8 +159,10 @@ class RelationalAdjacency:
         if not transient and len(triples) >= LARGE:
             give_back()  # what sorting took
         if edge_weights is None and (options.normalization, options.aggregation) == ("relation", "sum"):
+            from rgcn.adjacency import edge_loops
+
             weight = torch.empty(structure.num_edges)
-            edge_loops().share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
+            edge_loops.share_of_run(structure.pointer.numpy(), structure.relation.numpy(), weight.numpy())
             return cls(structure, torch.ones(1).expand(structure.num_edges), weight)
         return cls.of_edges(structure, edge_weights, options)
 
@@ -348,10 +335,8 @@ class RelationalAdjacency:
         return dense.index_put((s.relation, s.target, s.source), self.weight, accumulate=True)
 
 
-def _in_parts(graph: KnowledgeGraph, split: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """(their numbers in the split, triples int64 [n, 3]), some at a time: of a stored graph no more is ever held."""
-    every = split == "all" or graph.triple_splits is None
-    places = np.arange(len(graph)) if every else np.flatnonzero(graph.triple_splits == SPLITS.index(split))
+def _in_parts(graph: KnowledgeGraph, places: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor]]:
+    """(numbers, triples int64 [n, 3]) of those at the places, some at a time: no more is ever held."""
     for begin in range(0, len(places), PART):
         part = places[begin : begin + PART]
         yield torch.arange(begin, begin + len(part)), torch.from_numpy(np.array(graph.triples_at(part)))
@@ -366,7 +351,7 @@ def _worth_compiling(triples: Tensor) -> bool:
 def sorted_edges(
     parts: Iterable[tuple[Tensor, Tensor]],
     sizes: Mapping[str, Any],
-    targets: HasLocalNodes | None = None,
+    targets: NodePartition | None = None,
     transient: bool = False,
 ) -> EdgeStructure:
     """The edges of triples int64 [T, 3], in order.
@@ -398,21 +383,16 @@ def sorted_edges(
 
 def _placed(triples: Tensor, sizes: Mapping[str, Any], transient: bool = False) -> EdgeStructure:
     """`_sorted` for many triples on the CPU: each edge is written where it belongs, and nothing else is held."""
-    loops, flags = edge_loops(), (sizes["has_inverse"], sizes["has_self_loops"])
+    from rgcn.adjacency import edge_loops  # loaded where it is worth waiting for a compiler
+
+    flags = sizes["has_inverse"], sizes["has_self_loops"]
     count = len(triples) * (1 + flags[0]) + sizes["num_nodes"] * flags[1]
     pointer = np.zeros(sizes["num_nodes"] + 1, dtype=np.int32)
     edges = [np.empty(count, dtype=np.int32) for _ in OF_EDGES]
-    loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
-    loops.sort_rows(pointer, sizes["num_nodes"], *edges)
+    edge_loops.fill_edges(triples.numpy(), sizes["num_data_relations"], *flags, pointer, *edges)
+    edge_loops.sort_rows(pointer, sizes["num_nodes"], *edges)
     relation, source, origin = map(torch.from_numpy, edges)
     return EdgeStructure(torch.from_numpy(pointer), relation, source, origin, **sizes, transient=transient)
-
-
-def edge_loops() -> ModuleType:
-    """Loaded where it is worth waiting for a compiler."""
-    from rgcn.adjacency import edge_loops
-
-    return edge_loops
 
 
 def _relations_reaching(structure: EdgeStructure, raw: Tensor) -> Tensor:

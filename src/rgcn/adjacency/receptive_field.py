@@ -1,17 +1,19 @@
-"""What some layers must compute for some nodes, and nothing else."""
+"""What some layers must compute for some nodes, and nothing else; of a graph in memory, or of one that is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency.operator import RelationalAdjacency
 from rgcn.adjacency.structure import EdgeStructure
+from rgcn.graph import KnowledgeGraph
 from rgcn.kernels.sparse import computed_once, pointer_from_sorted
 from rgcn.placement import LOCAL, Placement, RowExchange
 
@@ -172,3 +174,45 @@ def _sources_only(structure: EdgeStructure, placement: Placement, nodes: Tensor)
     sources, source = torch.unique(structure.source, return_inverse=True)
     smaller = replace(structure, source=source, num_sources=len(sources), names=nodes)
     return smaller, placement.exchange(sources.long(), all_local=True)
+
+
+class StoredEdges:
+    """Rows of the A_r of a graph that stays where it lies, made when somebody asks for them; on the CPU.
+
+    An edge is normalized among the edges of its own target, and the graph's index says which triples touch a node: the
+    rows are those of `RelationalAdjacency.from_graph`, whose sorted edges of the whole graph are never made.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, **edges: Any) -> None:
+        """edges: fields of `EdgeOptions`."""
+        self.graph, self.edges = graph, edges
+
+    @property
+    def num_targets(self) -> int:
+        return self.graph.num_nodes
+
+    def edges_into(self, nodes: Tensor) -> Tensor:
+        """[n]: a loop counts twice."""
+        return torch.from_numpy(self.graph.num_touching(nodes.numpy()) + int(self.edges.get("self_loops", True)))
+
+    def restricted(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
+        """The operator of the edges into these nodes int64 [t], distinct, and the nodes they read, ascending.
+
+        Made of the operator of a smaller graph, of the triples that touch the targets.
+        """
+        graph = self.graph
+        _, number, ends = graph.touching(targets.numpy())
+        number, first = np.unique(number, return_index=True)  # a triple between two of the nodes stands there twice
+        subject, relation, object_ = (end[first] for end in ends)
+        nodes, place = np.unique(np.concatenate([subject, object_, targets.numpy()]), return_inverse=True)
+        subject, object_, rows = np.split(place, [len(number), 2 * len(number)])
+        triples = torch.from_numpy(np.stack([subject, relation, object_], axis=1).astype(np.int64, copy=False))
+        weights = None if graph.edge_weights is None else torch.from_numpy(graph.edge_weights[number])
+        counts = len(nodes), graph.num_relations
+        part = RelationalAdjacency.from_triples(triples, *counts, edge_weights=weights, checked=True, **self.edges)
+        part, sources = part.restricted(torch.from_numpy(rows))
+        origin = torch.from_numpy(np.concatenate([number, len(graph) + nodes]))[part.structure.origin]
+        sizes: dict[str, Any] = {"num_triples": len(graph), "num_nodes": graph.num_nodes}
+        return replace(part, structure=replace(part.structure, origin=origin, **sizes)), torch.from_numpy(nodes)[
+            sources
+        ]

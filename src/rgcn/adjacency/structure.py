@@ -162,13 +162,11 @@ class EdgeStructure(Named):
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
         """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
-        if node_major:
-            key, edge_pair = torch.unique(node.long() * self.num_relations + self.relation, return_inverse=True)
-            relation, pair_node = key % self.num_relations, key // self.num_relations
-        else:
-            key, edge_pair = torch.unique(self.relation.long() * num_nodes + node, return_inverse=True)
-            relation, pair_node = key // max(num_nodes, 1), key % max(num_nodes, 1)
-        return Pairs.of(relation, pair_node, edge_pair, num_nodes, self.num_relations, node_major)
+        relation, size = self.relation, self.num_relations if node_major else max(num_nodes, 1)
+        key = node.long() * size + relation if node_major else relation.long() * size + node
+        key, edge_pair = torch.unique(key, return_inverse=True)
+        ends = (key % size, key // size) if node_major else (key // size, key % size)
+        return Pairs.of(*ends, edge_pair, num_nodes, self.num_relations, node_major)
 
     @cached_property
     def mix_source_pairs(self) -> SparsePattern:

@@ -1,10 +1,8 @@
 """Several processes that train and ask one model: implementations of `rgcn.placement.Placement`, and what they need.
 
-placements     DataParallel and Sharded, on torch.distributed
-row_exchange   rows of nodes that travel between processes
+placements     DataParallel and Sharded, on torch.distributed, and rows of nodes that travel between processes
 sharded_state  tables on disk of which every process writes its own rows
-rendezvous     processes join, agree and leave, or report the failure that ends all
-heartbeat      a rank that is lost is noticed by the others
+rendezvous     processes join, agree and leave, notice a rank that is lost, or report the failure that ends all
 launch         `--processes`: a command in several processes, through torchrun's agent
 """
 

@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import NoReturn
 from uuid import uuid4
 
-from rgcn.distributed.rendezvous import RESUME_ADVICE, RUN_ID_PREFIX, current_session
+from rgcn.distributed.rendezvous import RESUME_ADVICE, RUN_ID_PREFIX
 from rgcn.errors import StoppedError
+from rgcn.placement import current
 from rgcn.system.environment import limit_threads, quiet_distributed
 from rgcn.system.terminal import shown
 from rgcn.system.threads import threads_each
@@ -79,7 +80,7 @@ def only_rank_0_prints() -> Iterator[None]:
 def end(error: BaseException, sentence: str) -> NoReturn:
     """Report the error that ends this process, unless another rank reports it, and end it with its exit code."""
     code = error.exit_code if isinstance(error, StoppedError) else EXIT_CODES.get(type(error), 1)
-    session = current_session()
+    session = current().session
     if session is None:
         print(f"rgcn: {shown(sentence)}", file=sys.stderr)
         sys.exit(code)

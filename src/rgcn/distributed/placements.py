@@ -1,37 +1,36 @@
-"""The placements of several processes, on torch.distributed: DataParallel and Sharded."""
+"""The placements of several processes, on torch.distributed: DataParallel and Sharded; how rows travel between them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rgcn.distributed import rendezvous
-from rgcn.distributed.row_exchange import PeerExchange
-from rgcn.errors import DataError
+from rgcn.errors import ConfigError, DataError
+from rgcn.kernels import take_rows
+from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.inputs import TakenRows
 from rgcn.nn.table_state import local_row_parameters
 from rgcn.placement import NodePartition, Placement, RowExchange, Traffic
+from rgcn.system.atomic_files import TEMPORARY_PREFIX
 from rgcn.training.optimizers import RowOptimizer
 
 Result = TypeVar("Result")
 AT_ONCE = 1 << 20  # rows gathered in one message
+FOLDER_S = 10.0  # for a new file on shared storage to become visible
 
 
 @dataclass(frozen=True, eq=False)
 class DataParallel(Placement):
-    """Every process holds the whole model and computes its share of each batch; gradients are summed.
-
-    session  what `rendezvous.join` began
-    """
-
-    session: rendezvous.Session | None = None
+    """Every process holds the whole model and computes its share of each batch; gradients are summed."""
 
     @property
     def is_distributed(self) -> bool:
@@ -157,12 +156,13 @@ class DataParallel(Placement):
             done = work()
         except Exception as error:
             failure = error
-        words = None if failure is None else f"process {self.rank}: {failure or type(failure).__name__}"
-        failures = self.gather_values(words)
+        said = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+        about = (getattr(failure, "errno", None), f"process {self.rank}: {said}")
+        failures = self.gather_values(None if failure is None else about)
         if failure is not None:
             raise failure
-        for other in filter(None, failures):
-            raise DataError(other)
+        for number, words in filter(None, failures):
+            raise DataError(words) if number is None else OSError(number, words)
         return cast("Result", done)
 
     def barrier(self) -> None:
@@ -172,10 +172,33 @@ class DataParallel(Placement):
         rendezvous.refuse_differences(what, self.gather_values(value))
 
     def require_shared_folder(self, folder: Path) -> None:
-        rendezvous.require_shared_folder(self, folder)
+        token = folder / self.from_main(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
+        if self.is_main:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                token.touch()
+            except OSError as error:
+                raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
+        self.barrier()  # only now there is something to see, for which shared storage may need a moment
+        seen = self.gather_values(rendezvous.wait_until(token.exists, FOLDER_S))
+        if self.is_main:
+            token.unlink(missing_ok=True)
+        if not all(seen):
+            blind = ", ".join(str(rank) for rank, found in enumerate(seen) if not found)
+            raise DataError(
+                f"process {blind} of {self.size} does not see {folder}: all must see the run's folder at the same "
+                "place, on storage that they share (--out)"
+            )
+        if self.session is not None:  # failures then advise to resume
+            self.session.advice = f": the others stop; {rendezvous.RESUME_ADVICE.format(folder)}"
 
     def check_device(self, name: str) -> None:
-        rendezvous.refuse_shared_gpus(name)
+        ranks, gpus = rendezvous.number_of("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
+        if 0 < gpus < ranks:
+            words = f"NCCL wants a GPU for each process: here are {ranks}, and {gpus} GPU"
+            raise ConfigError(f"{words}; or take --device cpu")
+        if ":" in name:
+            raise ConfigError(f"each process computes on a GPU of its own: ask for cuda, not for {name}")
 
     def is_lost_process(self, error: BaseException) -> bool:
         return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
@@ -223,3 +246,62 @@ class Sharded(DataParallel):
             if main and out is not None:
                 out[begin : begin + len(found)] = found
         return out if main else None
+
+
+@dataclass(frozen=True, eq=False)
+class PeerExchange(RowExchange):
+    """A row exchange between processes.
+
+    give             which rows of `needed` go out, those for rank 0 first
+    order            where each row that comes in belongs
+    given, received  how many rows go to each process, and come from it
+    """
+
+    placement: Sharded
+    give: SparsePattern
+    order: SparsePattern
+    given: list[int]
+    received: list[int]
+
+    @classmethod
+    def of(cls, placement: Sharded, nodes: Tensor, all_local: bool) -> PeerExchange:
+        """Ask for the rows of nodes int64 [n], distinct; arguments as for `Placement.exchange`."""
+        partition, device = placement.partition, nodes.device
+        owner = partition.owner(nodes)
+        order = torch.argsort(owner, stable=True)
+        received = torch.bincount(owner, minlength=placement.size).tolist()
+        given = placement.exchange_counts(received)
+        requests = nodes[order].to(placement.device)
+        asked = placement.all_to_all(requests, received, given, necessary=False).to(device)
+        if all_local:
+            needed, give = partition.nodes.to(device), partition.row(asked)
+        else:
+            needed, give = torch.unique(asked, return_inverse=True)
+        picks = SparsePattern.picking(give, len(needed)), SparsePattern.picking(torch.argsort(order), len(order))
+        return cls(needed, placement, *picks, given, received)
+
+    def to(self, device: torch.device) -> PeerExchange:
+        give, order = (
+            SparsePattern.picking(each.column.to(device), each.num_columns) for each in (self.give, self.order)
+        )
+        return replace(self, needed=self.needed.to(device), give=give, order=order)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        flat = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
+        swapped: Tensor = _Swap.apply(take_rows(flat, self.give), self)  # type: ignore[no-untyped-call]
+        found = take_rows(swapped, self.order)
+        return found.view(len(found), *rows.shape[1:])
+
+
+class _Swap(torch.autograd.Function):
+    """Rows go to the processes that asked for them; their gradients come back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, exchange: PeerExchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.placement.all_to_all(rows, exchange.given, exchange.received)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        exchange = ctx.exchange
+        return exchange.placement.all_to_all(gradient, exchange.received, exchange.given), None

@@ -2,12 +2,22 @@
 
 What they exchange is JSON, never pickled. Where collectives do not work yet, or no longer, they use the store of the
 rendezvous.
+
+torchrun's agent ends the ranks of its machine when one of them exits, and a collective fails where a connection is
+closed. Nothing in PyTorch notices a rank that is stopped, or a machine that vanishes, before a collective's time-out;
+that is hours here, because one rank may write a large file while the others wait. So a thread of each rank writes its
+heartbeat to the store every second and reads that of the next rank. It does so however long a step takes: PyTorch and
+our loops release Python's lock.
 """
+
+from __future__ import annotations
 
 import json
 import os
 import shutil
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,26 +26,27 @@ from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any, NamedTuple
 
-from rgcn.distributed.heartbeat import FAILURE, HEARTBEAT_S, LEFT, SILENCE_S, Heartbeat, RankProcess
 from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
-from rgcn.system.atomic_files import TEMPORARY_PREFIX, write_atomically
+from rgcn.system.atomic_files import write_atomically
 from rgcn.system.terminal import shown
 from rgcn.version import __version__
-
-if TYPE_CHECKING:
-    from rgcn.distributed.placements import DataParallel
 
 VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun
 JOIN_S = 60  # for all ranks to join; RGCN_JOIN_SECONDS changes it
 # Of collectives. Heartbeats notice a lost rank sooner; one rank may write or read for hours while the others wait.
 COLLECTIVE_TIMEOUT = timedelta(hours=6)
-FOLDER_S = 10.0  # for a new file on shared storage to become visible
 SAME_ERROR_S = 2.0  # for rank 0 to report an error that all ranks meet
 NCCL_SEGMENT = 2 * 9_637_888  # bytes of shared memory that NCCL takes for a process: two channels of its usual buffers
+# All ranks end within 30 s: a silent one is noticed after SILENCE_S and two heartbeats, the others read of it with
+# their next heartbeat, and then have GRACE_S.
+HEARTBEAT_S = 1.0
+SILENCE_S = 20.0  # without a heartbeat: lost
+GRACE_S = 6.0  # for a rank to end by itself once another has failed
+LEFT = b"left"  # the last heartbeat of a rank that has finished
+FAILURE = "failure"  # where the store has the first failure
 RUN_ID_PREFIX = "rgcn-"  # of the names that `launch` gives to torchrun's runs
 RESUME_ADVICE = "`rgcn resume {}` goes on from the last checkpoint"
 
@@ -51,7 +62,7 @@ def is_rank() -> bool:
 
 def _variables() -> tuple[int, int, str, int] | None:
     """The rank of this process, the world size, and host and port where rank 0 listens; None for one process."""
-    size, rank = _number("WORLD_SIZE", 1, least=1), _number("RANK")
+    size, rank = number_of("WORLD_SIZE", 1, least=1), number_of("RANK")
     if rank >= size:
         given = size if os.environ.get("WORLD_SIZE") else "not set"
         words = f"RANK is {rank} and WORLD_SIZE is {given} in the environment: ranks go from 0 to {size - 1}"
@@ -65,10 +76,10 @@ def _variables() -> tuple[int, int, str, int] | None:
             f"{', '.join(VARIABLES)} go together in the environment, and {words}: start this with torchrun, which sets "
             "them, or unset WORLD_SIZE to work in one process"
         )
-    return rank, size, os.environ["MASTER_ADDR"], _number("MASTER_PORT", most=65535)
+    return rank, size, os.environ["MASTER_ADDR"], number_of("MASTER_PORT", most=65535)
 
 
-def _number(name: str, otherwise: int = 0, least: int = 0, most: int = 2**31 - 1) -> int:
+def number_of(name: str, otherwise: int = 0, least: int = 0, most: int = 2**31 - 1) -> int:
     """The whole number that a variable of the environment holds; `otherwise` where it is not set."""
     value = os.environ.get(name) or str(otherwise)
     if not value.isdecimal() or not least <= int(value) <= most:
@@ -137,12 +148,12 @@ class Session:
         if self.rank and sentence:
             sentence = f"process {self.rank} of {self.size}: {sentence}"
         try:
-            _wait(self.has_failed, SILENCE_S if self.connection_lost else SAME_ERROR_S if self.rank else 0)
+            wait_until(self.has_failed, SILENCE_S if self.connection_lost else SAME_ERROR_S if self.rank else 0)
             self.report(self.store, sentence)
             self.failed = True
             self.store.set(f"informed/{self.rank}", "")
             # The store may end with this process, before the others have read of the failure.
-            _wait(lambda: self.all_set("informed"), 2 * HEARTBEAT_S)
+            wait_until(lambda: self.all_set("informed"), 2 * HEARTBEAT_S)
         except RuntimeError:  # the store is out of reach
             if self.connection_lost and not self.failed:
                 self.report_lost_store()
@@ -163,14 +174,113 @@ def print_failure(sentence: str) -> None:
             write_atomically(Path(file), json.dumps({"message": message}))
 
 
-def current_session() -> Session | None:
-    """The session that `join` began; None for a process that works alone."""
-    if not current().is_distributed:
-        return None
-    from rgcn.distributed.placements import DataParallel
+class RankProcess(NamedTuple):
+    """The process of a rank.
 
-    placement = current()
-    return placement.session if isinstance(placement, DataParallel) else None
+    machine  the machine since it was started, and the container in it, within which `pid` is unique; "" if unknown
+    """
+
+    machine: str
+    pid: int
+
+    @classmethod
+    def current(cls) -> RankProcess:
+        machine = ""
+        with suppress(OSError):
+            machine = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
+        return cls(machine, os.getpid())
+
+    def state(self) -> str:
+        """What the system says of it: "running", "stopped" or "exited"; "unknown" from another machine."""
+        if not self.machine or self.machine != RankProcess.current().machine:
+            return "unknown"
+        try:
+            letter = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return "exited"
+        return {"T": "stopped", "t": "stopped", "Z": "exited", "X": "exited"}.get(letter, "running")
+
+
+class Heartbeat:
+    """The heartbeat of one rank, and its watch over the next one.
+
+    connect    opens a connection to the store: one that other threads wait on would delay the heartbeat
+    processes  of all ranks
+    """
+
+    def __init__(self, session: Session, connect: Callable[[], Any], processes: Sequence[RankProcess]) -> None:
+        self._session, self._connect, self._processes = session, connect, processes
+        self._next = (session.rank + 1) % session.size
+        self._exchanged, self._stopping = threading.Event(), threading.Event()
+        self._seen, self._silent_s, self._last_read = b"", 0.0, time.monotonic()
+        # Two threads, because a call of the store never returns where its machine has vanished.
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._beat, self._watch_store)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Send no more heartbeats. The others expect none after LEFT."""
+        self._stopping.set()
+        self._exchanged.set()
+        for thread in self._threads:
+            thread.join(2 * HEARTBEAT_S)  # one that waits for a lost store is left behind
+
+    def _beat(self) -> None:
+        store: Any = None
+        while not self._session.failed:
+            if self._stopping.wait(HEARTBEAT_S):
+                return
+            try:
+                store = store or self._connect()
+                self._exchange(store)
+                self._exchanged.set()
+            except Exception:
+                store = None  # try a new connection; `_watch_store` ends the process where none is possible
+        if not self._stopping.wait(GRACE_S):
+            self._exit()
+
+    def _exchange(self, store: Any) -> None:
+        """Write this rank's heartbeat, read that of the next one, and report a rank that is lost."""
+        session, state = self._session, self._processes[self._next].state()
+        store.set(f"heartbeat/{session.rank}", str(time.time_ns()))
+        seen, now = store.get(f"heartbeat/{self._next}"), time.monotonic()
+        # While this process was itself stopped, no other one was silent.
+        self._silent_s = self._silent_s + min(now - self._last_read, 2 * HEARTBEAT_S) if seen == self._seen else 0.0
+        self._seen, self._last_read = seen, now
+        # A process that runs without a heartbeat is busy with something that holds Python's lock.
+        silent = state != "running" and self._silent_s >= (3 * HEARTBEAT_S if session.connection_lost else SILENCE_S)
+        if seen != LEFT and (silent or state == "exited"):
+            lost = "is gone" if state == "exited" else f"has given no sign of life for {self._silent_s:.0f} s"
+            sentence = f"process {self._next} of {session.size} {lost}{session.advice}"
+            session.report(store, sentence, launcher_reports=state == "exited")
+        if store.check([FAILURE]):
+            store.set(f"informed/{session.rank}", "")
+            session.failed = True
+            self._end_stopped()
+
+    def _watch_store(self) -> None:
+        """End this process where it cannot reach the store."""
+        # The second wait is for a process that was itself stopped, whose other thread then needs a moment.
+        while self._exchanged.wait(SILENCE_S) or self._exchanged.wait(2 * HEARTBEAT_S):
+            self._exchanged.clear()
+            if self._stopping.is_set() or self._session.failed:
+                return
+        self._session.report_lost_store()
+        self._end_stopped()
+        self._exit()
+
+    def _end_stopped(self) -> None:
+        """End the stopped processes of this machine, which obey no other signal and would keep their memory."""
+        for process in self._processes:
+            if process.state() == "stopped":
+                with suppress(OSError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    def _exit(self) -> None:
+        """End this process although its main thread may wait in a collective."""
+        with suppress(Exception):
+            sys.stdout.flush()
+        os._exit(1)
 
 
 def join() -> Placement:
@@ -190,7 +300,7 @@ def join() -> Placement:
     if not dist.is_available():
         raise ConfigError("this PyTorch was built without torch.distributed: install another, or use one process")
     rank, size, host, port = variables
-    seconds = _number("RGCN_JOIN_SECONDS", JOIN_S)
+    seconds = number_of("RGCN_JOIN_SECONDS", JOIN_S)
     advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {host}:{port}"
     hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
@@ -204,7 +314,7 @@ def join() -> Placement:
     store.set(f"heartbeat/{rank}", "")
     versions = {"rgcn": __version__, "torch": str(torch.__version__)}
     store.set(f"process/{rank}", json.dumps({"process": RankProcess.current(), "versions": versions}))
-    _wait(lambda: session.all_set("process") or session.has_failed(), seconds)
+    wait_until(lambda: session.all_set("process") or session.has_failed(), seconds)
     if not session.all_set("process"):
         missing = [each for each in range(size) if not store.check([f"process/{each}"])]
         words = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
@@ -214,8 +324,8 @@ def join() -> Placement:
     session.heartbeat = Heartbeat(session, partial(_open_store, host, port, 10), processes)
     refuse_differences("versions", [each["versions"] for each in everybody])
     backend = "gloo"
-    if torch.cuda.is_available() and _a_gpu_for_each():
-        torch.cuda.set_device(_number("LOCAL_RANK", 0))
+    if torch.cuda.is_available() and a_gpu_for_each():
+        torch.cuda.set_device(number_of("LOCAL_RANK", 0))
         backend = "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=COLLECTIVE_TIMEOUT)
     return current()
@@ -231,7 +341,7 @@ def _open_store(host: str, port: int, seconds: float, is_host: bool = False) -> 
 
 def leave() -> None:
     """Leave the group, once the work of all ranks is done."""
-    session = current_session()
+    session = current().session
     if session is None:
         return
     import torch.distributed as dist
@@ -240,7 +350,7 @@ def leave() -> None:
     store, size, seconds = session.store, session.size, COLLECTIVE_TIMEOUT.total_seconds()
     with suppress(RuntimeError):  # the store may have gone with whoever hosted it
         store.add("finished", 1)
-        _wait(lambda: store.add("finished", 0) == size or session.has_failed(), seconds)
+        wait_until(lambda: store.add("finished", 0) == size or session.has_failed(), seconds)
     if session.heartbeat is not None:
         session.heartbeat.stop()
     with suppress(RuntimeError):
@@ -249,22 +359,11 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def refuse_shared_gpus(device: str) -> None:
-    """An error where processes would have to compute on a device together."""
-    import torch
-
-    ranks, gpus = _number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
-    if 0 < gpus < ranks:
-        raise ConfigError(f"NCCL wants a GPU for each process: here are {ranks}, and {gpus} GPU; or take --device cpu")
-    if ":" in device:
-        raise ConfigError(f"each process computes on a GPU of its own: ask for cuda, not for {device}")
-
-
-def _a_gpu_for_each() -> bool:
+def a_gpu_for_each() -> bool:
     """Whether every process of this machine can have a GPU; an error where NCCL would lack shared memory for them."""
     import torch
 
-    ranks = _number("LOCAL_WORLD_SIZE", 1)
+    ranks = number_of("LOCAL_WORLD_SIZE", 1)
     if ranks > torch.cuda.device_count():
         return False
     shared = Path("/dev/shm")
@@ -278,7 +377,7 @@ def _a_gpu_for_each() -> bool:
     return True
 
 
-def _wait(ready: Callable[[], bool], seconds: float) -> bool:
+def wait_until(ready: Callable[[], bool], seconds: float) -> bool:
     """Wait until something is so; False after that time. Unlike `Store.wait`, Ctrl-C can interrupt this."""
     deadline, pause = time.monotonic() + seconds, 0.002
     while not ready():
@@ -295,26 +394,3 @@ def refuse_differences(name: str, everybody: Sequence[Mapping[str, Any]]) -> Non
         if keys:
             words = "; ".join(f"{key} {theirs.get(key)!r} instead of {everybody[0].get(key)!r}" for key in keys[:5])
             raise ConfigError(f"process {rank} of {len(everybody)} has other {name} than process 0: {words}")
-
-
-def require_shared_folder(placement: "DataParallel", folder: Path) -> None:
-    """Raise DataError where not all ranks see the folder, made if need be. Failures then advise to resume."""
-    token = folder / placement.from_main(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
-    if placement.is_main:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            token.touch()
-        except OSError as error:
-            raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
-    placement.barrier()  # only now there is something to see, for which shared storage may need a moment
-    seen = placement.gather_values(_wait(token.exists, FOLDER_S))
-    if placement.is_main:
-        token.unlink(missing_ok=True)
-    if not all(seen):
-        blind = ", ".join(str(rank) for rank, found in enumerate(seen) if not found)
-        raise DataError(
-            f"process {blind} of {placement.size} does not see {folder}: all must see the run's folder at the same "
-            "place, on storage that they share (--out)"
-        )
-    if placement.session is not None:
-        placement.session.advice = f": the others stop; {RESUME_ADVICE.format(folder)}"

@@ -1,8 +1,8 @@
 """Tables of which every process holds the rows of its local nodes, on disk: a folder with a safetensors file of each.
 
-PyTorch's distributed checkpoints write and read them: a table is a DTensor in the order of `NodePartition.position`, of
-which each process has a block, so that any number of processes finds its own rows again. A single process puts them
-into the order of nodes. Nothing is pickled.
+A process writes its block of the order of `NodePartition.position`, and says in the file's header where the block
+begins, as PyTorch's distributed checkpoints do, which can read the folder. So any number of processes finds its own
+rows again. A single process puts them into the order of nodes. Nothing is pickled.
 """
 
 import json
@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.errors import ConfigError, DataError
 from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
 from rgcn.placement import NodePartition, current
 from rgcn.system.atomic_files import sha256_of, sync
@@ -29,88 +28,38 @@ def write_tables(folder: Path, rows: Mapping[str, Tensor], partitions: Mapping[s
     placement, file = current(), folder / FILE.format(current().rank)
     sizes = {name: [partitions[name].num_nodes, *some.shape[1:], KINDS[some.dtype]] for name, some in rows.items()}
     tables = {name: size for each in placement.gather_values(sizes) for name, size in each.items()}
-    _checkpoint("save", _distributed_tensors(tables, rows)[1], storage_writer=_writer(folder, file))
-    about = placement.gather_values(placement.on_all(lambda: [file.stat().st_size, sha256_of(file)]))
+
+    def write() -> list[Any]:
+        blocks, begins = {}, {}
+        for name, (num_nodes, *shape, kind) in tables.items():
+            part = NodePartition(num_nodes, placement.rank, placement.size)
+            blocks[name] = rows[name] if name in rows else torch.zeros(len(part), *shape, dtype=DTYPES[kind])
+            begins[name] = {"saved_offsets": [part.first, *[0] * len(shape)]}
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(blocks, file, {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(begins)})
+        sync(file)
+        sync(folder)
+        return [file.stat().st_size, sha256_of(file)]
+
+    about = placement.gather_values(placement.on_all(write))
     return {"tables": tables, "files": {FILE.format(rank): each for rank, each in enumerate(about)}}
 
 
 def read_tables(folder: Path, about: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, NodePartition]]:
     """Tables by name: each of several processes gets the rows of its local nodes; a single one gets all, in order."""
-    tables, placement = about["tables"], current()
-    if placement.is_distributed:
-        rows, spread = _distributed_tensors(tables, {})
-        _checkpoint("load", spread, storage_reader=_hugging_face().HuggingFaceStorageReader(str(folder)))
-        return rows, {name: NodePartition(size[0], placement.rank, placement.size) for name, size in tables.items()}
-    whole = {name: room_for(shape, DTYPES[kind]) for name, (*shape, kind) in tables.items()}
-    for rank in range(len(about["files"])):
-        for name, some in mapped_tensors(folder / FILE.format(rank)).items():
-            whole[name][NodePartition(len(whole[name]), rank, len(about["files"])).nodes] = some
-    return whole, {}
+    placement, count = current(), len(about["files"])
+    local = {name: NodePartition(size[0], placement.rank, placement.size) for name, size in about["tables"].items()}
 
+    def read() -> dict[str, Tensor]:
+        found = {n: room_for((len(local[n]), *shape), DTYPES[kind]) for n, (_, *shape, kind) in about["tables"].items()}
+        for rank in range(count):
+            for name, block in mapped_tensors(folder / FILE.format(rank)).items():
+                mine, part = local[name], NodePartition(local[name].num_nodes, rank, count)
+                begin, end = max(part.first, mine.first), min(part.first + len(part), mine.first + len(mine))
+                if not placement.is_distributed:
+                    found[name][part.nodes] = block
+                elif begin < end:
+                    found[name][begin - mine.first : end - mine.first] = block[begin - part.first : end - part.first]
+        return found
 
-def _distributed_tensors(
-    tables: Mapping[str, Any], held: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Local rows of tables, zeros where none are held, and the same as parts of distributed tensors."""
-    import torch.distributed as dist
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor, Shard
-
-    assert dist.group.WORLD is not None
-    placement = current()
-    mesh, rows, spread = DeviceMesh.from_group(dist.group.WORLD, "cpu"), {}, {}
-    for name, (*shape, kind) in sorted(tables.items()):
-        some = held.get(name)
-        if some is None:
-            count = len(NodePartition(shape[0], placement.rank, placement.size))
-            some = torch.zeros(count, *shape[1:], dtype=DTYPES[kind])
-        rows[name] = some.detach().cpu().contiguous()
-        whole = torch.empty(shape, device="meta")
-        size: dict[str, Any] = {"shape": whole.shape, "stride": whole.stride()}
-        spread[name] = DTensor.from_local(rows[name], mesh, [Shard(0)], run_check=False, **size)
-    return rows, spread
-
-
-def _checkpoint(what: str, spread: dict[str, Any], **options: Any) -> None:
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        getattr(dcp, what)(spread, **options)
-    except CheckpointException as error:  # no Exception, in PyTorch's eyes
-        rank, (failure, _) = next(iter(error.failures.items()))
-        if isinstance(failure, OSError):
-            raise failure from error
-        raise DataError(f"process {rank}: {failure}") from error
-
-
-def _hugging_face() -> Any:
-    try:
-        from torch.distributed.checkpoint import hf_storage
-
-        hf_storage.HuggingFaceStorageWriter  # noqa: B018  # earlier versions have it under another name
-    except (ImportError, AttributeError):
-        raise ConfigError(
-            f"checkpoints of tables that several processes hold need PyTorch 2.9 or newer, and this is "
-            f"{torch.__version__}: upgrade it, or train with --set training.sharded=false"
-        ) from None
-    return hf_storage
-
-
-def _writer(folder: Path, file: Path) -> Any:
-    """As PyTorch's, which holds all that it writes in memory once more; this one a piece of it."""
-    from torch.distributed.checkpoint.storage import WriteResult
-    from torch.futures import Future
-
-    class Writer(_hugging_face().HuggingFaceStorageWriter):  # type: ignore[misc]
-        def write_data(self, plan: Any, planner: Any) -> Any:
-            rows = {item.index.fqn: planner.resolve_data(item).detach() for item in plan.items}
-            offsets = {item.index.fqn: {"saved_offsets": list(item.tensor_data.chunk.offsets)} for item in plan.items}
-            write_tensors(rows, file, {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(offsets)})
-            sync(file)
-            sync(folder)
-            done: Any = Future()
-            done.set_result([WriteResult(item.index, rows[item.index.fqn].nbytes, file.name) for item in plan.items])
-            return done
-
-    return Writer(str(folder), save_distributed=True)
+    return placement.on_all(read), local if placement.is_distributed else {}

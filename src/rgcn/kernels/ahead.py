@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import torch
 
 from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
+from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.kernels.sparse import Pairs, SparsePattern
 
 
@@ -54,25 +53,23 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     wide, states, weights = torch.zeros(1, 96), torch.zeros(1, 1, 32), (torch.zeros(32, 64), *[torch.zeros(32)] * 3)
     update = UpdateInputs(states, states, None, value, weights, None, UpdateSettings(scaled=False))
     index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
-    arguments: dict[str, tuple[Any, ...]] = {
-        "combine_bases": (row, table, pairs),
-        "spread_bases": (row, row, pairs),
-        "coefficient_gradient": (table, row, pairs),
-        "adam_bases": (*tables, step, (row, row, pairs), (0.1, (0.9, 0.999), 1e-8, 0.0)),
-        "grouped_product": (table, matrices, pairs),
-        "grouped_outer": (table, table, pairs),
-        "gather_product_sum": (pattern, value, index, row, row),
-        "gather_product_fold": (pattern, value, index, wide, wide, 32),
-        "gather_sum": (pattern, value, row),
-        "layer_update": (update,),
-        "layer_update_gradients": (update, states),
-        "entry_dot": (index, row, index, row),
-        "count_ranks": (row, value, 0, one, one, one, one, index),
+    adam = AdamSettings(0.1, (0.9, 0.999), 1e-8, 0.0)
+    return {
+        "combine_bases": lambda: cpu.combine_bases(row, table, pairs),
+        "spread_bases": lambda: cpu.spread_bases(row, row, pairs),
+        "coefficient_gradient": lambda: cpu.coefficient_gradient(table, row, pairs),
+        "adam_bases": lambda: cpu.adam_bases(*tables, step, FactoredGradient(row, row, pairs), adam),
+        "grouped_product": lambda: cpu.grouped_product(table, matrices, pairs),
+        "grouped_outer": lambda: cpu.grouped_outer(table, table, pairs),
+        "gather_product_sum": lambda: cpu.gather_product_sum(pattern, value, index, row, row),
+        # The same function takes another loop for wide rows.
+        "gather_wide_sum": lambda: cpu.gather_product_sum(pattern, value, index, wide, wide),
+        "gather_sum": lambda: cpu.gather_sum(pattern, value, row),
+        "layer_update": lambda: cpu.layer_update(update),
+        "layer_update_gradients": lambda: cpu.layer_update_gradients(update, states),
+        "entry_product": lambda: cpu.entry_product(index, row, None, None, index, row),
+        "count_ranks": lambda: cpu.count_ranks(row, value, 0, one, one, one, one, index),
     }
-    calls: dict[str, Callable[[], object]]
-    calls = {name: partial(getattr(cpu, name), *given) for name, given in arguments.items()}
-    # The same function takes another loop for wide rows.
-    return calls | {"gather_wide_sum": partial(cpu.gather_product_sum, pattern, value, index, wide, wide)}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,6 @@ from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once
 
 Array = np.ndarray[Any, Any]
-T = TypeVar("T")
-Result = TypeVar("Result")
 
 PIECES = 16
 # PyTorch's own sum is as fast as ours and runs on its own threads, but it takes a tenth of a millisecond to begin.
@@ -43,45 +41,38 @@ WIDE, FOLD = 96, 32
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
     if pattern.num_entries * x.shape[1] > LARGEST_OWN_SUM or (value is not None and value.dtype != x.dtype):
         return reference.gather_sum(pattern, value, x)
-    host = _host(pattern)
-    out = x.new_empty(pattern.num_rows, x.shape[1])
-    to = out.numpy()
-    values = _ones(to.dtype) if value is None else _array(value)
-    loops.gather_sum(host.pointer, host.ids, values, _array(x), to)
+    host, out = _host(pattern), x.new_empty(pattern.num_rows, x.shape[1])
+    values = _ones(x.dtype) if value is None else _array(value)
+    loops.gather_sum(host.pointer, host.ids, values, _array(x), out.numpy())
     return out
 
 
 def gather_product_sum(
-    pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor, width: int | None = None
+    pattern: SparsePattern,
+    value: Tensor | None,
+    index: Tensor,
+    left: Tensor,
+    x: Tensor,
+    width: int | None = None,
+    exact: bool = False,
 ) -> Tensor:
-    """width: fold the sum to so many columns, which divide those of x (`reference.folded`)."""
     width, full = width or x.shape[1], x.shape[1]
     if width < full and width % FOLD:
         return reference.folded(gather_product_sum(pattern, value, index, left, x), width)
     if pattern.num_entries == 0:
         return x.new_zeros(pattern.num_rows, width)
-    wide = width < full or (full >= WIDE and left.shape[1] % FOLD == 0)
-    kernel, left = (loops.gather_wide_sum, left) if wide else (loops.gather_product_sum, reference.repeated(left, full))
-    host = _host(pattern)
+    wide = width < full or (full >= WIDE and left.shape[1] % FOLD == 0) or None
+    host, left = _host(pattern), left if wide else reference.repeated(left, full)
     # Behind the rows, one for each piece: what it summed for a row that an earlier piece began.
     out = x.new_empty(pattern.num_rows + PIECES, width)
-    to = out.numpy()
-    values = _ones(to.dtype) if value is None else value
-    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, to)
-    _in_pieces(kernel, host.cuts, pattern.num_entries * full, *arguments)
-    loops.add_continued(host.cuts, host.pointer, host.begins, to)
+    values = _ones(x.dtype) if value is None else value
+    arguments = (host.pointer, host.ids, host.begins, values, index, left, x, out.numpy(), wide)
+    _in_pieces(loops.gather_product_sum, host.cuts, pattern.num_entries * full, *arguments)
+    loops.add_continued(host.cuts, host.pointer, host.begins, out.numpy())
     return out[: pattern.num_rows]
 
 
-gather_product_fold = gather_product_sum
-
-
-def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    return entry_product(i, left, None, None, j, right)
-
-
 def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
-    """Without j and middle: `entry_dot`."""
     out = left.new_empty(i.numel())
     work = (1 if middle is None else 2) * i.numel() * left.shape[1]
     _in_pieces(loops.entry_product, _even(i.numel()), work, i, left, j, middle, k, right, out)
@@ -219,8 +210,8 @@ def _host(of: Pairs | SparsePattern) -> _Host:
 
 
 @cache
-def _ones(kind: np.dtype[Any]) -> Array:
-    return np.ones(1, kind)
+def _ones(kind: torch.dtype) -> Array:
+    return _array(torch.ones(1, dtype=kind))
 
 
 def _array(tensor: Tensor) -> Array:
@@ -281,15 +272,3 @@ def _in_pieces(kernel: Callable[..., None], bounds: Array, work: int, *arguments
     kernel(*shares[0], bounds, *arguments)
     for other in others:
         other.result()
-
-
-def on_threads(work: Callable[[T], Result], items: Sequence[T]) -> list[Result]:
-    """[work(item) …], the items dealt to the threads in turn."""
-    with own_threads():
-        threads = min(_own.threads or 1, len(items))
-        if threads < 2:
-            return [work(item) for item in items]
-        pool = _pool(threads - 1, os.getpid())
-        others = [pool.submit(lambda mine: [work(item) for item in mine], items[i::threads]) for i in range(1, threads)]
-        shares = [[work(item) for item in items[::threads]], *(other.result() for other in others)]
-    return [shares[number % threads][number // threads] for number in range(len(items))]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from rgcn.kernels import reference
 
-T = TypeVar("T")
-Result = TypeVar("Result")
 # Above this many multiplications per row a library call per relation is worth its launch.
 SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
 
@@ -66,11 +63,3 @@ def own_threads() -> AbstractContextManager[None]:
     """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
     kernels = _module("cpu")
     return nullcontext() if kernels is None else kernels.own_threads()
-
-
-def on_threads(work: Callable[[T], Result], items: Sequence[T]) -> list[Result]:
-    """[work(item) …] on as many threads as PyTorch has, whose own operations take one each meanwhile."""
-    kernels = _module("cpu")
-    if kernels is None or len(items) < 2:
-        return [work(item) for item in items]
-    return kernels.on_threads(work, items)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ gradient computes what is between anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,11 +119,8 @@ class _LayerUpdate(torch.autograd.Function):
         if fused is not None:
             return fused.layer_update(given)  # type: ignore[no-any-return]
         out = torch.empty_like(own)
-
-        def fill(rows: slice, part: UpdateInputs) -> None:
+        for rows, part in _chunks(given):
             out.view(-1, out.shape[-1])[rows] = plain_update(part)
-
-        _in_chunks(fill, given)
         return out
 
     @staticmethod
@@ -147,46 +144,32 @@ def _fused(own: Tensor) -> Any:
     return kernels if hasattr(kernels, "layer_update") else None
 
 
-def _in_chunks(work: Callable[[slice, UpdateInputs], Any], given: UpdateInputs) -> list[Any]:
-    """work(rows, what belongs to them) for [nodes, B, d], a few thousand rows at a time; what it returned, in order.
-
-    A chunk's operations are small: each is done by one thread, and the threads take chunks in turn.
-    """
+def _chunks(given: UpdateInputs) -> Iterator[tuple[slice, UpdateInputs]]:
+    """(rows, what belongs to them) for [nodes, B, d], a few thousand rows at a time."""
     nodes, questions = given.own.shape[:2]
-    of_rows: dict[str, Tensor | None] = {}
-    for name in ("own", "heard", "squares", "degree", "drawn"):
-        tensor = getattr(given, name)
-        if tensor is not None and tensor.ndim == 1:  # of the nodes
-            tensor = tensor.repeat_interleave(questions)
-        of_rows[name] = None if tensor is None else tensor.reshape(nodes * questions, -1)
-    chunks = [slice(first, first + CHUNK_ROWS) for first in range(0, nodes * questions, CHUNK_ROWS)]
-
-    def done(rows: slice) -> Any:
-        part: dict[str, Any] = {name: None if every is None else every[rows] for name, every in of_rows.items()}
-        with torch.no_grad():  # which each thread has to say for itself
-            return work(rows, given._replace(**part))
-
-    return dispatch.on_threads(done, chunks) if given.own.device.type == "cpu" else [done(rows) for rows in chunks]
+    of_rows: dict[str, Any] = {name: getattr(given, name) for name in ("own", "heard", "squares", "degree", "drawn")}
+    for name, tensor in of_rows.items():
+        if tensor is not None:
+            each = tensor.repeat_interleave(questions) if tensor.ndim == 1 else tensor  # of the nodes
+            of_rows[name] = each.reshape(nodes * questions, -1)
+    for first in range(0, nodes * questions, CHUNK_ROWS):
+        rows = slice(first, first + CHUNK_ROWS)
+        yield rows, given._replace(**{name: None if every is None else every[rows] for name, every in of_rows.items()})
 
 
 def _gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
     """Of own, heard, squares and the weights: those of the definition, a chunk at a time."""
     written = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:3]]
-    width = slope.shape[-1]
-
-    def fill(rows: slice, part: UpdateInputs) -> list[Tensor]:
-        """Writes what belongs to the rows; returns their share of the weights' gradients."""
+    to = [tensor for tensor in written if tensor is not None]
+    width, totals = slope.shape[-1], [torch.zeros_like(tensor) for tensor in given.weights]
+    for rows, part in _chunks(given):
         own, heard, *weights = (tensor.detach().requires_grad_() for tensor in (part.own, part.heard, *part.weights))
         squares = None if part.squares is None else part.squares.detach().requires_grad_()
         leaves = [own, heard, *([] if squares is None else [squares]), *weights]
         with torch.enable_grad():
             out = plain_update(part._replace(own=own, heard=heard, squares=squares, weights=tuple(weights)))
         of = torch.autograd.grad(out, leaves, slope.view(-1, width)[rows], materialize_grads=True)
-        to = [tensor for tensor in written if tensor is not None]
         for tensor, found in zip(to, of, strict=False):
             tensor.view(-1, width)[rows] = found
-        return list(of[len(to) :])
-
-    shares = _in_chunks(fill, given)
-    totals = [sum(share[1:], start=share[0]) for share in zip(*shares, strict=True)]
-    return *written, *(totals or [torch.zeros_like(tensor) for tensor in given.weights])
+        totals = [total + share for total, share in zip(totals, of[len(to) :], strict=True)]
+    return *written, *totals

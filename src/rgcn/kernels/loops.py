@@ -86,6 +86,25 @@ def _total(s):  # type: ignore[no-untyped-def]
     return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
 
 
+@_inline
+def _sum_rows(weights, which, column, rows, shift, begin, end, step, out, to):  # type: ignore[no-untyped-def]
+    """out[to] = Σ_p weights[which[p], column] · rows[shift + p] for p = begin .. end; which None: of p itself."""
+    width, zero = rows.shape[1], rows.dtype.type(0)
+    if width >= LANES:
+        for block in range(0, (width + 7) // 8):
+            k = max(min(8 * block, width - 8), 0)
+            s = _zeros(zero)
+            for p in range(begin, end, step):
+                s = _plus(s, _scaled(weights[p if which is None else which[p], column], _at(rows, shift + p, k)))
+            _put(out, to, k, s)
+    else:
+        for k in range(width):
+            one = zero
+            for p in range(begin, end, step):
+                one += weights[p if which is None else which[p], column] * rows[shift + p, k]
+            out[to, k] = one
+
+
 # -- bases -------------------------------------------------------------------------------------------------
 
 
@@ -124,27 +143,14 @@ def spread(first, last, bounds, coefficients, rows, pointer, relation, out):  # 
     """out[n, b] = Σ_p coefficients[relation[p], b] · rows[p] over the pairs p of the nodes n."""
     num_bases, flat = out.shape[1], out.reshape((len(out) * out.shape[1], out.shape[2]))
     for n in range(bounds[first], bounds[last]):
-        spread_one(coefficients, rows, relation, pointer[n], pointer[n + 1], flat, max(n * num_bases, 0))
+        spread_one(coefficients, rows, relation, pointer[n], pointer[n + 1], 1, flat, max(n * num_bases, 0))
 
 
 @_jit
-def spread_one(coefficients, rows, relation, begin, end, out, start):  # type: ignore[no-untyped-def]
-    """out[start + b] = Σ_p coefficients[relation[p], b] · rows[p] for p = begin .. end."""
-    width, zero = out.shape[1], rows.dtype.type(0)
+def spread_one(coefficients, rows, relation, begin, end, step, out, start):  # type: ignore[no-untyped-def]
+    """out[start + b] = Σ_p coefficients[relation[p], b] · rows[p] for p = begin .. end; without relation, of p."""
     for b in range(coefficients.shape[1]):
-        if width >= LANES:
-            for block in range(0, (width + 7) // 8):
-                k = max(min(8 * block, width - 8), 0)
-                s = _zeros(zero)
-                for p in range(begin, end):
-                    s = _plus(s, _scaled(coefficients[relation[p], b], _at(rows, p, k)))
-                _put(out, start + b, k, s)
-        else:
-            for k in range(width):
-                one = zero
-                for p in range(begin, end):
-                    one += coefficients[relation[p], b] * rows[p, k]
-                out[start + b, k] = one
+        _sum_rows(coefficients, relation, b, rows, 0, begin, end, step, out, start + b)
 
 
 @_jit
@@ -196,7 +202,7 @@ def adam_bases(  # type: ignore[no-untyped-def]
     g, p, m, v = gradient.ravel(), table.ravel(), mean.ravel(), square.ravel()
     size = len(g)
     for n in range(bounds[first], bounds[last]):
-        spread_one(coefficients, rows, relation, pointer[n], pointer[n + 1], gradient, 0)
+        spread_one(coefficients, rows, relation, pointer[n], pointer[n + 1], 1, gradient, 0)
         start = max(n * size, 0)
         for k in range(size):
             slope = g[k] + decay * p[start + k]
@@ -248,90 +254,46 @@ def adagrad_rows(first, last, bounds, rows, gradient, table, total, settings):  
 # -- entries -----------------------------------------------------------------------------------------------
 
 
-@_jit
-def gather_sum(pointer, column, value, x, out):  # type: ignore[no-untyped-def]
-    """out[i] = Σ_e value[e] · x[column[e]] for the rows i."""
-    width, zero = x.shape[1], x.dtype.type(0)
-    each = 1 if len(value) == len(column) else 0  # a single value stands for all
-    for i in range(len(pointer) - 1):
-        begin, end = pointer[i], pointer[i + 1]
-        for block in range(width // 16):
-            k = 16 * block
-            s = t = _zeros(zero)
-            for e in range(begin, end):
-                s = _plus(s, _scaled(value[e * each], _at(x, column[e], k)))
-                t = _plus(t, _scaled(value[e * each], _at(x, column[e], k + 8)))
-            _put(out, i, k, s)
-            _put(out, i, k + 8, t)
-        if width >= LANES:
-            for block in range(width // 16 * 2, (width + 7) // 8):
-                k = max(min(8 * block, width - 8), 0)
-                s = _zeros(zero)
-                for e in range(begin, end):
-                    s = _plus(s, _scaled(value[e * each], _at(x, column[e], k)))
-                _put(out, i, k, s)
-        else:
-            for k in range(width):
-                one = zero
-                for e in range(begin, end):
-                    one += value[e * each] * x[column[e], k]
-                out[i, k] = one
+@_inline
+def _term(value, left, r, x, c, k):  # type: ignore[no-untyped-def]
+    if left is None:
+        return _scaled(value, _at(x, c, k))
+    return _times(_scaled(value, _at(left, r, k)), _at(x, c, k))
 
 
 @_inline
-def _clear(pointer, first_row, piece, out):  # type: ignore[no-untyped-def]
-    """Write the rows of a piece that have no entries."""
-    for i in range(first_row[piece] if piece else 0, first_row[piece + 1]):
-        if pointer[i] == pointer[i + 1]:
-            for k in range(out.shape[1]):
-                out[i, k] = 0
+def _sum_row(begin, end, each, value, index, left, column, x, out, to):  # type: ignore[no-untyped-def]
+    """out[to] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]] for e = begin .. end; without left, of value and x."""
+    width, zero = x.shape[1], x.dtype.type(0)
+    for block in range(width // 16):
+        k = 16 * block
+        s = t = _zeros(zero)
+        for e in range(begin, end):
+            r = 0 if left is None else index[e]
+            s = _plus(s, _term(value[e * each], left, r, x, column[e], k))
+            t = _plus(t, _term(value[e * each], left, r, x, column[e], k + 8))
+        _put(out, to, k, s)
+        _put(out, to, k + 8, t)
+    if width >= LANES:
+        for block in range(width // 16 * 2, (width + 7) // 8):
+            k = max(min(8 * block, width - 8), 0)
+            s = _zeros(zero)
+            for e in range(begin, end):
+                r = 0 if left is None else index[e]
+                s = _plus(s, _term(value[e * each], left, r, x, column[e], k))
+            _put(out, to, k, s)
+    else:
+        for k in range(width):
+            one = zero
+            for e in range(begin, end):
+                v = value[e * each] if left is None else value[e * each] * left[index[e], k]
+                one += v * x[column[e], k]
+            out[to, k] = one
 
 
-@_jit
-def gather_product_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
-    """out[i] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]].
-
-    Pieces are cut at entries, so that a long row is shared. What a piece sums for a row that began before it goes to a
-    row of its own, behind the others.
-    """
-    width, num_rows, zero = x.shape[1], len(pointer) - 1, x.dtype.type(0)
-    each = 1 if len(value) == len(column) else 0  # a single value stands for all
-    for piece in range(first, last):
-        _clear(pointer, first_row, piece, out)
-        entry, stop = bounds[piece], bounds[piece + 1]
-        i = first_row[piece]
-        while entry < stop:
-            while pointer[i + 1] <= entry:
-                i += 1
-            end = min(pointer[i + 1], stop)
-            to = i if entry == pointer[i] else num_rows + piece
-            for block in range(width // 16):
-                k = 16 * block
-                s = t = _zeros(zero)
-                for e in range(entry, end):
-                    s = _plus(s, _times(_scaled(value[e * each], _at(left, index[e], k)), _at(x, column[e], k)))
-                    t = _plus(t, _times(_scaled(value[e * each], _at(left, index[e], k + 8)), _at(x, column[e], k + 8)))
-                _put(out, to, k, s)
-                _put(out, to, k + 8, t)
-            if width >= LANES:
-                for block in range(width // 16 * 2, (width + 7) // 8):
-                    k = max(min(8 * block, width - 8), 0)
-                    s = _zeros(zero)
-                    for e in range(entry, end):
-                        s = _plus(s, _times(_scaled(value[e * each], _at(left, index[e], k)), _at(x, column[e], k)))
-                    _put(out, to, k, s)
-            else:
-                for k in range(width):
-                    one = zero
-                    for e in range(entry, end):
-                        one += value[e * each] * left[index[e], k] * x[column[e], k]
-                    out[to, k] = one
-            entry = end
-
-
-@_jit
-def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out):  # type: ignore[no-untyped-def]
-    """`gather_product_sum` of wide rows, where those of `left` may repeat: their width is a multiple of 32.
+@_inline
+def _sum_wide_row(begin, end, each, value, index, left, column, x, out, to):  # type: ignore[no-untyped-def]
+    """`_sum_row` of a wide row, where those of `left` may repeat: their width is a multiple of 32.
 
     An entry at a time: its row of x is read from end to end, as fast as memory gives it, while the sum, a row of a few
     kilobytes, stays in the nearest cache. The product of value and `left` is made once for all repeats.
@@ -339,44 +301,61 @@ def gather_wide_sum(first, last, bounds, pointer, column, first_row, value, inde
     Where `out` is narrower than x, the sum is folded to its width, a multiple of 32: columns that lie so far apart are
     added up.
     """
-    width, kept, num_rows, zero = x.shape[1], out.shape[1], len(pointer) - 1, x.dtype.type(0)
-    each = 1 if len(value) == len(column) else 0
+    width, kept, zero = x.shape[1], out.shape[1], x.dtype.type(0)
     period = max(kept if kept < width else left.shape[1], 1)
+    for k in range(kept):
+        out[to, k] = zero
+    for e in range(begin, end):
+        v, r, c = value[e * each], index[e], column[e]
+        if kept < width:
+            for block in range(period // 16):
+                j = 16 * block
+                s = t = _zeros(zero)
+                for repeat in range(width // period):
+                    k = max(repeat * period + j, 0)
+                    s = _plus(s, _times(_at(left, r, k), _at(x, c, k)))
+                    t = _plus(t, _times(_at(left, r, k + 8), _at(x, c, k + 8)))
+                _put(out, to, j, _plus(_at(out, to, j), _scaled(v, s)))
+                _put(out, to, j + 8, _plus(_at(out, to, j + 8), _scaled(v, t)))
+        else:
+            for block in range(period // 32):
+                j = 32 * block
+                s0, s1 = _scaled(v, _at(left, r, j)), _scaled(v, _at(left, r, j + 8))
+                s2, s3 = _scaled(v, _at(left, r, j + 16)), _scaled(v, _at(left, r, j + 24))
+                for repeat in range(width // period):
+                    k = max(repeat * period + j, 0)
+                    _put(out, to, k, _plus(_at(out, to, k), _times(s0, _at(x, c, k))))
+                    _put(out, to, k + 8, _plus(_at(out, to, k + 8), _times(s1, _at(x, c, k + 8))))
+                    _put(out, to, k + 16, _plus(_at(out, to, k + 16), _times(s2, _at(x, c, k + 16))))
+                    _put(out, to, k + 24, _plus(_at(out, to, k + 24), _times(s3, _at(x, c, k + 24))))
+
+
+@_jit
+def gather_sum(pointer, column, value, x, out):  # type: ignore[no-untyped-def]
+    """out[i] = Σ_e value[e] · x[column[e]] for the rows i."""
+    each = 1 if len(value) == len(column) else 0  # a single value stands for all
+    for i in range(len(pointer) - 1):
+        _sum_row(pointer[i], pointer[i + 1], each, value, None, None, column, x, out, i)
+
+
+@_jit
+def gather_product_sum(first, last, bounds, pointer, column, first_row, value, index, left, x, out, wide):  # type: ignore[no-untyped-def]
+    """out[i] = Σ_e value[e] · left[index[e]] ⊙ x[column[e]] for the rows i.
+
+    Pieces are cut at entries, so that a long row is shared. What a piece sums for a row that began before it goes to a
+    row of its own, behind the others. wide: None, or true for `_sum_wide_row`.
+    """
+    num_rows, each = len(pointer) - 1, 1 if len(value) == len(column) else 0
     for piece in range(first, last):
-        _clear(pointer, first_row, piece, out)
-        entry, stop = bounds[piece], bounds[piece + 1]
-        i = first_row[piece]
-        while entry < stop:
-            while pointer[i + 1] <= entry:
-                i += 1
-            end = min(pointer[i + 1], stop)
-            to = i if entry == pointer[i] else num_rows + piece
-            for k in range(kept):
-                out[to, k] = zero
-            for e in range(entry, end):
-                v, r, c = value[e * each], index[e], column[e]
-                if kept < width:
-                    for block in range(period // 16):
-                        j = 16 * block
-                        s = t = _zeros(zero)
-                        for repeat in range(width // period):
-                            k = max(repeat * period + j, 0)
-                            s = _plus(s, _times(_at(left, r, k), _at(x, c, k)))
-                            t = _plus(t, _times(_at(left, r, k + 8), _at(x, c, k + 8)))
-                        _put(out, to, j, _plus(_at(out, to, j), _scaled(v, s)))
-                        _put(out, to, j + 8, _plus(_at(out, to, j + 8), _scaled(v, t)))
-                    continue
-                for block in range(period // 32):
-                    j = 32 * block
-                    s0, s1 = _scaled(v, _at(left, r, j)), _scaled(v, _at(left, r, j + 8))
-                    s2, s3 = _scaled(v, _at(left, r, j + 16)), _scaled(v, _at(left, r, j + 24))
-                    for repeat in range(width // period):
-                        k = max(repeat * period + j, 0)
-                        _put(out, to, k, _plus(_at(out, to, k), _times(s0, _at(x, c, k))))
-                        _put(out, to, k + 8, _plus(_at(out, to, k + 8), _times(s1, _at(x, c, k + 8))))
-                        _put(out, to, k + 16, _plus(_at(out, to, k + 16), _times(s2, _at(x, c, k + 16))))
-                        _put(out, to, k + 24, _plus(_at(out, to, k + 24), _times(s3, _at(x, c, k + 24))))
-            entry = end
+        start, stop = bounds[piece], bounds[piece + 1]
+        for i in range(first_row[piece] if piece else 0, min(first_row[piece + 1] + 1, num_rows)):
+            begin, end = max(pointer[i], start), min(pointer[i + 1], stop)
+            if begin < end or pointer[i] == pointer[i + 1]:
+                to = i if pointer[i] >= start else num_rows + piece
+                if wide is None:
+                    _sum_row(begin, end, each, value, index, left, column, x, out, to)
+                else:
+                    _sum_wide_row(begin, end, each, value, index, left, column, x, out, to)
 
 
 @_jit
@@ -415,27 +394,21 @@ def grouped_product(first, last, bounds, x, weight, pointer, out):  # type: igno
     """out[p, j] = x[p, j] @ weight[r, j] for the pairs p of relation r and the blocks j."""
     num_blocks, width_in, width = weight.shape[1], weight.shape[2], weight.shape[3]
     matrices = weight.reshape((len(weight) * num_blocks * width_in, width))
-    rows = out.reshape((len(out) * num_blocks, width))
-    r = np.searchsorted(pointer, bounds[first], side="right") - 1
-    zero = x.dtype.type(0)
+    turned, rows = x.reshape((len(x) * num_blocks, width_in)).T, out.reshape((len(out) * num_blocks, width))
+    r, zero = np.searchsorted(pointer, bounds[first], side="right") - 1, x.dtype.type(0)
     for p in range(bounds[first], bounds[last]):
         while p >= pointer[r + 1]:
             r += 1
         for j in range(num_blocks):
             if width >= LANES:
                 row, matrix = max(p * num_blocks + j, 0), max((r * num_blocks + j) * width_in, 0)
-                for block in range(0, (width + 7) // 8):
-                    k = max(min(8 * block, width - 8), 0)
-                    s = _zeros(zero)
-                    for i in range(width_in):
-                        s = _plus(s, _scaled(x[p, j, i], _at(matrices, matrix + i, k)))
-                    _put(rows, row, k, s)
-            else:
-                for k in range(width):
-                    one = zero
-                    for i in range(width_in):
-                        one += x[p, j, i] * weight[r, j, i, k]
-                    out[p, j, k] = one
+                _sum_rows(turned, None, row, matrices, matrix, 0, width_in, 1, rows, row)
+                continue
+            for k in range(width):
+                one = zero
+                for i in range(width_in):
+                    one += x[p, j, i] * weight[r, j, i, k]
+                out[p, j, k] = one
 
 
 @_jit
@@ -443,36 +416,18 @@ def grouped_outer(first, last, bounds, x, gradient, pointer, out):  # type: igno
     """out[r, j] = Σ_p x[p, j]ᵀ gradient[p, j] over the pairs p of relation r, for the blocks j."""
     num_blocks, width_in, width = out.shape[1], out.shape[2], out.shape[3]
     x_rows, slopes = x.reshape((len(x) * num_blocks, width_in)), gradient.reshape((len(x) * num_blocks, width))
-    matrices = out.reshape((len(out) * num_blocks * width_in, width))
-    zero = x.dtype.type(0)
+    matrices, turned = out.reshape((len(out) * num_blocks * width_in, width)), np.empty((width, width_in), out.dtype)
     for r in range(bounds[first], bounds[last]):
         for j in range(num_blocks):
             matrix = max((r * num_blocks + j) * width_in, 0)
             begin, end = max(pointer[r] * num_blocks + j, 0), pointer[r + 1] * num_blocks + j
             if width < LANES and width_in >= LANES:  # few columns: the rows are the longer way
-                for o in range(width):
-                    for block in range((width_in + 7) // 8):
-                        i = max(min(8 * block, width_in - 8), 0)
-                        s = _zeros(zero)
-                        for row in range(begin, end, num_blocks):
-                            s = _plus(s, _scaled(slopes[row, o], _at(x_rows, row, i)))
-                        for lane in range(LANES):
-                            matrices[matrix + i + lane, o] = s[lane]
-                continue
-            for i in range(width_in):
-                if width >= LANES:
-                    for block in range(0, (width + 7) // 8):
-                        k = max(min(8 * block, width - 8), 0)
-                        s = _zeros(zero)
-                        for row in range(begin, end, num_blocks):
-                            s = _plus(s, _scaled(x_rows[row, i], _at(slopes, row, k)))
-                        _put(matrices, matrix + i, k, s)
-                else:
-                    for k in range(width):
-                        one = zero
-                        for row in range(begin, end, num_blocks):
-                            one += x_rows[row, i] * slopes[row, k]
-                        matrices[matrix + i, k] = one
+                spread_one(slopes, x_rows, None, begin, end, num_blocks, turned, 0)
+                for i in range(width_in):
+                    for o in range(width):
+                        matrices[matrix + i, o] = turned[o, i]
+            else:
+                spread_one(x_rows, slopes, None, begin, end, num_blocks, matrices, matrix)
 
 
 # -- ranks -------------------------------------------------------------------------------------------------

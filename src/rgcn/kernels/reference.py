@@ -42,15 +42,26 @@ def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tenso
     )
 
 
-def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tensor, left: Tensor, x: Tensor) -> Tensor:
+def gather_product_sum(
+    pattern: SparsePattern,
+    value: Tensor | None,
+    index: Tensor,
+    left: Tensor,
+    x: Tensor,
+    width: int | None = None,
+    exact: bool = False,
+) -> Tensor:
     """out[i] = Σ_{entries e of row i} value[e] · left[index[e]] ⊙ x[column[e]]
 
     value [entries] or None, index [entries], left [m, width], x [columns, width] → [rows, width]. A narrower `left`
     [m, width / n] is repeated n times along the row.
+
+    width  fold the sum to so many columns, which divide those of x
+    exact  kernels that take half precision and sum in float32 do not round the sum
     """
     out = x.new_zeros(pattern.num_rows, x.shape[1])
     if pattern.num_entries == 0 or x.shape[1] == 0:
-        return out
+        return folded(out, width or x.shape[1])
     left = repeated(left, x.shape[1])
     # A column at a time: then the products are one number an entry, and the sum is gather_sum's.
     entries = torch.arange(pattern.num_entries, device=x.device, dtype=pattern.column.dtype)
@@ -60,7 +71,7 @@ def gather_product_sum(pattern: SparsePattern, value: Tensor | None, index: Tens
         columns = slice(k, k + step)
         product = left[:, columns].index_select(0, index) * x[:, columns].index_select(0, pattern.column)
         out[:, columns] = gather_sum(summing, value, product)
-    return out
+    return folded(out, width or x.shape[1])
 
 
 def repeated(table: Tensor, width: int) -> Tensor:
@@ -73,18 +84,13 @@ def folded(rows: Tensor, width: int) -> Tensor:
     return rows if rows.shape[1] == width else rows.reshape(len(rows), rows.shape[1] // width, width).sum(1)
 
 
-def entry_dot(i: Tensor, left: Tensor, j: Tensor, right: Tensor) -> Tensor:
-    """out[e] = ⟨left[i[e]], right[j[e]]⟩: the gradient of `gather_sum` with respect to its values. [entries]"""
-    return _products((i, left), (j, right))
+def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]. [entries]
 
-
-def entry_product(i: Tensor, left: Tensor, j: Tensor, middle: Tensor, k: Tensor, right: Tensor) -> Tensor:
-    """out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]. [entries]"""
-    return _products((i, left), (j, middle), (k, right))
-
-
-def _products(*factors: tuple[Tensor, Tensor]) -> Tensor:
-    chunk = max(1, CHUNK // max(1, factors[0][1].shape[1]))
+    Without j and middle, ⟨left[i[e]], right[k[e]]⟩: the gradient of `gather_sum` with respect to its values.
+    """
+    factors = [(i, left), *([] if j is None or middle is None else [(j, middle)]), (k, right)]
+    chunk = max(1, CHUNK // max(1, left.shape[1]))
     chunks = zip(*(torch.split(index, chunk) for index, _ in factors), strict=True)
     rows = ([table.index_select(0, some) for some, (_, table) in zip(part, factors, strict=True)] for part in chunks)
     return torch.cat([reduce(torch.mul, gathered).sum(-1) for gathered in rows])

@@ -86,21 +86,16 @@ def constant_when_compiled(function: Function) -> Function:
 class RowPieces(NamedTuple):
     """The rows of a pattern cut into pieces of at most `PIECE` entries: the unit of work on a GPU.
 
-    row, begin, end  int32 [pieces]: the entries begin .. end of a row; the row is num_rows where there is no piece
-    slot             int32 [pieces]: -1 where the piece is its whole row, else where its partial sum is kept
-    long_row         int32 [longs]: the rows of several pieces, num_rows where there is none; their partial sums are
-    long_slot, long_count            in the slots long_slot .. long_slot + long_count, to be added in this order
+    parts  int32 [4, pieces]: row, begin, end, slot: the entries begin .. end of a row, which is num_rows where there is
+           no piece; slot is -1 where the piece is its whole row, else where its partial sum is kept
+    longs  int32 [3, longs]: row, first slot, count: the rows of several pieces, num_rows where there is none; their
+           partial sums are in so many slots from the first, to be added in this order
 
     Where nothing may wait for the device, sizes are bounds that follow from the numbers of rows and entries alone.
     """
 
-    row: Tensor
-    begin: Tensor
-    end: Tensor
-    slot: Tensor
-    long_row: Tensor
-    long_slot: Tensor
-    long_count: Tensor
+    parts: Tensor
+    longs: Tensor
     num_slots: int
 
     @classmethod
@@ -121,9 +116,9 @@ class RowPieces(NamedTuple):
         slot = torch.where(count[row] > 1, first_slot[row] + within, -1)
         order = torch.argsort(end - begin, descending=True, stable=True)
         long_row = torch.nonzero(count > 1).squeeze(1)
-        row, begin, end, slot = (part[order].int() for part in (row, begin, end, slot))
-        long_slot, long_count = first_slot[long_row].int(), slots[long_row].int()
-        return cls(row, begin, end, slot, long_row.int(), long_slot, long_count, int(slots.sum()))
+        parts = torch.stack([row, begin, end, slot]).index_select(1, order).int()
+        longs = torch.stack([long_row, first_slot[long_row], slots[long_row]]).int()
+        return cls(parts, longs, int(slots.sum()))
 
 
 @dataclass(frozen=True, eq=False)

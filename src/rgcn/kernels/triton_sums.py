@@ -13,10 +13,7 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["num_pieces", "num_rows"])
 def gather_pieces(  # type: ignore[no-untyped-def]
-    row_ptr,
-    begin_ptr,
-    end_ptr,
-    slot_ptr,
+    parts_ptr,
     column_ptr,
     value_ptr,
     index_ptr,
@@ -28,20 +25,21 @@ def gather_pieces(  # type: ignore[no-untyped-def]
     num_rows,
     WIDTH: tl.constexpr,
     LEFT_WIDTH: tl.constexpr,
-    HAS_VALUE: tl.constexpr,
-    HAS_LEFT: tl.constexpr,
     ACC: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_W: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """The sum of each piece: to its row of `out` where it is all of the row, else to its slot of `partial`."""
+    """The sum of each piece: to its row of `out` where it is all of the row, else to its slot of `partial`.
+
+    parts is that of `RowPieces`; value, index and left may be None.
+    """
     piece = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     exists = piece < num_pieces
-    row = tl.load(row_ptr + piece, mask=exists, other=0)
-    begin = tl.load(begin_ptr + piece, mask=exists, other=0)
-    end = tl.load(end_ptr + piece, mask=exists, other=0)
-    slot = tl.load(slot_ptr + piece, mask=exists, other=-1)
+    row = tl.load(parts_ptr + piece, mask=exists, other=0)
+    begin = tl.load(parts_ptr + num_pieces + piece, mask=exists, other=0)
+    end = tl.load(parts_ptr + 2 * num_pieces + piece, mask=exists, other=0)
+    slot = tl.load(parts_ptr + 3 * num_pieces + piece, mask=exists, other=-1)
     w = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
     inside = w < WIDTH
     acc = tl.zeros([ROWS, BLOCK_W], dtype=ACC)
@@ -53,11 +51,11 @@ def gather_pieces(  # type: ignore[no-untyped-def]
             here = live[:, None] & inside[None, :]
             column = tl.load(column_ptr + e, mask=live, other=0).to(tl.int64)
             term = tl.load(x_ptr + column[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
-            if HAS_LEFT:
+            if left_ptr is not None:
                 index = tl.load(index_ptr + e, mask=live, other=0).to(tl.int64)
                 beside = index[:, None] * LEFT_WIDTH + (w % LEFT_WIDTH)[None, :]  # a narrow row repeats
                 term *= tl.load(left_ptr + beside, mask=here, other=0).to(ACC)
-            if HAS_VALUE:
+            if value_ptr is not None:
                 term *= tl.load(value_ptr + e, mask=live, other=0).to(ACC)[:, None]
             acc += term
     whole = exists & (slot < 0) & (row < num_rows)
@@ -71,9 +69,7 @@ def gather_pieces(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["num_rows"])
 def add_slots(  # type: ignore[no-untyped-def]
-    long_row_ptr,
-    long_slot_ptr,
-    long_count_ptr,
+    longs_ptr,
     partial_ptr,
     out_ptr,
     num_rows,
@@ -82,11 +78,11 @@ def add_slots(  # type: ignore[no-untyped-def]
     SLOTS: tl.constexpr,
     BLOCK_W: tl.constexpr,
 ):
-    """A row of several pieces: the sum of its slots."""
-    row = tl.load(long_row_ptr + tl.program_id(0))
+    """A row of several pieces: the sum of its slots. A program for each of the longs of `RowPieces`."""
+    row = tl.load(longs_ptr + tl.program_id(0))
     if row < num_rows:
-        first = tl.load(long_slot_ptr + tl.program_id(0))
-        count = tl.load(long_count_ptr + tl.program_id(0))
+        first = tl.load(longs_ptr + tl.num_programs(0) + tl.program_id(0))
+        count = tl.load(longs_ptr + 2 * tl.num_programs(0) + tl.program_id(0))
         w = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
         s = tl.arange(0, SLOTS)
         inside = w < width
@@ -111,24 +107,23 @@ def entry_products(  # type: ignore[no-untyped-def]
     out_ptr,
     num_entries,
     WIDTH: tl.constexpr,
-    THREE: tl.constexpr,
     ACC: tl.constexpr,
     ENTRIES: tl.constexpr,
     BLOCK_W: tl.constexpr,
 ):
-    """out[e] = Σ_w left[i[e], w] · right[k[e], w], and · middle[j[e], w] if THREE."""
+    """out[e] = Σ_w left[i[e], w] · right[k[e], w], and · middle[j[e], w] unless that is None."""
     e = tl.program_id(0).to(tl.int64) * ENTRIES + tl.arange(0, ENTRIES)
     live = e < num_entries
     i = tl.load(i_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
     k = tl.load(k_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
-    if THREE:
+    if middle_ptr is not None:
         j = tl.load(j_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
     acc = tl.zeros([ENTRIES, BLOCK_W], dtype=ACC)
     for w0 in range(0, WIDTH, BLOCK_W):
         w = w0 + tl.arange(0, BLOCK_W)
         here = live[:, None] & (w < WIDTH)[None, :]
         term = tl.load(left_ptr + i[:, None] + w[None, :], mask=here, other=0).to(ACC)
-        if THREE:
+        if middle_ptr is not None:
             term *= tl.load(middle_ptr + j[:, None] + w[None, :], mask=here, other=0).to(ACC)
         term *= tl.load(right_ptr + k[:, None] + w[None, :], mask=here, other=0).to(ACC)
         acc += term
@@ -206,19 +201,15 @@ def count_pieces(pointer_ptr, packed_ptr, num_rows, PIECE: tl.constexpr, BLOCK: 
     tl.store(packed_ptr + i, count * 4294967296 + slots, mask=exists)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_pieces", "halvings"])
+@triton.jit(do_not_specialize=["num_rows", "num_pieces", "num_longs", "halvings"])
 def cut_pieces(  # type: ignore[no-untyped-def]
     pointer_ptr,
     packed_ptr,
-    row_ptr,
-    begin_ptr,
-    end_ptr,
-    slot_ptr,
-    long_row_ptr,
-    long_slot_ptr,
-    long_count_ptr,
+    parts_ptr,
+    longs_ptr,
     num_rows,
     num_pieces,
+    num_longs,
     halvings,
     PIECE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -247,11 +238,12 @@ def cut_pieces(  # type: ignore[no-untyped-def]
     start = tl.load(pointer_ptr + low, mask=found, other=0).to(tl.int32)
     stop = tl.load(pointer_ptr + low + 1, mask=found, other=0).to(tl.int32)
     begin = start + number * PIECE
-    tl.store(row_ptr + piece, low, mask=exists)
-    tl.store(begin_ptr + piece, begin, mask=exists)
-    tl.store(end_ptr + piece, tl.where(found, tl.minimum(begin + PIECE, stop), begin), mask=exists)
-    tl.store(slot_ptr + piece, tl.where(found & (slots > 0), first_slot + number, -1), mask=exists)
+    tl.store(parts_ptr + piece, low, mask=exists)
+    tl.store(parts_ptr + num_pieces + piece, begin, mask=exists)
+    tl.store(parts_ptr + 2 * num_pieces + piece, tl.where(found, tl.minimum(begin + PIECE, stop), begin), mask=exists)
+    slot = tl.where(found & (slots > 0), first_slot + number, -1)
+    tl.store(parts_ptr + 3 * num_pieces + piece, slot, mask=exists)
     heads = found & (slots > 0) & (number == 0)
-    tl.store(long_row_ptr + first_slot // 2, low, mask=heads)
-    tl.store(long_slot_ptr + first_slot // 2, first_slot, mask=heads)
-    tl.store(long_count_ptr + first_slot // 2, slots, mask=heads)
+    tl.store(longs_ptr + first_slot // 2, low, mask=heads)
+    tl.store(longs_ptr + num_longs + first_slot // 2, first_slot, mask=heads)
+    tl.store(longs_ptr + 2 * num_longs + first_slot // 2, slots, mask=heads)

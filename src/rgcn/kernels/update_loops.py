@@ -71,9 +71,7 @@ def collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs,
                     inputs[count, last + k] = degree[row] * inputs[count, width + k]
             count += 1
         row += 1
-    for r in range(count, ROWS):
-        for k in range(inputs.shape[1]):
-            inputs[r, k] = 0
+    inputs[count:] = 0
     return count, row
 
 
@@ -141,12 +139,11 @@ def update_gradients(  # type: ignore[no-untyped-def]
         total = sums[piece]
         total[:] = zero
         row, end = bounds[piece], bounds[piece + 1]
+        of_heard[row:end] = zero
+        of_squares[row:end] = zero  # which has no rows without deviations
         for n in range(row, end):
             for k in range(width):
                 of_own[n, k] = slope[n, k] if skip else zero
-                of_heard[n, k] = zero
-                if deviates:
-                    of_squares[n, k] = zero
         while row < end:
             count, row = collect(row, end, own, heard, squares, degree, scaled, wakes, least, inputs, which)
             mix(inputs, weight, bias, count, norm, eps, z, scale)
@@ -173,12 +170,8 @@ def update_gradients(  # type: ignore[no-untyped-def]
                         down[r, k] = scale[r] * (down[r, k] - mean - along * z[r, k])
                 for k in range(width):
                     total[size, k] += down[r, k]
-            for r in range(count, ROWS):
-                for k in range(width):
-                    down[r, k] = zero
-            for r in range(ROWS):
-                for k in range(size):
-                    columns[k, r] = inputs[r, k]
+            down[count:] = zero
+            columns[:] = inputs.T
             multiply(columns, down, total[:size], True)
             multiply(down, transposed, slopes, False)
             for r in range(count):

@@ -14,8 +14,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.adjacency.receptive_field import HasRows
-from rgcn.adjacency.stored_edges import StoredEdges
+from rgcn.adjacency.receptive_field import HasRows, StoredEdges
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import QUICK, Calibration, calibrate_classes, calibrate_links

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import Self, Unpack
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.adjacency.stored_edges import StoredEdges
+from rgcn.adjacency.receptive_field import StoredEdges
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels

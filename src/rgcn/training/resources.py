@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig
@@ -44,7 +43,6 @@ WHOLE_TRIPLES, BYTES_AN_EDGE, WHOLE_LABELS = 2_000_000, 200, 50_000
 LABELS_AT_ONCE, FAN_OUT = 10_000, 10  # where it is not
 # Numbers of a node table from which on only rows that a step touches move: Adam reads and writes gigabytes for each.
 LARGE_TABLE = 100_000_000
-SHARDS_SINCE = 2, 9  # the PyTorch whose distributed checkpoints are safetensors
 
 
 class ResourceEstimate(NamedTuple):
@@ -181,8 +179,6 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
 
 def why_not_sharded(model: Any, training: Any, kg: KnowledgeGraph) -> str | None:
     """Why processes cannot each hold a part of the nodes; None where they can."""
-    if tuple(int(number) for number in torch.__version__.split(".")[:2]) < SHARDS_SINCE:
-        return f"PyTorch {torch.__version__} cannot write what processes hold in parts: upgrade it to 2.9 or newer"
     encoder = ENCODERS.find(model.encoder)
     if isinstance(training, NodeTrainingConfig):
         features = model.input != "one-hot" and kg.features is not None
