@@ -10,8 +10,7 @@ from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.titles import Titles
 from rgcn.links.top_k import answer_links
 from rgcn.nn.decoders import BilinearDecoder
-from rgcn.nn.link_network import VectorScorer
-from rgcn.nn.scorer import Questions
+from rgcn.nn.scorer import Questions, VectorScorer
 from rgcn.predict import OpenModel
 
 

@@ -177,7 +177,9 @@ ENCODERS = Axis(
 )
 DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
 HEADS = Axis(
-    "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
+    "head",
+    "rgcn.nn.relational_encoder:Head",
+    {"convolution": "rgcn.nn.relational_encoder:ConvolutionHead", "linear": "rgcn.nn.relational_encoder:LinearHead"},
 )
 DECOMPOSITIONS = Axis(
     "decomposition",

@@ -21,7 +21,7 @@ from rgcn.nn import (
     RelationalGraphConv,
     relational_encoder,
 )
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput, RowTable
+from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, RowTable
 from rgcn.sampling import FieldSampler
 
 CLASSES = 4

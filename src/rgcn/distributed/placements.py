@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from rgcn.distributed import rendezvous
 from rgcn.distributed.row_exchange import PeerExchange
 from rgcn.errors import DataError
-from rgcn.nn.inputs import TakenRows
-from rgcn.nn.table_state import local_row_parameters
+from rgcn.nn.row_tables import TakenRows, local_row_parameters
 from rgcn.placement import NodePartition, Placement, RowExchange, Traffic
 from rgcn.training.optimizers import RowOptimizer
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
+from rgcn.nn.row_tables import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
 from rgcn.placement import NodePartition, current
 from rgcn.system.atomic_files import sha256_of, sync
 

@@ -1,4 +1,4 @@
-"""What an edge of a convolution says: the interface of message functions, and the linear one."""
+"""Message functions: what passes along the edges of a convolution. The interface, and the linear one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions
-from rgcn.plugins import MESSAGE_FUNCTIONS
 
+# convolve(X, A) = Σ_r A_r X W_r: [sources, in] → [targets, out], with gradients for X, the weights of A, and the W_r.
 Convolve = Callable[[Tensor, RelationalAdjacency], Tensor]
 
 
@@ -27,29 +26,44 @@ class MessageShape(NamedTuple):
 
 
 class MessageFunction(nn.Module, HasOptions, ABC):
-    """The messages that pass along the edges of one convolution, and their sums: a registered component.
+    """Computes the messages of a convolution and their sums: H = forward(X, A, convolve) + b. A registered component.
 
-    A convolution computes H = forward(X, A, convolve) + b, where convolve(X, A) = Σ_r A_r X W_r uses the matrices of
-    its decomposition and is differentiable in X and in the weights of A. A function that only weighs edges, by both of
-    their ends for example, convolves with other weights and needs to know nothing of decompositions:
+    A function that only weighs edges, for example by both of their ends, calls `convolve` with other edge weights. It
+    then works with every decomposition, and the sums stay sparse products:
 
-        edges = adjacency.structure
-        target, source = x[edges.own_sources][edges.target], x[edges.source]      # both ends of each edge
-        strength = ...                                                            # [edges], positive
-        return convolve(x, adjacency.weighed_by(strength))                        # normalized again
+        edges = adjacency.structure                                 # `source`, `target`, `relation`: integers [edges]
+        source = x[edges.source]                                    # [edges, in]
+        target = x[edges.own_sources][edges.target]                 # [edges, in]
+        score = ...                                                 # [edges]
+        return convolve(x, adjacency.weighed_by(torch.exp(score)))  # weights are normalized again
 
-    With strength = exp(score), `normalization: node` makes that a softmax over all edges into a node, and
-    `normalization: relation` one over its edges of each relation.
+    With `normalization: node` this is a softmax over all edges into a node, with `normalization: relation` a softmax
+    over its edges of each relation. `tests/strangers/test_stranger_message_function.py` is a complete example.
     """
 
     @classmethod
     def build(cls, shape: MessageShape, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        """A function with fresh weights; options: `model.convolution_options`, for `read_options`."""
+        """Make the function of one convolution, with initial weights.
+
+        Args:
+            shape: The convolution's widths and number of relations.
+            options: `model.convolution_options`; `read_options` takes those that the class declares.
+            generator: Source of the initial weights.
+        """
         return cls()
 
     @abstractmethod
     def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
-        """x [sources, in_features], an adjacency [targets, sources] → [targets, out_features]."""
+        """Compute the sums of messages.
+
+        Args:
+            x: A vector for each source, [sources, in].
+            adjacency: The weighted edges, an operator [targets, sources] for each relation.
+            convolve: The linear convolution with the layer's matrices.
+
+        Returns:
+            A vector for each target, [targets, out].
+        """
 
 
 class LinearMessages(MessageFunction):
@@ -57,11 +71,3 @@ class LinearMessages(MessageFunction):
 
     def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
         return convolve(x, adjacency)
-
-
-def message_functions(
-    model: NodeModelConfig | LinkModelConfig, generator: torch.Generator
-) -> Callable[[MessageShape], MessageFunction]:
-    """What makes the message function of each convolution, as a model's settings ask for it."""
-    kind: type[MessageFunction] = MESSAGE_FUNCTIONS.find(model.message_function)
-    return lambda shape: kind.build(shape, model.convolution_options, generator)

@@ -10,6 +10,7 @@ from rgcn.config import LinkModelConfig
 from rgcn.config.fields import Description
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import take_rows
+from rgcn.kernels.layer_update import UpdateSettings
 from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
@@ -19,11 +20,10 @@ from rgcn.nn.path_layers import (
     AskedRelationTable,
     Hidden,
     Hop,
+    Messages,
     PathLayer,
-    Products,
     RelationTable,
     Told,
-    Translations,
     reached_hops,
 )
 from rgcn.nn.scorer import Questions, Scorer, not_finite
@@ -31,8 +31,6 @@ from rgcn.sampling import Negatives
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
 
-MESSAGES = {"multiply": Products, "add": Translations}
-RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
 # Questions of one convolution when answering, and the bytes that its states may take; fewer where caches matter.
 MOST_AT_ONCE, STATES = 64, {"cpu": 1 << 28, "cuda": 1 << 31}
 
@@ -83,21 +81,11 @@ class PathNetwork(LinkNetwork):
         if not (edges.has_inverse and edges.has_self_loops):
             raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
-        self.wakes = model.unreached == "awake"
+        self.wakes, messages = model.unreached == "awake", Messages(model.messages == "add")
+        settings = UpdateSettings(model.degree_scaling, model.layer_norm, model.skip, model.dropout, self.wakes)
         self.learn_relations(plan)
         self.layers = nn.ModuleList(
-            PathLayer(
-                self.relation_table(plan),
-                MESSAGES[model.messages](),
-                model.width,
-                generator,
-                deviation=model.deviation,
-                degree_scaling=model.degree_scaling,
-                skip=model.skip,
-                layer_norm=model.layer_norm,
-                dropout=model.dropout,
-                wakes=self.wakes,
-            )
+            PathLayer(self.relation_table(plan), messages, model.width, generator, settings, model.deviation)
             for _ in range(model.layers)
         )
         # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
@@ -113,8 +101,8 @@ class PathNetwork(LinkNetwork):
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
         """What gives one layer its table of relations, from `told`."""
-        relations, kind = plan.adjacency.structure.num_relations, RELATIONS[plan.model.relation_vectors]
-        return kind(relations, plan.model.width, plan.generator)
+        kind = AskedRelationTable if plan.model.relation_vectors == "question" else RelationTable
+        return kind(plan.adjacency.structure.num_relations, plan.model.width, plan.generator)
 
     def told(self, asked: Tensor) -> Told:
         """What questions know of relations that ask for these int64 [B]; inverses after the relations."""
@@ -130,9 +118,6 @@ class PathNetwork(LinkNetwork):
         each = 2 if self.like.is_cuda else 4
         kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
         return self.states(num_nodes) * questions * self.width * each * kept
-
-    def question_work(self, nodes: int, edges: int) -> int:
-        return self.heard_work(nodes, edges)
 
     def heard_work(self, nodes: int, edges: int) -> int:
         of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))

@@ -85,9 +85,9 @@ class RelationalGraphConv(nn.Module):
         self.evaluation: Evaluation = evaluation
         self.message_function = message_function or LinearMessages()
         if space is not None and not isinstance(self.message_function, LinearMessages):
-            kind = type(self.message_function).__name__
             raise ConfigError(
-                f"the message function {kind} reads vectors: give embeddings or features, not one-hot nodes"
+                f"the message function {type(self.message_function).__name__} reads vectors: give embeddings or "
+                "features, not one-hot nodes"
             )
         self.weights: RelationWeights | OneHotWeights
         self.self_loop: nn.Parameter | None = None
@@ -152,10 +152,7 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
-        if x is None:
-            out = self._convolve(x, adjacency, nodes)
-        else:
-            out = self.message_function(x, adjacency, self._convolve)
+        out = self._convolve(x, adjacency, nodes) if x is None else self.message_function(x, adjacency, self._convolve)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
     def _convolve(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
@@ -196,10 +193,6 @@ class RelationalGraphConv(nn.Module):
         dense: Tensor = self.weights.dense()
         own = self.self_loop if self.self_loop_rows is None else self.self_loop_rows.values()
         return dense if own is None else torch.cat([dense, own.unsqueeze(0)])
-
-    def extra_repr(self) -> str:
-        source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
-        return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
 
 
 def drop(x: Tensor, rate: float, training: bool, names: Tensor | None) -> Tensor:

@@ -1,9 +1,15 @@
 """What a training step sees: sampled positive edges, corrupted triples, receptive fields of a batch; drawn ahead."""
 
-from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges, prefetched
-from rgcn.sampling.hidden import HiddenTriples
-from rgcn.sampling.negatives import Negatives, SharedNegatives, corrupt, share
-from rgcn.sampling.receptive_fields import FieldSampler
+from rgcn.sampling.edges import (
+    EdgeSampler,
+    FieldSampler,
+    NeighborhoodEdges,
+    ScatteredEdges,
+    ShuffledEdges,
+    UniformEdges,
+    prefetched,
+)
+from rgcn.sampling.negatives import HiddenTriples, Negatives, SharedNegatives, corrupt, share
 
 __all__ = [
     "EdgeSampler",

@@ -132,10 +132,8 @@ class KnownAnswers:
         return self.node.device
 
     def to(self, device: torch.device | str) -> KnownAnswers:
-        if self.device == torch.device(device):
-            return self
-        ends, pointer, relation, node = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
-        return KnownAnswers(ends, pointer, relation, node, self.num_relations)
+        columns = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
+        return KnownAnswers(*columns, self.num_relations)
 
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
@@ -248,13 +246,6 @@ class Answers:
     pointer: Tensor
     node: Tensor
 
-    @classmethod
-    def grouped(cls, key: Tensor) -> Answers:
-        """From a key int64 [A] for each of A things in order: the answers to a key are the numbers of its things."""
-        ordered, number = torch.sort(key, stable=True)
-        keys, query = torch.unique_consecutive(ordered, return_inverse=True)
-        return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), number)
-
     @cached_property
     def most(self) -> int:
         """How many answers a query has at most. Waits for the device; what follows from it does not."""
@@ -348,7 +339,7 @@ class KnownTriples:
         the thousands, of a set that is not too large for it."""
         of = self.objects
         keys = torch.repeat_interleave(of.ends[:-1].long(), torch.diff(of.pointer)) * self.num_relations + of.relation
-        return _ended(keys.mul_(self.num_nodes).add_(of.node))
+        return ended(keys.mul_(self.num_nodes).add_(of.node))
 
     @cached_property
     def subjects(self) -> KnownAnswers:
@@ -366,13 +357,14 @@ class KnownTriples:
             keys.append(torch.repeat_interleave(ends, torch.diff(of.pointer)) * self.num_relations + of.relation)
             node.append(of.node.long())
         distinct, query = torch.unique_consecutive(torch.cat(keys), return_inverse=True)
-        return Answers(_ended(distinct), pointer_from_sorted(query, len(distinct)).long(), torch.cat(node))
+        return Answers(ended(distinct), pointer_from_sorted(query, len(distinct)).long(), torch.cat(node))
 
 
 _of_graphs: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], KnownTriples]] = WeakKeyDictionary()
 
 
-def _ended(keys: Tensor) -> Tensor:
+def ended(keys: Tensor) -> Tensor:
+    """Sorted keys and `LAST` behind them, so that one can be looked up that is not there."""
     return torch.cat([keys, keys.new_full((1,), LAST)])
 
 

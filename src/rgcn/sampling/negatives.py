@@ -1,9 +1,10 @@
-"""Triples that are probably false: true ones with their subject or object replaced by a random node."""
+"""Triples that are probably false, true ones with a random node put in; and true ones that a step must not hear."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError
 from rgcn.kernels.sparse import SparsePattern, narrow
-from rgcn.sampling.known_triples import KnownTriples
+from rgcn.sampling.known_triples import KnownTriples, ended
 
 # Devices that need not be waited for.
 AT_HAND = ("cpu",)
@@ -211,3 +212,39 @@ def corrupt(
         again = Negatives(positive[hits], node[hits], is_head[hits])
         hits = hits[known.contains(again.triples(positives))]
     return negatives
+
+
+Hidden = Literal["triple", "pair"]
+
+
+class HiddenTriples:
+    """Finds, for the triples of a batch, every training triple that tells their answer.
+
+    "triple"  the triple itself, each time it stands among the training triples
+    "pair"    every triple between its two nodes, in either direction and under any relation
+
+    A triple's inverse edge carries the same number, so that it is hidden too (`RelationalAdjacency.masked`).
+
+    >>> triples = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 2], [0, 0, 1]])
+    >>> HiddenTriples(triples, num_nodes=3, num_relations=2).heard(triples[:1])
+    tensor([0., 1., 1., 0.])
+    >>> HiddenTriples(triples, num_nodes=3, num_relations=2, hidden="pair").heard(triples[:1])
+    tensor([0., 0., 1., 0.])
+    """
+
+    def __init__(self, triples: Tensor, num_nodes: int, num_relations: int, hidden: Hidden = "triple") -> None:
+        """triples int64 [T, 3]: what can be heard, in the order of the operator's `origin`."""
+        self.num_nodes, self.num_relations, self.hidden = num_nodes, num_relations, hidden
+        self.keys = self._keys(triples)
+
+    def heard(self, asked: Tensor) -> Tensor:
+        """float [T]: 0 for what must not be heard while asked int64 [n, 3] are asked about, 1 for the rest."""
+        keys = ended(torch.sort(self._keys(asked)).values)
+        return (keys[torch.searchsorted(keys, self.keys)] != self.keys).float()
+
+    def _keys(self, triples: Tensor) -> Tensor:
+        """int64 [n]: triples with the same key are hidden together."""
+        subject, relation, object_ = triples.unbind(1)
+        if self.hidden == "triple":
+            return (subject * self.num_relations + relation) * self.num_nodes + object_
+        return torch.minimum(subject, object_) * self.num_nodes + torch.maximum(subject, object_)

@@ -14,7 +14,7 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.row_tables import RowTable
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
 from rgcn.kernels.sparse import SparsePattern, narrow
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.row_tables import RowTable
 from rgcn.system.formatting import count
 
 
