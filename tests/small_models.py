@@ -72,7 +72,7 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
         return torch.randint(-largest, largest + 1, shape, generator=draw).float()
 
     if decoder is not None:
-        network.decoder = decoder(whole(graph.num_relations, 4), 4)
+        network.decoder = decoder(graph.num_relations, 4)
     network.decoder.relation.data = whole(graph.num_relations, 4)
     if biases:
         network.decoder.node_bias.trained.data, network.decoder.relation_bias.data = (

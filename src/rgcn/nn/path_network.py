@@ -248,7 +248,7 @@ class PathScorer(Scorer):
         found = self._room(questions, candidates)
         questions, answers = questions.to(self.device), answers.to(self.device)
         known = torch.zeros(questions.size, dtype=torch.bool)
-        known[self._edges_of(self._triples(questions, answers))[1].cpu()] = True
+        known[self._edges_of(questions, answers)[1].cpu()] = True
         free, hidden = (torch.nonzero(which).squeeze(1) for which in (~known, known))
         found[free] = self.scores(questions.take(free), candidates)
         for first in range(0, len(hidden), self.at_once):
@@ -257,19 +257,12 @@ class PathScorer(Scorer):
             found[part] = scores if candidates is None else scores.index_select(1, candidates)
         return found
 
-    def _triples(self, questions: Questions, answers: Tensor) -> Tensor:
-        """int64 [q, 3]: what questions make with an answer each."""
-        node, relation, _ = questions
-        objects = questions.asks_objects().to(self.device)
-        ends = torch.where(objects, node, answers), torch.where(objects, answers, node)
-        return torch.stack([ends[0], relation, ends[1]], dim=1)
-
     def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
         """[q, N] of one batch of known triples."""
-        edge, question = self._edges_of(self._triples(questions, answers))
-        operator = self.adjacency
+        (edge, question), operator = self._edges_of(questions, answers), self.adjacency
         if operator.normalization in ("node", "none") and operator.aggregation == "sum":
-            hidden = self._hidden(edge, question, questions.size)
+            share = operator.raw[edge] / operator.total()[operator.structure.target[edge]]
+            hidden = Hidden(edge, question, share, self.network.mean_log_degree, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
         found = []  # Groups of edges share a weight here: each question has a graph of its own.
         for number in range(questions.size):
@@ -278,21 +271,17 @@ class PathScorer(Scorer):
             found.append(self.network.score_nodes(operator.reweighted(raw), one))
         return torch.log_softmax(torch.cat(found), dim=1)
 
-    def _edges_of(self, triples: Tensor) -> tuple[Tensor, Tensor]:
-        """(edge, number of the triple): every edge along the given triples, or against them."""
-        edges, (subject, relation, object_) = self.adjacency.structure, triples.unbind(1)
-        size, kinds = edges.num_sources, edges.num_relations
+    def _edges_of(self, questions: Questions, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """(edge, number of the question): every edge from a question's node to its answer, and its inverse."""
+        edges, node, relations = self.adjacency.structure, questions.node, self.network.num_relations
+        size, kinds, kind = edges.num_sources, edges.num_relations, questions.edge_kind(relations)
         keys = (edges.target.long() * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
-        along = (object_ * kinds + relation) * size + subject
-        against = (subject * kinds + relation + self.network.num_relations) * size + object_
+        along = (answers * kinds + kind) * size + node
+        against = (node * kinds + (kind + relations) % (2 * relations)) * size + answers
         wanted = torch.cat([along, against])
         begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
         row, edge = expanded_ranges(begin, end)
-        return edge, row % len(triples)
-
-    def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
-        share = self.adjacency.raw[edge] / self.adjacency.total()[self.adjacency.structure.target[edge]]
-        return Hidden(edge, question, share, self.network.mean_log_degree, questions)
+        return edge, row % questions.size
 
     def problem(self) -> str | None:
         return not_finite(*self.network.parameters())

@@ -105,28 +105,12 @@ class Scorer(ABC):
         return self.scores(questions, candidates)
 
     def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
-        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be.
-
-        Here by `scores_hiding`. Where nothing is hidden, questions that are the same are asked once.
-        """
-        questions, answers = questions.to(self.device), answers.to(self.device)
-        if self.hides:
-            asked, place, given = questions, torch.arange(questions.size, device=self.device), answers
-        else:
-            sides = questions.asks_objects().to(self.device)
-            rows = torch.stack([questions.node, questions.relation, sides.long()], dim=1)
-            distinct, place = torch.unique(rows, dim=0, return_inverse=True)
-            asked, given = Questions(distinct[:, 0], distinct[:, 1], distinct[:, 2].bool().cpu()), None
-        found: Tensor | None = None
-        first, size = 0, max(1, MOST_SCORES // self.num_nodes)
-        for part in asked.parts(size):
-            here = slice(first, first + size)
-            scores = self.scores(part) if given is None else self.scores_hiding(part, given[here])
-            found = scores.new_empty(len(answers)) if found is None else found
-            mine = torch.nonzero((place >= first) & (place < first + size)).squeeze(1)
-            found[mine] = scores[place[mine] - first, answers[mine]]
-            first += size
-        return torch.empty(0, device=self.device) if found is None else found
+        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be."""
+        size = max(1, MOST_SCORES // self.num_nodes)
+        asked, wanted = questions.to(self.device).parts(size), torch.split(answers.to(self.device), size)
+        pairs = zip(asked, wanted, strict=False)  # of no answers there is a part, of no questions none
+        found = [self.scores_hiding(part, given).gather(1, given[:, None])[:, 0] for part, given in pairs]
+        return torch.cat(found) if found else torch.empty(0, device=self.device)
 
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: the score of each of the triples int64 [t, 3], which is one number, whichever end is asked from.

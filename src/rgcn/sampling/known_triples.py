@@ -300,14 +300,11 @@ class KnownTriples:
         if not wanted or set(wanted) == set(SPLITS):
             wanted = ("all",)
         of_graph, key = _of_graphs.setdefault(graph, {}), (str(device), *wanted)
-        known = of_graph.get(key)
-        if known is None:
-            if torch.device(device).type == "cpu":
-                known = cls(_objects(graph, wanted), graph.num_nodes, graph.num_relations)
-            else:
-                known = cls.of_graph(graph, *splits).to(device)
-            of_graph[key] = known
-        return known
+        if key not in of_graph and torch.device(device).type == "cpu":
+            of_graph[key] = cls(_objects(graph, wanted), graph.num_nodes, graph.num_relations)
+        elif key not in of_graph:
+            of_graph[key] = cls.of_graph(graph, *splits).to(device)
+        return of_graph[key]
 
     def __len__(self) -> int:
         return self.objects.node.numel()
