@@ -193,8 +193,8 @@ DECOMPOSITIONS = Axis(
 )
 MESSAGE_FUNCTIONS = Axis(
     "message function",
-    "rgcn.nn.message_functions:MessageFunction",
-    {"linear": "rgcn.nn.message_functions:LinearMessages"},
+    "rgcn.nn.relational_graph_conv:MessageFunction",
+    {"linear": "rgcn.nn.relational_graph_conv:LinearMessages"},
 )
 OBJECTIVES = Axis(
     "objective",

@@ -22,7 +22,7 @@ from rgcn.nn import (
     relational_encoder,
 )
 from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, RowTable
-from rgcn.sampling import FieldSampler
+from rgcn.sampling.edges import FieldSampler
 
 CLASSES = 4
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from naive import SmallGraph, naive_adjacency, triple_lists
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.sampling import HiddenTriples
+from rgcn.sampling.negatives import HiddenTriples
 
 
 def naive_heard(triples, asked, hidden):

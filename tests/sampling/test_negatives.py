@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.sampling import corrupt, negatives, prefetched, share
+from rgcn.sampling import negatives
+from rgcn.sampling.edges import prefetched
 from rgcn.sampling.known_triples import KnownTriples
+from rgcn.sampling.negatives import corrupt, share
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
 

@@ -16,7 +16,8 @@ from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
 from rgcn.nn.relational_encoder import Head
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.sampling import EdgeSampler, Negatives
+from rgcn.sampling.edges import EdgeSampler
+from rgcn.sampling.negatives import Negatives
 from rgcn.training.objectives import Objective, ObjectivePlan
 
 

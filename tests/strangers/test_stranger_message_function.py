@@ -24,7 +24,7 @@ from rgcn.config import Section
 from rgcn.errors import ConfigError
 from rgcn.explain import explain_link
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalGraphConv
-from rgcn.nn.message_functions import Convolve, MessageFunction, MessageShape
+from rgcn.nn.relational_graph_conv import Convolve, MessageFunction, MessageShape
 from rgcn.runs import load_configuration
 
 

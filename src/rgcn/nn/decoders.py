@@ -15,7 +15,7 @@ from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.row_tables import NodeTable
 from rgcn.placement import NodePartition
-from rgcn.sampling import Negatives, SharedNegatives
+from rgcn.sampling.negatives import Negatives, SharedNegatives
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig

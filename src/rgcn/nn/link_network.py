@@ -18,7 +18,7 @@ from rgcn.nn.relational_encoder import Over, RelationalEncoder
 from rgcn.nn.row_tables import EmbeddingInput, NodeTable
 from rgcn.nn.scorer import PartitionedScorer, Questions, Scorer, VectorScorer
 from rgcn.placement import LOCAL, Placement
-from rgcn.sampling import Negatives
+from rgcn.sampling.negatives import Negatives
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46

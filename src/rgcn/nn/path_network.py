@@ -27,7 +27,7 @@ from rgcn.nn.path_layers import (
     reached_hops,
 )
 from rgcn.nn.scorer import Questions, Scorer, not_finite
-from rgcn.sampling import Negatives
+from rgcn.sampling.negatives import Negatives
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
 

@@ -19,8 +19,7 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.message_functions import MessageFunction, MessageShape
-from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
+from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv, drop
 from rgcn.nn.row_tables import Source
 from rgcn.placement import LOCAL, Placement
 from rgcn.plugins import DECOMPOSITIONS, MESSAGE_FUNCTIONS

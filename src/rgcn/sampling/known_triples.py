@@ -132,8 +132,8 @@ class KnownAnswers:
         return self.node.device
 
     def to(self, device: torch.device | str) -> KnownAnswers:
-        columns = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
-        return KnownAnswers(*columns, self.num_relations)
+        columns = ("ends", "pointer", "relation", "node")
+        return replace(self, **{name: getattr(self, name).to(device) for name in columns})
 
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""

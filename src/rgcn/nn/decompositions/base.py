@@ -67,12 +67,6 @@ class Cost:
         return Cost(times * self.operations, times * self.bytes)
 
     @classmethod
-    def matrix_product(cls, rows: int, width_in: int, width_out: int) -> Cost:
-        """[rows, in] · [in, out]; backward a product for each of the two operands."""
-        numbers = rows * width_in + width_in * width_out + rows * width_out
-        return cls(3 * rows * width_in * width_out, 3 * numbers * NUMBER)
-
-    @classmethod
     def gather_sum(cls, rows: int, columns: int, entries: int, width: int, valued: bool = True) -> Cost:
         """A sparse matrix [rows, columns] times [columns, width]; backward its transpose times the gradient.
 
@@ -97,6 +91,8 @@ class Cost:
     @classmethod
     def grouped_product(cls, pairs: int, relations: int, num_blocks: int, rows: int, columns: int) -> Cost:
         """A product of each pair with its relation's blocks [K, in, out]; backward one for the rows, one for these.
+
+        A single relation and block: [pairs, in] · [in, out].
 
         Each of the three touches the pairs' inputs, the pairs' outputs and the blocks.
         """
