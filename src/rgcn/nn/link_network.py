@@ -228,8 +228,13 @@ class VectorNetwork(LinkNetwork):
         divided = self.placement.partition is not None
         if not (self.only_asked or divided):
             return self.decoder.score_batch(self.encode(adjacency), positives, negatives)
-        nodes, positives, negatives = _renumbered(positives, negatives, waits=divided or adjacency is not None)
-        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives)
+        # The nodes of the step, and its triples and negatives with nodes numbered among these.
+        subject, relation, object_ = positives.unbind(1)
+        every, waits = torch.cat([subject, object_, negatives.drawn]), divided or adjacency is not None
+        nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
+        subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
+        positives = torch.stack([subject, relation, object_], dim=1)
+        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives.with_drawn(drawn))
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         nodes = self.encode(adjacency)
@@ -265,12 +270,3 @@ class VectorNetwork(LinkNetwork):
     def relation_vectors(self) -> Tensor | None:
         table = self.decoder.relation_table()
         return None if table is None else table[0]
-
-
-def _renumbered(positives: Tensor, negatives: Negatives, waits: bool) -> tuple[Tensor, Tensor, Negatives]:
-    """(the nodes of a step, its triples and its negatives with nodes numbered among these); `waits`: for a device."""
-    subject, relation, object_ = positives.unbind(1)
-    every = torch.cat([subject, object_, negatives.drawn])
-    nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
-    subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
-    return nodes, torch.stack([subject, relation, object_], dim=1), negatives.with_drawn(drawn)

@@ -160,7 +160,11 @@ class PathNetwork(LinkNetwork):
     def score_heard(self, heard: Heard) -> Tensor:
         inputs, asked = heard.field.inputs, heard.asked.tolist()
         nodes, kinds, answers = zip(*heard.questions(self.num_relations), strict=True)
-        told, tables = self._tables(kinds)
+        kept = {} if self.kept_tables is None else self.kept_tables
+        if kinds not in kept:
+            told = self.told(torch.tensor(kinds, device=self.like.device))
+            kept[kinds] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
+        told, tables = kept[kinds]
         x = self.begun(torch.cat([torch.nonzero(inputs == node)[0] for node in nodes]), told.query, len(inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
         for layer, hop, table in zip(self.layers, hops, tables, strict=True):
@@ -169,14 +173,6 @@ class PathNetwork(LinkNetwork):
         around = self.head.around(hops)
         scores: Tensor = self.head(x[place].to(self.like.device), told.query, None if around is None else around[place])
         return scores.diagonal()
-
-    def _tables(self, asked: tuple[int, ...]) -> tuple[Told, list[Tensor]]:
-        """What questions for these relations know of relations, and each layer's table of them."""
-        kept = {} if self.kept_tables is None else self.kept_tables
-        if asked not in kept:
-            told = self.told(torch.tensor(asked, device=self.like.device))
-            kept[asked] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
-        return kept[asked]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)

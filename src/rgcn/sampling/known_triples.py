@@ -301,10 +301,27 @@ class KnownTriples:
             wanted = ("all",)
         of_graph, key = _of_graphs.setdefault(graph, {}), (str(device), *wanted)
         if key not in of_graph and torch.device(device).type == "cpu":
-            of_graph[key] = cls(_objects(graph, wanted), graph.num_nodes, graph.num_relations)
+            of_graph[key] = cls._read(graph, wanted)
         elif key not in of_graph:
             of_graph[key] = cls.of_graph(graph, *splits).to(device)
         return of_graph[key]
+
+    @classmethod
+    def _read(cls, graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownTriples:
+        """Of the triples of some splits, read where they lie."""
+        keep, of, sizes = None, graph.triple_splits, (graph.num_nodes, graph.num_relations)
+        if "all" not in splits and (of is not None or splits != ("train",)):
+            keep = np.any([np.asarray(graph.in_split(split)) for split in splits], axis=0)
+
+        def read() -> Iterator[Triples]:
+            for first in range(0, len(graph), AT_ONCE):
+                rows = graph.triples_at(slice(first, first + AT_ONCE))
+                subject, relation, object_ = (rows if keep is None else rows[keep[first : first + AT_ONCE]]).T
+                yield subject, relation, object_
+            let_go(graph._rows)
+
+        size = len(graph) if keep is None else int(np.count_nonzero(keep))
+        return cls(KnownAnswers.sorted_by_end(size, read, *sizes), *sizes)
 
     def __len__(self) -> int:
         return self.objects.node.numel()
@@ -363,20 +380,3 @@ _of_graphs: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], KnownTriples
 def ended(keys: Tensor) -> Tensor:
     """Sorted keys and `LAST` behind them, so that one can be looked up that is not there."""
     return torch.cat([keys, keys.new_full((1,), LAST)])
-
-
-def _objects(graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownAnswers:
-    """Of the triples of some splits, read where they lie."""
-    keep, of = None, graph.triple_splits
-    if "all" not in splits and (of is not None or splits != ("train",)):
-        keep = np.any([np.asarray(graph.in_split(split)) for split in splits], axis=0)
-
-    def read() -> Iterator[Triples]:
-        for first in range(0, len(graph), AT_ONCE):
-            rows = graph.triples_at(slice(first, first + AT_ONCE))
-            subject, relation, object_ = (rows if keep is None else rows[keep[first : first + AT_ONCE]]).T
-            yield subject, relation, object_
-        let_go(graph._rows)
-
-    size = len(graph) if keep is None else int(np.count_nonzero(keep))
-    return KnownAnswers.sorted_by_end(size, read, graph.num_nodes, graph.num_relations)
