@@ -38,7 +38,11 @@ class EdgeSampler(HasOptions, ABC):
     Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
     depend on the steps before; or give none and keep `state`, integers, beside the checkpoint. A sampler reuses its
     working memory: one thread at a time.
+
+    counts_batches  whether a draw depends on how many there were, beside the seed
     """
+
+    counts_batches = False
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         num_triples = len(_in_threes(triples))
@@ -48,25 +52,25 @@ class EdgeSampler(HasOptions, ABC):
             raise DataError(f"{num_triples:,} triples are more than the {MAX_TRIPLES:,} that can be sampled from")
         self.num_triples = num_triples
         self.size = min(size, num_triples)
-        self._state = seed_word(seed)
+        self._state, self._batches = seed_word(seed), 0
 
     def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
         """int64 [size]: numbers of distinct triples in the order drawn; all of them where the graph has no more."""
         if seed is not None:
-            self._state = seed_word(seed)
+            self._state, self._batches = seed_word(seed), 0
         out = np.empty(self.size, dtype=np.int64)
         self._draw(self._state, out)
         return out
 
     def state(self) -> dict[str, int]:
         """What the next draws depend on: plain integers, ready for JSON."""
-        return {"splitmix64": int(self._state[0])}
+        return {"splitmix64": int(self._state[0])} | ({"batches": self._batches} if self.counts_batches else {})
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Continue exactly where another sampler of the same triples and size stood."""
-        if set(state) != {"splitmix64"}:
-            raise ConfigError(f"not the state of an edge sampler: {dict(state)!r}")
-        self._state[0] = state["splitmix64"]
+        if set(state) != set(self.state()):
+            raise ConfigError(f"not the state of a {type(self).__name__}: {dict(state)!r}")
+        self._state[0], self._batches = state["splitmix64"], state.get("batches", 0)
 
     @abstractmethod
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
@@ -107,26 +111,13 @@ class ShuffledEdges(EdgeSampler):
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
 
+    counts_batches = True
+
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         super().__init__(triples, num_nodes, size, seed)
         self._deck = np.arange(self.num_triples, dtype=np.int32)
         self._swaps = np.empty(self.num_triples, dtype=np.int32)
-        self._batches = 0
         self._orders: dict[tuple[int, int], NDArray[np.int64]] = {}  # of the last round or two
-
-    def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
-        if seed is not None:
-            self._batches = 0
-        return super().sample(seed)
-
-    def state(self) -> dict[str, int]:
-        return {**super().state(), "batches": self._batches}
-
-    def set_state(self, state: Mapping[str, int]) -> None:
-        super().set_state({name: value for name, value in state.items() if name != "batches"})
-        if "batches" not in state:
-            raise ConfigError(f"not the state of a sampler that shuffles: {dict(state)!r}")
-        self._batches = state["batches"]
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         number, word = self._batches, int(state[0])
@@ -176,7 +167,6 @@ class ScatteredEdges(ShuffledEdges):
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         EdgeSampler.__init__(self, triples, num_nodes, size, seed)
-        self._batches = 0
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         out[:] = self.on(torch.device("cpu")).numpy()
