@@ -246,16 +246,12 @@ class BilinearDecoder(Decoder):
 
         The sum over triples of |s|² is the sum over nodes of their count times |v|²: no triple is written out for it.
         """
-        rate = len(negatives) // max(len(positives), 1)
-        # In each negative one of the two ends is the positive's own.
-        kept_object = rate - (~negatives.is_head).view(-1, rate).sum(1) if rate else torch.zeros_like(positives[:, 0])
-        kept_subject = rate - kept_object
-        counts = torch.zeros(len(nodes), dtype=nodes.dtype, device=nodes.device)
-        counts.index_add_(0, positives[:, 0], (1 + kept_subject).to(nodes.dtype))
-        counts.index_add_(0, positives[:, 2], (1 + kept_object).to(nodes.dtype))
+        rate, vectors = len(negatives) // max(len(positives), 1), nodes[:, : self.width]
+        heads = negatives.is_head.view(len(positives), rate).sum(1)  # else the subject is the positive's own
+        counts, relation_counts = nodes.new_zeros(len(nodes)), nodes.new_zeros(len(self.relation))
+        counts.index_add_(0, positives[:, 0], (1 + rate - heads).to(nodes.dtype))
+        counts.index_add_(0, positives[:, 2], (1 + heads).to(nodes.dtype))
         counts.index_add_(0, negatives.node, torch.ones_like(negatives.node, dtype=nodes.dtype))
-        vectors = nodes[:, : self.width]
-        relation_counts = torch.zeros(len(self.relation), dtype=nodes.dtype, device=nodes.device)
         relation_counts.index_add_(0, positives[:, 1], torch.full_like(counts[:1], 1.0 + rate).expand(len(positives)))
         large = vectors.numel() > LARGE
         ends = (_weighted_squares(vectors, counts) if large else (counts @ vectors.square()).sum()) / vectors.shape[1]

@@ -62,25 +62,14 @@ class Negatives:
     def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
         """[2 n, nodes]: the nodes put in, by the query they answer: row p those for positive p's object, row n + p
         those for its subject. Values are in the order of the negatives.
-
-        A positive's negatives stand together, so that counting them puts them in order; nothing is sorted.
         """
         rate = len(self) // max(num_positives, 1)
-        is_head = self.is_head.view(num_positives, rate).int()
-        heads = is_head.sum(1, dtype=torch.int32)
-        # One long running sum, less what came before each positive: a GPU is slow at many short ones.
-        running = torch.cumsum(is_head.flatten(), 0, dtype=torch.int32).view(num_positives, rate)
-        before = torch.cumsum(heads, 0, dtype=torch.int32) - heads
-        heads_before = running - is_head - before[:, None]
-        pointer = torch.zeros(2 * num_positives + 1, dtype=torch.int32, device=self.node.device)
-        torch.cumsum(torch.cat([rate - heads, heads]), 0, out=pointer[1:])
-        number = torch.arange(rate, device=self.node.device, dtype=torch.int32)
-        begin = pointer[:-1].view(2, num_positives, 1)
-        place = torch.where(is_head.bool(), begin[1] + heads_before, begin[0] + number - heads_before).flatten()
-        entry = torch.empty_like(place)
-        entry[place.long()] = torch.arange(len(self), device=place.device, dtype=torch.int32)
+        heads = self.is_head.view(num_positives, rate).sum(1)
+        pointer = F.pad(torch.cumsum(torch.cat([rate - heads, heads]), 0, dtype=torch.int32), (1, 0))
+        # A positive's negatives stand together: to set the sides apart is enough.
+        entry = torch.argsort(self.is_head, stable=True)
         node = narrow(self.node, num_nodes).index_select(0, entry)
-        return SparsePattern(pointer, node, num_nodes, entry, transient=True)
+        return SparsePattern(pointer, node, num_nodes, narrow(entry, len(self)), transient=True)
 
     def triples(self, positives: Tensor) -> Tensor:
         """int64 [m, 3]: the corrupted triples, given the positives [n, 3] they were made from."""
