@@ -31,9 +31,8 @@ from torch import Tensor
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.links.ranking import rank_triples, summarize
-from rgcn.nn.inputs import RowTable
 from rgcn.nn.link_network import LinkPlan
-from rgcn.nn.table_files import empty_on_disk
+from rgcn.nn.row_tables import RowTable, empty_on_disk
 from rgcn.plugins import ENCODERS
 from rgcn.system.memory import size_in
 from rgcn.training.link_trainer import LinkTrainer

@@ -21,7 +21,7 @@ from _about import write_result
 import rgcn
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
-from rgcn.sampling import NeighborhoodEdges
+from rgcn.sampling.edges import NeighborhoodEdges
 
 
 def median_seconds(call: Callable[[], object], times: int) -> float:

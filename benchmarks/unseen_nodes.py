@@ -34,7 +34,7 @@ from rgcn.data.registry import mirror_folder
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.models.growth import extended
-from rgcn.nn.link_network import VectorScorer
+from rgcn.nn.scorer import VectorScorer
 from rgcn.predict.new_nodes import joined
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model

@@ -10,8 +10,7 @@ from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.titles import Titles
 from rgcn.links.top_k import answer_links
 from rgcn.nn.decoders import BilinearDecoder
-from rgcn.nn.link_network import VectorScorer
-from rgcn.nn.scorer import Questions
+from rgcn.nn.scorer import Questions, VectorScorer
 from rgcn.predict import OpenModel
 
 
@@ -73,7 +72,7 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
         return torch.randint(-largest, largest + 1, shape, generator=draw).float()
 
     if decoder is not None:
-        network.decoder = decoder(whole(graph.num_relations, 4), 4)
+        network.decoder = decoder(graph.num_relations, 4)
     network.decoder.relation.data = whole(graph.num_relations, 4)
     if biases:
         network.decoder.node_bias.trained.data, network.decoder.relation_bias.data = (

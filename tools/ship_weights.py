@@ -17,7 +17,7 @@ from typing import Any
 from safetensors.torch import load_file, save
 
 from rgcn.data.catalog import CATALOG
-from rgcn.nn.pretrained_weights import CARD, WEIGHTS
+from rgcn.nn.universal_network import CARD, WEIGHTS
 from rgcn.system.atomic_files import write_atomically
 
 MOST_BYTES = 2_000_000

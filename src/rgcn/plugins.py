@@ -177,7 +177,9 @@ ENCODERS = Axis(
 )
 DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
 HEADS = Axis(
-    "head", "rgcn.nn.heads:Head", {"convolution": "rgcn.nn.heads:ConvolutionHead", "linear": "rgcn.nn.heads:LinearHead"}
+    "head",
+    "rgcn.nn.relational_encoder:Head",
+    {"convolution": "rgcn.nn.relational_encoder:ConvolutionHead", "linear": "rgcn.nn.relational_encoder:LinearHead"},
 )
 DECOMPOSITIONS = Axis(
     "decomposition",
@@ -191,8 +193,8 @@ DECOMPOSITIONS = Axis(
 )
 MESSAGE_FUNCTIONS = Axis(
     "message function",
-    "rgcn.nn.message_functions:MessageFunction",
-    {"linear": "rgcn.nn.message_functions:LinearMessages"},
+    "rgcn.nn.relational_graph_conv:MessageFunction",
+    {"linear": "rgcn.nn.relational_graph_conv:LinearMessages"},
 )
 OBJECTIVES = Axis(
     "objective",

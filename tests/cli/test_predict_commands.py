@@ -16,7 +16,7 @@ from pyoxigraph import RdfFormat, parse
 from test_report_commands import rgcn
 
 import rgcn as library
-from rgcn.nn.link_network import VectorScorer
+from rgcn.nn.scorer import VectorScorer
 from rgcn.predict import question_notes
 
 

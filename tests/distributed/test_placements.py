@@ -79,7 +79,7 @@ def test_parts_are_balanced_and_mix_neighbors():
 
 def test_tables_begin_alike_whoever_draws_them():
     from rgcn.nn.initialization import Initializer
-    from rgcn.nn.inputs import EmbeddingInput
+    from rgcn.nn.row_tables import EmbeddingInput
 
     for scheme in ("glorot-uniform", "normal"):
         whole = EmbeddingInput(70_003, 3, Initializer(scheme), torch.Generator().manual_seed(1)).rows.trained

@@ -23,8 +23,7 @@ from rgcn.distributed import sharded_state
 from rgcn.distributed.placements import DataParallel
 from rgcn.errors import DataError
 from rgcn.models.storage import load_as
-from rgcn.nn.inputs import NodeTable, RowTable
-from rgcn.nn.table_state import partitions_by_name
+from rgcn.nn.row_tables import NodeTable, RowTable, partitions_by_name
 from rgcn.placement import LOCAL, current, use
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.training.fitting import BestWeights, Fitting, Schedule, Trainer

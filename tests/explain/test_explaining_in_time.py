@@ -16,7 +16,7 @@ from rgcn.explain import explain_link
 from rgcn.explain.methods import ALLOWING_MORE
 from rgcn.explain.question import LinkQuestion
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.relation_network import RelationNetwork
+from rgcn.nn.universal_network import RelationNetwork
 from rgcn.predict import open_model
 from rgcn.system.time_budget import Budget
 

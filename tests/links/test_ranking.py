@@ -27,8 +27,7 @@ from rgcn.links.ranking import (
     true_scores,
 )
 from rgcn.nn.decoders import DistMult
-from rgcn.nn.link_network import VectorScorer
-from rgcn.nn.scorer import Questions
+from rgcn.nn.scorer import Questions, VectorScorer
 from rgcn.sampling.known_triples import KnownTriples
 from tabled import TableScorer
 

@@ -19,7 +19,7 @@ from rgcn.links.completion import complete
 from rgcn.models.growth import extended
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
-from rgcn.nn import pretrained_weights as shipped_weights
+from rgcn.nn import universal_network as shipped_weights
 from rgcn.predict import OpenModel
 from rgcn.predict.new_nodes import with_new_triples
 from rgcn.runs import load_configuration

@@ -77,8 +77,8 @@ def test_cost_of_full_and_block_matrices_by_hand(decomposition, width_in, width_
 def test_cost_of_bases_by_hand():
     bases, width_in, width_out = 2, 3, 5
 
-    def product(rows, i, o):
-        return 3 * (rows * i + i * o + rows * o)
+    def product(rows, i, o):  # and the number of rows
+        return 3 * (rows * i + i * o + rows * o + 1)
 
     def combining(pairs, nodes, width):  # forward, for the rows, for the coefficients
         return 3 * (nodes * bases * width + pairs * width + RELATIONS * bases + pairs + nodes)

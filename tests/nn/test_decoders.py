@@ -106,6 +106,10 @@ def test_a_second_decoder_is_two_lines() -> None:
     class Rescal(BilinearDecoder):
         """f = sᵀ W_r o, with W_r stored as a row."""
 
+        @staticmethod
+        def relation_width(width: int) -> int:
+            return width * width
+
         def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
             return torch.einsum("nd, nde -> ne", subject, relation.view(-1, self.width, self.width))
 
@@ -113,7 +117,7 @@ def test_a_second_decoder_is_two_lines() -> None:
             return torch.einsum("nde, ne -> nd", relation.view(-1, self.width, self.width), object)
 
     generator = torch.Generator().manual_seed(0)
-    decoder: Decoder = Rescal(torch.randn(2, WIDTH * WIDTH, generator=generator), WIDTH)
+    decoder: Decoder = Rescal(2, WIDTH, generator=generator)
     nodes = torch.randn(NODES, WIDTH, generator=generator)
     r = torch.tensor([0, 1, 1])
     s, o = torch.tensor([0, 1, 2]), torch.tensor([4, 4, 0])

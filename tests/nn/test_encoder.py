@@ -21,8 +21,8 @@ from rgcn.nn import (
     RelationalGraphConv,
     relational_encoder,
 )
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput, RowTable
-from rgcn.sampling import FieldSampler
+from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, RowTable
+from rgcn.sampling.edges import FieldSampler
 
 CLASSES = 4
 

@@ -82,7 +82,7 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
             u = x[sources[e]]
-            if type(layer.messages).__name__ == "Products":
+            if not layer.messages.added:
                 message = u * table[r]
             else:
                 message = u + table[r] if bool((u != 0).any()) else u
@@ -93,14 +93,14 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
             parts = [total[v]]
             if layer.deviation:
                 parts.append((square[v] - total[v] ** 2).clamp(min=1e-6).sqrt())
-            if layer.degree_scaling:
+            if layer.settings.scaled:
                 parts += [part * s[v] for part in parts]
             z = layer.weight @ torch.cat([x[v], *parts]) + layer.bias
-            if layer.layer_norm:
+            if layer.settings.norm:
                 z = (z - z.mean()) / (z.var(unbiased=False) + 1e-5).sqrt() * layer.gain + layer.shift
-            heard = layer.wakes or bool((x[v] != 0).any() or (total[v] != 0).any())
+            heard = layer.settings.wakes or bool((x[v] != 0).any() or (total[v] != 0).any())
             out = torch.relu(z) if heard else torch.zeros_like(z)
-            after.append(x[v] + out if layer.skip else out)
+            after.append(x[v] + out if layer.settings.skip else out)
         x = after
     return x
 

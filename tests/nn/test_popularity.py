@@ -11,7 +11,7 @@ from rgcn.models.growth import extended
 from rgcn.nn.link_network import Heard
 from rgcn.nn.scorer import Questions
 from rgcn.predict.new_nodes import joined
-from rgcn.sampling import corrupt
+from rgcn.sampling.negatives import corrupt
 from small_models import random_graph
 
 SETTINGS = {"encoder": "popularity", "normalization": "none", "self_loops": False, "epochs": 1, "edge_dropout": 0.0}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.nn import relation_network
-from rgcn.nn.relation_network import FEATURES, RelationMeetings, RelationNetwork, SharedThings
+from rgcn.nn import universal_network
+from rgcn.nn.universal_network import FEATURES, RelationMeetings, RelationNetwork, SharedThings
 
 WIDTH = 6
 CASES = {
@@ -135,7 +135,7 @@ def agree(found: RelationMeetings, triples, nodes, relations) -> None:
 @pytest.mark.parametrize("written_out", [1024, 0])
 @pytest.mark.parametrize("case", CASES)
 def test_shares_and_features_are_those_of_the_definition(case, written_out, monkeypatch):
-    monkeypatch.setattr(relation_network, "WRITTEN_OUT", written_out)
+    monkeypatch.setattr(universal_network, "WRITTEN_OUT", written_out)
     nodes, relations, triples = CASES[case]
     found = meetings_of(triples, nodes, relations)
     assert (found.heads.written is None) == (found.pairs.written is None) == (written_out == 0)
@@ -150,10 +150,10 @@ def test_of_any_graph_too(seed, nodes, relations, triples):
 
 @pytest.mark.parametrize("columns", [1, 3, 128])
 def test_written_out_by_parts_is_the_same_as_through_what_is_shared(columns, monkeypatch):
-    monkeypatch.setattr(relation_network, "COLUMNS", columns)
+    monkeypatch.setattr(universal_network, "COLUMNS", columns)
     triples = torch.tensor(drawn(1, relations=5))
     written = SharedThings(triples[:, 1], triples[:, 0], 5, 9)
-    monkeypatch.setattr(relation_network, "WRITTEN_OUT", 4)
+    monkeypatch.setattr(universal_network, "WRITTEN_OUT", 4)
     through = SharedThings(triples[:, 1], triples[:, 0], 5, 9)
     x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(written.times(x), through.times(x))
@@ -173,7 +173,7 @@ def test_a_relation_without_triples_is_met_by_nobody():
 def test_gradients_pass_through_what_is_shared(monkeypatch):
     triples = drawn(2)
     written = meetings_of(triples, 9, 4)
-    monkeypatch.setattr(relation_network, "WRITTEN_OUT", 0)
+    monkeypatch.setattr(universal_network, "WRITTEN_OUT", 0)
     through = meetings_of(triples, 9, 4)
     network, slopes = network_of(), []
     for meetings in (written, through):
@@ -234,13 +234,13 @@ def test_many_relations_never_write_out_their_pairs(kind, monkeypatch):
     hub = torch.zeros_like(number)
     triples = torch.stack([2 * number if kind == "a triple each" else hub, number, 2 * number + 1], dim=1)
     sizes = []
-    allocates = relation_network.gather_sum
+    allocates = universal_network.gather_sum
 
     def watched(*arguments):
         sizes.append(allocates(*arguments))
         return sizes[-1]
 
-    monkeypatch.setattr(relation_network, "gather_sum", watched)
+    monkeypatch.setattr(universal_network, "gather_sum", watched)
     meetings = meetings_of(triples, 2 * count, count)
     network = RelationNetwork(2, 1, torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -12,9 +12,9 @@ import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
-from rgcn.nn import relation_network
-from rgcn.nn.relation_network import RelationMeetings
+from rgcn.nn import universal_network
 from rgcn.nn.scorer import Questions
+from rgcn.nn.universal_network import RelationMeetings
 
 SMALL = {"layers": 2, "width": 6, "relation_layers": 2, "start": "random", "device": "cpu"}
 VARIANTS = [{}, {"unreached": "asleep"}, {"messages": "add", "deviation": True, "normalization": "none"}]
@@ -197,7 +197,7 @@ def test_weights_over_another_graph_are_as_if_they_had_begun_there():
 
 @pytest.mark.parametrize("written_out", [1024, 0])
 def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, monkeypatch):
-    monkeypatch.setattr(relation_network, "WRITTEN_OUT", written_out)
+    monkeypatch.setattr(universal_network, "WRITTEN_OUT", written_out)
     kg, rng = some_graph(5), np.random.default_rng(0)
     node, relation = rng.permutation(kg.num_nodes), rng.permutation(kg.num_relations)
     renamed = np.stack([node[kg.triples[:, 0]], relation[kg.triples[:, 1]], node[kg.triples[:, 2]]], axis=1)

@@ -5,9 +5,8 @@ import pytest
 
 from rgcn import KnowledgeGraph
 from rgcn.errors import DataError
-from rgcn.sampling import augmentation as module
-from rgcn.sampling.augmentation import augmented
-from rgcn.sampling.synthetic_graphs import draw_graph
+from rgcn.sampling import synthetic_graphs as module
+from rgcn.sampling.synthetic_graphs import augmented, draw_graph
 
 
 def test_a_seed_gives_one_view():

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.sampling import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges
 from rgcn.sampling import walk_loops as _walk
+from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges
 
 Ends = list[tuple[int, int]]
 # Probability of each edge as the next one, given the edges picked so far and the nodes seen.

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from naive import small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.sampling import FieldSampler
 from rgcn.sampling import walk_loops as _walk
-from rgcn.sampling.edges import seed_word
+from rgcn.sampling.edges import FieldSampler, seed_word
 
 
 def operator_of(graph):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rgcn.sampling import prefetched
+from rgcn.sampling.edges import prefetched
 
 
 @pytest.mark.skipif(not hasattr(threading, "_shutdown_locks_lock"), reason="threads of this Python end otherwise")

@@ -13,10 +13,11 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import Section
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.heads import Head
 from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
+from rgcn.nn.relational_encoder import Head
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.sampling import EdgeSampler, Negatives
+from rgcn.sampling.edges import EdgeSampler
+from rgcn.sampling.negatives import Negatives
 from rgcn.training.objectives import Objective, ObjectivePlan
 
 

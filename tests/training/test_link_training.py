@@ -18,7 +18,7 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models import LinkPredictor
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
-from rgcn.sampling import Negatives, corrupt, share
+from rgcn.sampling.negatives import Negatives, corrupt, share
 from rgcn.training import resources
 from rgcn.training.link_trainer import learning_rate_factor
 from rgcn.training.objectives import cross_entropy

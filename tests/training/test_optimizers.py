@@ -17,7 +17,7 @@ from rgcn.kernels.reference import AdamSettings
 from rgcn.kernels.sparse import distinct
 from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, RelationalGraphConv
-from rgcn.nn.inputs import NodeTable
+from rgcn.nn.row_tables import NodeTable
 from rgcn.training.optimizers import Adam, LazyAdam, RowAdagrad
 
 

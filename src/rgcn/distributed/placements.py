@@ -17,8 +17,7 @@ from rgcn.distributed import rendezvous
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import take_rows
 from rgcn.kernels.sparse import SparsePattern
-from rgcn.nn.inputs import TakenRows
-from rgcn.nn.table_state import local_row_parameters
+from rgcn.nn.row_tables import TakenRows, local_row_parameters
 from rgcn.placement import NodePartition, Placement, RowExchange, Traffic
 from rgcn.system.atomic_files import TEMPORARY_PREFIX
 from rgcn.training.optimizers import RowOptimizer

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.nn.table_files import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
+from rgcn.nn.row_tables import DTYPES, KINDS, mapped_tensors, room_for, write_tensors
 from rgcn.placement import NodePartition, current
 from rgcn.system.atomic_files import sha256_of, sync
 

@@ -22,8 +22,8 @@ from rgcn.models.hooks import ModelHooks, cannot_answer
 from rgcn.models.settings import HasSettings
 from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.row_tables import partitions_by_name, whole_weights
 from rgcn.nn.scorer import Scorer
-from rgcn.nn.table_state import partitions_by_name, whole_weights
 from rgcn.placement import LOCAL, Placement, current
 from rgcn.system.time_budget import Budget
 from rgcn.training.fitting import Fitting, Schedule

@@ -20,8 +20,8 @@ from rgcn.kernels.ahead import finish_compiling
 from rgcn.kernels.dispatch import plain_kernels
 from rgcn.models.estimator import Estimator
 from rgcn.nn.decompositions import BlockWeights
-from rgcn.nn.heads import NodeNetwork
 from rgcn.nn.link_network import VectorNetwork
+from rgcn.nn.relational_encoder import NodeNetwork
 from rgcn.system.atomic_files import replace_atomically
 from rgcn.version import __version__
 

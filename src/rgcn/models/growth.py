@@ -19,8 +19,8 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.models.estimator import Estimator
-from rgcn.nn.inputs import EmbeddingInput, RowTable
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
+from rgcn.nn.row_tables import EmbeddingInput, RowTable
 from rgcn.training.objectives import Objective
 
 Model = TypeVar("Model", bound=Estimator)

@@ -24,10 +24,10 @@ from rgcn.models.hooks import one_hot_words
 from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.nn.pretrained_weights import shipped_card
 from rgcn.nn.scorer import Questions, Scorer
+from rgcn.nn.universal_network import shipped_card
 from rgcn.plugins import ENCODERS, OBJECTIVES
-from rgcn.sampling import EdgeSampler
+from rgcn.sampling.edges import EdgeSampler
 from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, splits_up_to
 from rgcn.system.formatting import Rows
 from rgcn.system.progress import progress

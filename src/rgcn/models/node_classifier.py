@@ -19,10 +19,9 @@ from rgcn.kernels.ahead import compile_ahead
 from rgcn.models.estimator import Estimator, Nodes
 from rgcn.models.hooks import one_hot_words
 from rgcn.models.settings import SharedSettings
-from rgcn.nn.heads import Head, NodeNetwork, NodePlan
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput
-from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.row_tables import EmbeddingInput, FeatureInput
 from rgcn.placement import current
 from rgcn.plugins import ENCODERS
 from rgcn.system.formatting import Rows

@@ -19,8 +19,7 @@ from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import ENCODERS
-from rgcn.sampling.augmentation import augmented, with_labels
-from rgcn.sampling.synthetic_graphs import draw_graph
+from rgcn.sampling.synthetic_graphs import augmented, draw_graph, with_labels
 from rgcn.training.fitting import Trainer
 from rgcn.training.link_trainer import LinkTrainer, Stepping
 from rgcn.training.plan import on_device

@@ -14,7 +14,7 @@ from rgcn.config.fields import choices, option_problems
 from rgcn.errors import ConfigError, close_matches
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.message_functions import MessageFunction
+from rgcn.nn.relational_graph_conv import MessageFunction
 
 
 class SharedSettings(TypedDict, total=False):

@@ -17,9 +17,7 @@ from rgcn.data.graph_store import damage_told, load_graph, plain_file, read_json
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
 from rgcn.nn.decompositions.matrices import PairRows
-from rgcn.nn.inputs import RowTable
-from rgcn.nn.table_files import mapped_tensors, write_tensors
-from rgcn.nn.table_state import arranged, partitions_by_name, whole_weights
+from rgcn.nn.row_tables import RowTable, arranged, mapped_tensors, partitions_by_name, whole_weights, write_tensors
 from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import replace_atomically, write_atomically
 from rgcn.system.formatting import memory

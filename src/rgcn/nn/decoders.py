@@ -13,9 +13,9 @@ from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.kernels import pair_dot, take_rows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import NodeTable
+from rgcn.nn.row_tables import NodeTable
 from rgcn.placement import NodePartition
-from rgcn.sampling import Negatives, SharedNegatives
+from rgcn.sampling.negatives import Negatives, SharedNegatives
 
 if TYPE_CHECKING:
     from rgcn.config import LinkModelConfig
@@ -108,10 +108,6 @@ class Decoder(nn.Module, HasOptions, ABC):
         squares = self.penalty(subjects, relation, objects)
         return BatchScores(scores[: len(positives)], scores[len(positives) :], squares)
 
-    def bound(self, given: Tensor, relation: Tensor, nodes: Tensor) -> float | None:
-        """No score of given nodes [q, d'], as subjects or objects, against nodes lies outside ± this; None: unknown."""
-        return None
-
     def relation_table(self) -> tuple[Tensor, Tensor | None] | None:
         """The relations' vectors [R, d], and their biases [R] if any; None where relations have none."""
         return None
@@ -128,8 +124,8 @@ class BilinearDecoder(Decoder):
 
     @classmethod
     def build(cls, plan: LinkPlan, width: int) -> Self:
-        relation = Initializer("normal").draw((plan.num_relations, cls.relation_width(width)), plan.generator)
-        return cls(relation, width, plan.num_nodes, plan.model.decoder_biases, plan.placement.partition)
+        sizes, biases = (plan.num_relations, width, plan.num_nodes), plan.model.decoder_biases
+        return cls(*sizes, biases, generator=plan.generator, partition=plan.placement.partition)
 
     @staticmethod
     def relation_width(width: int) -> int:
@@ -138,21 +134,24 @@ class BilinearDecoder(Decoder):
 
     def __init__(
         self,
-        relation: Tensor,
+        num_relations: int,
         width: int,
         num_nodes: int | None = None,
         biases: bool = False,
+        init: Initializer | None = None,
+        generator: torch.Generator | None = None,
         partition: NodePartition | None = None,
     ) -> None:
         """partition: where nodes are divided among processes, whose biases are held here."""
         super().__init__()
         if biases and num_nodes is None:
             raise ConfigError("a decoder with biases needs to know the number of nodes")
-        self.width = width
-        self.relation = nn.Parameter(relation)
+        self.width, size = width, (num_relations, self.relation_width(width))
+        draw = (init or Initializer("normal")).draw
+        self.relation = nn.Parameter(draw(size, generator or torch.default_generator))
         rows = (num_nodes or 0) if partition is None else len(partition)
         self.node_bias = NodeTable(torch.zeros(rows, 2), partition) if biases else None
-        self.relation_bias = nn.Parameter(torch.zeros(len(relation))) if biases else None
+        self.relation_bias = nn.Parameter(torch.zeros(num_relations)) if biases else None
 
     @abstractmethod
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
@@ -247,31 +246,17 @@ class BilinearDecoder(Decoder):
 
         The sum over triples of |s|² is the sum over nodes of their count times |v|²: no triple is written out for it.
         """
-        rate = len(negatives) // max(len(positives), 1)
-        # In each negative one of the two ends is the positive's own.
-        kept_object = rate - (~negatives.is_head).view(-1, rate).sum(1) if rate else torch.zeros_like(positives[:, 0])
-        kept_subject = rate - kept_object
-        counts = torch.zeros(len(nodes), dtype=nodes.dtype, device=nodes.device)
-        counts.index_add_(0, positives[:, 0], (1 + kept_subject).to(nodes.dtype))
-        counts.index_add_(0, positives[:, 2], (1 + kept_object).to(nodes.dtype))
+        rate, vectors = len(negatives) // max(len(positives), 1), nodes[:, : self.width]
+        heads = negatives.is_head.view(len(positives), rate).sum(1)  # else the subject is the positive's own
+        counts, relation_counts = nodes.new_zeros(len(nodes)), nodes.new_zeros(len(self.relation))
+        counts.index_add_(0, positives[:, 0], (1 + rate - heads).to(nodes.dtype))
+        counts.index_add_(0, positives[:, 2], (1 + heads).to(nodes.dtype))
         counts.index_add_(0, negatives.node, torch.ones_like(negatives.node, dtype=nodes.dtype))
-        total = len(positives) + len(negatives)
-        vectors = nodes[:, : self.width]
-        relation_counts = torch.zeros(len(self.relation), dtype=nodes.dtype, device=nodes.device)
         relation_counts.index_add_(0, positives[:, 1], torch.full_like(counts[:1], 1.0 + rate).expand(len(positives)))
         large = vectors.numel() > LARGE
         ends = (_weighted_squares(vectors, counts) if large else (counts @ vectors.square()).sum()) / vectors.shape[1]
         relations = (relation_counts @ self.relation.square()).sum() / self.relation.shape[1]
-        return (ends + relations) / total
-
-    def bound(self, given: Tensor, relation: Tensor, nodes: Tensor) -> float:
-        """By |⟨q, n⟩| ≤ |q| |n|."""
-        longest = nodes.norm(dim=1).max()
-        bounds = [
-            query.norm(dim=1) * longest + (0.0 if constant is None else constant.abs())
-            for query, constant in self._queries(relation, given, given)
-        ]
-        return float(torch.cat(bounds).max())
+        return (ends + relations) / (len(positives) + len(negatives))
 
     def relation_table(self) -> tuple[Tensor, Tensor | None]:
         return self.relation, self.relation_bias
@@ -283,8 +268,7 @@ class BilinearDecoder(Decoder):
 
         f(s, r, o) = ⟨query, row [d'] of the other end⟩ + constant
         """
-        vectors, biases = take_rows(self.relation, relation), self._relation_biases(relation)
-        found: list[tuple[Tensor, Tensor | None]] = []
+        vectors, biases, found = take_rows(self.relation, relation), self._relation_biases(relation), []
         for node, is_subject in ((subject, True), (object, False)):
             if node is None:
                 continue
@@ -334,26 +318,6 @@ class DistMult(BilinearDecoder):
     >>> decoder.score_objects(nodes[:1], torch.tensor([0]), nodes).tolist()
     [[41.0, 83.0]]
     """
-
-    def __init__(
-        self,
-        num_relations: int,
-        width: int,
-        num_nodes: int | None = None,
-        biases: bool = False,
-        init: Initializer | None = None,
-        generator: torch.Generator | None = None,
-        partition: NodePartition | None = None,
-    ) -> None:
-        init = init or Initializer("normal")
-        relation = init.draw((num_relations, width), generator or torch.default_generator)
-        super().__init__(relation, width, num_nodes, biases, partition)
-
-    @classmethod
-    def build(cls, plan: LinkPlan, width: int) -> Self:
-        biases = plan.model.decoder_biases
-        sizes = plan.num_relations, width, plan.num_nodes
-        return cls(*sizes, biases, generator=plan.generator, partition=plan.placement.partition)
 
     def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
         return subject * relation

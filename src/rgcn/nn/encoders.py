@@ -15,13 +15,11 @@ from rgcn.config.fields import Description, HasOptions, introduced
 from rgcn.data.files import said
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition, Diagonal
-from rgcn.nn.heads import NodeNetwork, NodePlan
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import EmbeddingInput, FeatureInput, Source
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
-from rgcn.nn.message_functions import message_functions
-from rgcn.nn.relational_encoder import Layer, Over, RelationalEncoder, link_stack, stacked
+from rgcn.nn.relational_encoder import Layer, NodeNetwork, NodePlan, Over, RelationalEncoder, link_stack, stacked
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, Source
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, HEADS, MESSAGE_FUNCTIONS
 from rgcn.system.formatting import count
 
@@ -146,8 +144,7 @@ class RgcnEncoder(VectorEncoder):
         model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)
         init = Initializer(model.init, model.gain, model.fans)
         width = None if source is None else source.width
-        messages = message_functions(model, plan.generator)
-        built = stacked(plan.adjacency, width, layers, init, plan.generator, messages, reach=plan.training)
+        built = stacked(plan, width, layers, init, reach=plan.training)
         head = HEADS.find(model.head).build(layers[-1].out, plan.num_classes, model.options, plan.generator)
         return NodeNetwork(source, built, model.dropout, head)
 
@@ -221,9 +218,7 @@ class EmbeddingEncoder(RgcnEncoder):
     For nodes only; about a tenth of RGCN's parameters.
     """
 
-    @classmethod
-    def for_links(cls, plan: LinkPlan) -> LinkNetwork:
-        raise ConfigError("e-rgcn classifies nodes; for links choose rgcn, c-rgcn or none")
+    for_links = Encoder.for_links
 
     @classmethod
     def inputs(cls, plan: NodePlan) -> EmbeddingInput:

@@ -52,23 +52,21 @@ class Initializer:
 
     def std(self, shape: Sequence[int]) -> float:
         """Standard deviation for a weight of this shape; the last two dimensions are [in, out]."""
-        fan_in, fan_out = self._fans(shape)
         kind = self.scheme.partition("-")[0]
-        if kind == "glorot":
-            return self.gain * math.sqrt(2.0 / (fan_in + fan_out))
+        if kind in ("normal", "zeros"):
+            return self.gain if kind == "normal" else 0.0
+        if not isinstance(self.fans, str):
+            fans = self.fans
+        elif self.fans == "stacked":
+            fans = shape[1] * math.prod(shape[2:]), shape[0] * math.prod(shape[2:])
+        else:
+            fans = shape[-2], shape[-1]
+        fan_in, fan_out = (max(fan, 1) for fan in fans)
         if kind == "kaiming":
             return self.gain / math.sqrt(fan_in)
-        if kind == "schlichtkrull":
-            return self.gain * 3.0 / math.sqrt(fan_in + fan_out)
-        return self.gain if kind == "normal" else 0.0
-
-    def _fans(self, shape: Sequence[int]) -> tuple[int, int]:
-        if not isinstance(self.fans, str):
-            return self.fans
-        if self.fans == "stacked":
-            rest = math.prod(shape[2:])
-            return max(shape[1] * rest, 1), max(shape[0] * rest, 1)
-        return max(shape[-2], 1), max(shape[-1], 1)
+        if kind == "glorot":
+            return self.gain * math.sqrt(2.0 / (fan_in + fan_out))
+        return self.gain * 3.0 / math.sqrt(fan_in + fan_out)
 
     def draw(
         self, shape: Sequence[int], generator: torch.Generator, rows: int | None = None, out: Tensor | None = None

@@ -14,11 +14,11 @@ from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
 from rgcn.kernels.sparse import distinct
 from rgcn.nn.decoders import BatchScores, Decoder
-from rgcn.nn.inputs import EmbeddingInput, NodeTable
 from rgcn.nn.relational_encoder import Over, RelationalEncoder
-from rgcn.nn.scorer import NOT_FINITE, Questions, Scorer, not_finite
-from rgcn.placement import LOCAL, NodePartition, Placement
-from rgcn.sampling import Negatives
+from rgcn.nn.row_tables import EmbeddingInput, NodeTable
+from rgcn.nn.scorer import PartitionedScorer, Questions, Scorer, VectorScorer
+from rgcn.placement import LOCAL, Placement
+from rgcn.sampling.negatives import Negatives
 
 # Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
 BYTES_A_NUMBER = 46
@@ -117,13 +117,13 @@ class LinkNetwork(nn.Module, ABC):
         """About how much memory a training step takes that asks so many questions at once; 0: little."""
         return 0
 
-    def question_work(self, nodes: int, edges: int) -> int:
-        """Multiply-adds of a question over so many nodes and edges, counted for `Budget`; 0: too few to count."""
+    def heard_work(self, nodes: int, edges: int) -> int:
+        """Multiply-adds of `score_heard` over so many nodes and edges, asked again about the same relation; 0: few."""
         return 0
 
-    def heard_work(self, nodes: int, edges: int) -> int:
-        """The same of `score_heard`, asked again about the same relation."""
-        return 0
+    def question_work(self, nodes: int, edges: int) -> int:
+        """The same of a question that was not asked before."""
+        return self.heard_work(nodes, edges)
 
     @abstractmethod
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
@@ -228,8 +228,13 @@ class VectorNetwork(LinkNetwork):
         divided = self.placement.partition is not None
         if not (self.only_asked or divided):
             return self.decoder.score_batch(self.encode(adjacency), positives, negatives)
-        nodes, positives, negatives = _renumbered(positives, negatives, waits=divided or adjacency is not None)
-        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives)
+        # The nodes of the step, and its triples and negatives with nodes numbered among these.
+        subject, relation, object_ = positives.unbind(1)
+        every, waits = torch.cat([subject, object_, negatives.drawn]), divided or adjacency is not None
+        nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
+        subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
+        positives = torch.stack([subject, relation, object_], dim=1)
+        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives.with_drawn(drawn))
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         nodes = self.encode(adjacency)
@@ -265,102 +270,3 @@ class VectorNetwork(LinkNetwork):
     def relation_vectors(self) -> Tensor | None:
         table = self.decoder.relation_table()
         return None if table is None else table[0]
-
-
-class VectorScorer(Scorer):
-    """Compares vectors [N, d'] that were computed once."""
-
-    in_blocks = True
-
-    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor | None = None) -> None:
-        """given [q, d']: vectors of the asked nodes of certain questions; None: of any, which are among the nodes."""
-        self.decoder, self.nodes, self.given = decoder, nodes, given
-        self.num_nodes, self.device = len(nodes), nodes.device
-        self._last: tuple[Tensor, Tensor] | None = None
-
-    @torch.no_grad()
-    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        node, relation, for_objects = questions.to(self.device)
-        given = self.nodes.index_select(0, node) if self.given is None else self.given
-        return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
-
-    def _among(self, candidates: Tensor | None) -> Tensor:
-        if candidates is None:
-            return self.nodes
-        last = self._last
-        if last is None or last[0] is not candidates:  # blocks of questions ask about the same candidates again
-            self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
-        return last[1]
-
-    @torch.no_grad()
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        # From both ends a decoder's score is the same, and nothing can be hidden from vectors.
-        parts = [
-            self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
-            for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
-        ]
-        return torch.cat(parts)
-
-    @torch.no_grad()
-    def bound(self, questions: Questions) -> float | None:
-        node, relation, _ = questions.to(self.device)
-        return self.decoder.bound(self.nodes.index_select(0, node), relation, self.nodes)
-
-    def problem(self) -> str | None:
-        return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
-
-
-class PartitionedScorer(Scorer):
-    """Compares vectors [local nodes, d'] of this process; all processes ask the same questions at the same time.
-
-    Callers that only need the scores of local nodes, and sum or merge what follows from them, use `local`.
-    """
-
-    in_blocks = True
-
-    def __init__(self, decoder: Decoder, nodes: Tensor, placement: Placement) -> None:
-        assert placement.partition is not None
-        self.decoder, self.nodes, self.placement = decoder, nodes, placement
-        self.partition: NodePartition = placement.partition
-        self.num_nodes, self.device = self.partition.num_nodes, nodes.device
-
-    def vectors(self, ids: Tensor) -> Tensor:
-        """[n, d']: of nodes int64 [n], wherever they are held."""
-        wanted, back = torch.unique(ids.to(self.device), return_inverse=True)
-        exchange = self.placement.exchange(wanted)
-        return exchange(self.nodes[self.partition.row(exchange.needed)])[back]
-
-    def local(self, questions: Questions) -> VectorScorer:
-        return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
-
-    @torch.no_grad()
-    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        partition = self.partition
-        asked = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
-        mine = partition.is_local(asked)
-        found = self.local(questions).scores(questions, partition.row(asked[mine]))
-        # Columns in the order of processes, then in that of the candidates.
-        columns = self.placement.all_gather(found.T.contiguous()).T
-        order = torch.argsort(partition.owner(asked), stable=True)
-        every = torch.empty_like(columns) if out is None else out
-        return every.index_copy_(1, order, columns.contiguous())
-
-    @torch.no_grad()
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        mine = triples[self.placement.share(len(triples))].to(self.device)
-        subject, relation, object_ = mine.unbind(1)
-        ends = self.vectors(torch.cat([subject, object_]))
-        return self.placement.all_gather(self.decoder.score(ends[: len(mine)], relation, ends[len(mine) :]))
-
-    def problem(self) -> str | None:
-        wrong = not_finite(self.nodes, *self.decoder.parameters()) is not None
-        return NOT_FINITE if self.placement.any(wrong)[0] else super().problem()
-
-
-def _renumbered(positives: Tensor, negatives: Negatives, waits: bool) -> tuple[Tensor, Tensor, Negatives]:
-    """(the nodes of a step, its triples and its negatives with nodes numbered among these); `waits`: for a device."""
-    subject, relation, object_ = positives.unbind(1)
-    every = torch.cat([subject, object_, negatives.drawn])
-    nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
-    subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
-    return nodes, torch.stack([subject, relation, object_], dim=1), negatives.with_drawn(drawn)

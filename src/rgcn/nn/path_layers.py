@@ -11,7 +11,6 @@ the nodes that a question reaches gets the same answer.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -110,55 +109,37 @@ class Told(NamedTuple):
     column: Tensor | None = None
 
 
-class Messages(nn.Module, ABC):
-    """What an edge (u, s, v) says of a state x_u: a sum over edges of that, and of its squares.
+class Messages(NamedTuple):
+    """What an edge (u, s, v) says of a state x_u: x_u ⊙ w_s, as DistMult does, or x_u + w_s, as TransE does.
 
-    Both take an operator, the relations' table ([R⁺, width], or [R⁺, B · width] where it depends on the question) and
-    states x [sources, B, width] → [targets, B, width].
+    added  x_u + w_s; a node that has heard nothing says nothing
+
+    The sums take an operator, the relations' table ([R⁺, width], or [R⁺, B · width] where it depends on the question)
+    and states x [sources, B, width] → [targets, B, width].
     """
 
-    @abstractmethod
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
-        """Σ over edges of weight · message; exact: of half precision, in float32."""
+    added: bool = False
 
-    @abstractmethod
+    def sums(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+        """Σ over edges of weight · message; exact: of half precision, in float32."""
+        if not self.added:
+            return _scaled(operator, table, x, exact)
+        return _summed(operator, x) + _scaled(operator, table, _speaks(x), exact)
+
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
         """Σ over edges of weight · message²."""
+        if not self.added:
+            return _scaled(operator, table.square(), x.square(), exact=True)
+        mixed = 2 * _scaled(operator, table, x)
+        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), _speaks(x), exact=True)
 
-    @abstractmethod
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
         """Messages one by one: rows of the table and states, [h, width] each → [h, width]."""
+        return x + row * _speaks(x) if self.added else row * x
 
 
-class Products(Messages):
-    """x_u ⊙ w_s, as DistMult does."""
-
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
-        return _scaled(operator, table, x, exact)
-
-    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        return _scaled(operator, table.square(), x.square(), exact=True)
-
-    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
-        return row * x
-
-
-class Translations(Messages):
-    """x_u + w_s, as TransE does; a node that has heard nothing says nothing."""
-
-    def forward(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
-        return _summed(operator, x) + _scaled(operator, table, self._speaks(x), exact)
-
-    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        mixed = 2 * _scaled(operator, table, x)
-        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), self._speaks(x), exact=True)
-
-    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
-        return x + row * self._speaks(x)
-
-    @staticmethod
-    def _speaks(x: Tensor) -> Tensor:
-        return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
+def _speaks(x: Tensor) -> Tensor:
+    return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
 
 
 def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
@@ -208,7 +189,7 @@ class PathLayer(nn.Module):
     """x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])), where anything was heard
 
     a_v are the sums over edges, `deviation` adds their standard deviations; s_v tells nodes of many edges from those of
-    few (`degree_scaling`).
+    few (`settings.scaled`).
     """
 
     def __init__(
@@ -217,24 +198,18 @@ class PathLayer(nn.Module):
         messages: Messages,
         width: int,
         generator: torch.Generator,
-        *,
+        settings: UpdateSettings = UpdateSettings(),  # noqa: B008 (a tuple)
         deviation: bool = False,
-        degree_scaling: bool = True,
-        skip: bool = True,
-        layer_norm: bool = True,
-        dropout: float = 0.0,
-        wakes: bool = False,
     ) -> None:
         super().__init__()
-        self.relations, self.messages, self.layer_norm, self.wakes = relations, messages, layer_norm, wakes
-        self.deviation, self.degree_scaling, self.skip, self.dropout = deviation, degree_scaling, skip, dropout
-        inputs = width * (1 + (1 + deviation) * (1 + degree_scaling))
+        self.relations, self.messages, self.settings, self.deviation = relations, messages, settings, deviation
+        inputs = width * (1 + (1 + deviation) * (1 + settings.scaled))
         bound = inputs**-0.5
         self.weight = drawn_weight(width, inputs, generator)
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
         # Of LayerNorm; without it they stand for nothing.
-        self.gain = nn.Parameter(torch.ones(width), requires_grad=layer_norm)
-        self.shift = nn.Parameter(torch.zeros(width), requires_grad=layer_norm)
+        self.gain = nn.Parameter(torch.ones(width), requires_grad=settings.norm)
+        self.shift = nn.Parameter(torch.zeros(width), requires_grad=settings.norm)
 
     def forward(self, x: Tensor, told: Told, hop: Hop, table: Tensor | None = None) -> Tensor:
         """x [sources, B, width] → [targets, B, width]. table: what `relations` gives, where it is there already."""
@@ -243,14 +218,13 @@ class PathLayer(nn.Module):
         degree = hop.degree
         # The difference of two moments needs more digits than half precision has.
         table = table.to(x.dtype)
-        heard = self.messages(hop.operator, table, x, exact=self.deviation)
+        heard = self.messages.sums(hop.operator, table, x, exact=self.deviation)
         squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
         if (hidden := hop.hidden) is not None:
             said = self._said(hidden, table, x, hop.operator)
             heard, degree = hidden.without(hop.operator, heard, said), hidden.degree(hop.operator, degree)
             squares = None if squares is None else hidden.without(hop.operator, squares, said.square())
-        dropout = self.dropout if self.training else 0.0
-        settings = UpdateSettings(self.degree_scaling, self.layer_norm, self.skip, dropout, self.wakes)
+        settings = self.settings if self.training else self.settings._replace(dropout=0.0)
         weights = (self.weight, self.bias, self.gain, self.shift)
         return layer_update(UpdateInputs(own, heard, squares, degree, weights, None, settings))
 
@@ -273,7 +247,7 @@ class Surroundings(nn.Module):
         super().__init__()
         self.start = nn.Parameter(torch.randn(width, generator=generator))
         self.layers = nn.ModuleList(
-            PathLayer(RelationTable(relations, width, generator), Products(), width, generator) for _ in range(depth)
+            PathLayer(RelationTable(relations, width, generator), Messages(), width, generator) for _ in range(depth)
         )
 
     def forward(self, hops: Sequence[Hop]) -> Tensor:

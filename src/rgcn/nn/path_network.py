@@ -10,6 +10,7 @@ from rgcn.config import LinkModelConfig
 from rgcn.config.fields import Description
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import take_rows
+from rgcn.kernels.layer_update import UpdateSettings
 from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
@@ -19,20 +20,17 @@ from rgcn.nn.path_layers import (
     AskedRelationTable,
     Hidden,
     Hop,
+    Messages,
     PathLayer,
-    Products,
     RelationTable,
     Told,
-    Translations,
     reached_hops,
 )
 from rgcn.nn.scorer import Questions, Scorer, not_finite
-from rgcn.sampling import Negatives
+from rgcn.sampling.negatives import Negatives
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
 
-MESSAGES = {"multiply": Products, "add": Translations}
-RELATIONS = {"own": RelationTable, "question": AskedRelationTable}
 # Questions of one convolution when answering, and the bytes that its states may take; fewer where caches matter.
 MOST_AT_ONCE, STATES = 64, {"cpu": 1 << 28, "cuda": 1 << 31}
 
@@ -83,21 +81,11 @@ class PathNetwork(LinkNetwork):
         if not (edges.has_inverse and edges.has_self_loops):
             raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
         self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
-        self.wakes = model.unreached == "awake"
+        self.wakes, messages = model.unreached == "awake", Messages(model.messages == "add")
+        settings = UpdateSettings(model.degree_scaling, model.layer_norm, model.skip, model.dropout, self.wakes)
         self.learn_relations(plan)
         self.layers = nn.ModuleList(
-            PathLayer(
-                self.relation_table(plan),
-                MESSAGES[model.messages](),
-                model.width,
-                generator,
-                deviation=model.deviation,
-                degree_scaling=model.degree_scaling,
-                skip=model.skip,
-                layer_norm=model.layer_norm,
-                dropout=model.dropout,
-                wakes=self.wakes,
-            )
+            PathLayer(self.relation_table(plan), messages, model.width, generator, settings, model.deviation)
             for _ in range(model.layers)
         )
         # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
@@ -113,8 +101,8 @@ class PathNetwork(LinkNetwork):
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
         """What gives one layer its table of relations, from `told`."""
-        relations, kind = plan.adjacency.structure.num_relations, RELATIONS[plan.model.relation_vectors]
-        return kind(relations, plan.model.width, plan.generator)
+        kind = AskedRelationTable if plan.model.relation_vectors == "question" else RelationTable
+        return kind(plan.adjacency.structure.num_relations, plan.model.width, plan.generator)
 
     def told(self, asked: Tensor) -> Told:
         """What questions know of relations that ask for these int64 [B]; inverses after the relations."""
@@ -130,9 +118,6 @@ class PathNetwork(LinkNetwork):
         each = 2 if self.like.is_cuda else 4
         kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
         return self.states(num_nodes) * questions * self.width * each * kept
-
-    def question_work(self, nodes: int, edges: int) -> int:
-        return self.heard_work(nodes, edges)
 
     def heard_work(self, nodes: int, edges: int) -> int:
         of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
@@ -175,7 +160,11 @@ class PathNetwork(LinkNetwork):
     def score_heard(self, heard: Heard) -> Tensor:
         inputs, asked = heard.field.inputs, heard.asked.tolist()
         nodes, kinds, answers = zip(*heard.questions(self.num_relations), strict=True)
-        told, tables = self._tables(kinds)
+        kept = {} if self.kept_tables is None else self.kept_tables
+        if kinds not in kept:
+            told = self.told(torch.tensor(kinds, device=self.like.device))
+            kept[kinds] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
+        told, tables = kept[kinds]
         x = self.begun(torch.cat([torch.nonzero(inputs == node)[0] for node in nodes]), told.query, len(inputs))
         hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
         for layer, hop, table in zip(self.layers, hops, tables, strict=True):
@@ -184,14 +173,6 @@ class PathNetwork(LinkNetwork):
         around = self.head.around(hops)
         scores: Tensor = self.head(x[place].to(self.like.device), told.query, None if around is None else around[place])
         return scores.diagonal()
-
-    def _tables(self, asked: tuple[int, ...]) -> tuple[Told, list[Tensor]]:
-        """What questions for these relations know of relations, and each layer's table of them."""
-        kept = {} if self.kept_tables is None else self.kept_tables
-        if asked not in kept:
-            told = self.told(torch.tensor(asked, device=self.like.device))
-            kept[asked] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
-        return kept[asked]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
         return PathScorer(self, adjacency)
@@ -263,7 +244,7 @@ class PathScorer(Scorer):
         found = self._room(questions, candidates)
         questions, answers = questions.to(self.device), answers.to(self.device)
         known = torch.zeros(questions.size, dtype=torch.bool)
-        known[self._edges_of(self._triples(questions, answers))[1].cpu()] = True
+        known[self._edges_of(questions, answers)[1].cpu()] = True
         free, hidden = (torch.nonzero(which).squeeze(1) for which in (~known, known))
         found[free] = self.scores(questions.take(free), candidates)
         for first in range(0, len(hidden), self.at_once):
@@ -272,19 +253,12 @@ class PathScorer(Scorer):
             found[part] = scores if candidates is None else scores.index_select(1, candidates)
         return found
 
-    def _triples(self, questions: Questions, answers: Tensor) -> Tensor:
-        """int64 [q, 3]: what questions make with an answer each."""
-        node, relation, _ = questions
-        objects = questions.asks_objects().to(self.device)
-        ends = torch.where(objects, node, answers), torch.where(objects, answers, node)
-        return torch.stack([ends[0], relation, ends[1]], dim=1)
-
     def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
         """[q, N] of one batch of known triples."""
-        edge, question = self._edges_of(self._triples(questions, answers))
-        operator = self.adjacency
+        (edge, question), operator = self._edges_of(questions, answers), self.adjacency
         if operator.normalization in ("node", "none") and operator.aggregation == "sum":
-            hidden = self._hidden(edge, question, questions.size)
+            share = operator.raw[edge] / operator.total()[operator.structure.target[edge]]
+            hidden = Hidden(edge, question, share, self.network.mean_log_degree, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
         found = []  # Groups of edges share a weight here: each question has a graph of its own.
         for number in range(questions.size):
@@ -293,21 +267,17 @@ class PathScorer(Scorer):
             found.append(self.network.score_nodes(operator.reweighted(raw), one))
         return torch.log_softmax(torch.cat(found), dim=1)
 
-    def _edges_of(self, triples: Tensor) -> tuple[Tensor, Tensor]:
-        """(edge, number of the triple): every edge along the given triples, or against them."""
-        edges, (subject, relation, object_) = self.adjacency.structure, triples.unbind(1)
-        size, kinds = edges.num_sources, edges.num_relations
+    def _edges_of(self, questions: Questions, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """(edge, number of the question): every edge from a question's node to its answer, and its inverse."""
+        edges, node, relations = self.adjacency.structure, questions.node, self.network.num_relations
+        size, kinds, kind = edges.num_sources, edges.num_relations, questions.edge_kind(relations)
         keys = (edges.target.long() * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
-        along = (object_ * kinds + relation) * size + subject
-        against = (subject * kinds + relation + self.network.num_relations) * size + object_
+        along = (answers * kinds + kind) * size + node
+        against = (node * kinds + (kind + relations) % (2 * relations)) * size + answers
         wanted = torch.cat([along, against])
         begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
         row, edge = expanded_ranges(begin, end)
-        return edge, row % len(triples)
-
-    def _hidden(self, edge: Tensor, question: Tensor, questions: int) -> Hidden:
-        share = self.adjacency.raw[edge] / self.adjacency.total()[self.adjacency.structure.target[edge]]
-        return Hidden(edge, question, share, self.network.mean_log_degree, questions)
+        return edge, row % questions.size
 
     def problem(self) -> str | None:
         return not_finite(*self.network.parameters())

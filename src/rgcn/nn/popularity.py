@@ -12,7 +12,7 @@ from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.sampling import Negatives
+from rgcn.sampling.negatives import Negatives
 
 
 class PopularityEncoder(Encoder):

@@ -1,23 +1,28 @@
-"""The one stack of relational convolutions, the body of every network whatever its task; and how settings build it."""
+"""The one stack of relational convolutions, how settings build it, and heads, which turn its states into classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
+from rgcn.config import NodeModelConfig
+from rgcn.config.fields import HasOptions, introduced
 from rgcn.errors import ConfigError
+from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.inputs import Source
-from rgcn.nn.message_functions import MessageFunction, MessageShape, message_functions
-from rgcn.nn.relational_graph_conv import RelationalGraphConv, drop
-from rgcn.plugins import DECOMPOSITIONS
+from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv, drop
+from rgcn.nn.row_tables import Source
+from rgcn.placement import LOCAL, Placement
+from rgcn.plugins import DECOMPOSITIONS, MESSAGE_FUNCTIONS
 
 if TYPE_CHECKING:
     from rgcn.nn.link_network import LinkPlan
@@ -135,29 +140,26 @@ class Layer(NamedTuple):
 
 
 def stacked(
-    adjacency: RelationalAdjacency,
+    plan: LinkPlan | NodePlan,
     width: int | None,
     layers: Iterable[Layer],
     init: Initializer,
-    generator: torch.Generator,
-    messages: Callable[[MessageShape], MessageFunction] | None = None,
     *,
     reach: ReceptiveField | None = None,
     self_loop_dropout: float = 0.0,
 ) -> list[RelationalGraphConv]:
     """Convolutions one on another, with fresh weights, for a graph.
 
-    width     what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
-    messages  makes the message function of each; None: messages are linear
+    width: what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
     """
     built: list[RelationalGraphConv] = []
     training = None if reach is None else (reach.layers[0], reach.inputs)
-    edges = adjacency.structure
+    adjacency, edges, generator = plan.adjacency, plan.adjacency.structure, plan.generator
+    messages: type[MessageFunction] = MESSAGE_FUNCTIONS.find(plan.model.message_function)
     for out, decomposition, bias in layers:
         how: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
-        if messages is not None:
-            shape = MessageShape(adjacency.num_sources if width is None else width, out, adjacency.num_relations)
-            how["message_function"] = messages(shape)
+        shape = MessageShape(adjacency.num_sources if width is None else width, out, adjacency.num_relations)
+        how["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
         if width is None:
             layer = RelationalGraphConv.one_hot(adjacency, out, training=training, **how)
         else:
@@ -177,6 +179,105 @@ def link_stack(plan: LinkPlan, width: int, one_hot: bool = False) -> list[Relati
         init = Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
     dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
     layer = Layer(width, DECOMPOSITIONS.find(model.decomposition).build(model, width), model.bias)
-    layers, brought = [layer] * model.layers, None if one_hot else width
-    messages = message_functions(model, plan.generator)
-    return stacked(plan.adjacency, brought, layers, init, plan.generator, messages, self_loop_dropout=dropout)
+    brought = None if one_hot else width
+    return stacked(plan, brought, [layer] * model.layers, init, self_loop_dropout=dropout)
+
+
+class Head(nn.Module, HasOptions, ABC):
+    """From the last states [n, width] to logits [n, classes]: a member of the axis `head`.
+
+    activated  whether it wants states through ReLU
+    """
+
+    activated = True
+
+    @staticmethod
+    def width(hidden: int, num_classes: int) -> int:
+        """The width it wants the last convolution to have."""
+        return hidden
+
+    @classmethod
+    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
+        """A head with fresh weights; options: `model.options`, of which `read_options` takes the head's own."""
+        return cls(hidden, num_classes, generator)
+
+    @abstractmethod
+    def forward(self, states: Tensor) -> Tensor: ...
+
+    @classmethod
+    def words(cls) -> str:
+        """What a report says of it, behind the layers."""
+        return f"; then {introduced(cls)}"
+
+
+class ConvolutionHead(Head):
+    """None of its own: the last convolution gives a number for each class, as published."""
+
+    activated = False
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+    @staticmethod
+    def width(hidden: int, num_classes: int) -> int:
+        return num_classes
+
+    def forward(self, states: Tensor) -> Tensor:
+        return states
+
+    @classmethod
+    def words(cls) -> str:
+        return ""
+
+
+class LinearHead(Head):
+    """logits = H W + b, W begins Glorot-uniform."""
+
+    def __init__(self, hidden: int, num_classes: int, generator: torch.Generator) -> None:
+        super().__init__()
+        weight = torch.empty(num_classes, hidden)
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, states: Tensor) -> Tensor:
+        return nn.functional.linear(states, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What a network of node classification is built for.
+
+    model      its settings
+    graph      with labels; its classes are what the network tells apart
+    adjacency  the operator of the graph
+    training   what the loss can reach. Rows outside it are kept out of the parameters; None where something decays
+               them, so that all must be parameters
+    generator  where initial weights come from
+    placement  which nodes are local: the operator has their rows
+    """
+
+    model: NodeModelConfig
+    graph: KnowledgeGraph
+    adjacency: RelationalAdjacency
+    training: ReceptiveField | None
+    generator: torch.Generator
+    placement: Placement = LOCAL
+
+    @property
+    def num_classes(self) -> int:
+        assert self.graph.labels is not None
+        return self.graph.labels.num_classes
+
+
+class NodeNetwork(RelationalEncoder):
+    """An encoder with a head: over a field or a graph → [nodes, classes].
+
+    The last convolution is not activated where it speaks for the classes itself; before any other head it is.
+    """
+
+    def __init__(self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float, head: Head) -> None:
+        super().__init__(source, layers, dropout, activated=head.activated)
+        self.head = head
+
+    def forward(self, over: Over) -> Tensor:
+        return self.head(super().forward(over))  # type: ignore[no-any-return]

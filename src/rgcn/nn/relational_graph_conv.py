@@ -1,20 +1,83 @@
-"""The one relational graph convolution, for every task; and dropout whose draws belong to nodes."""
+"""The relational graph convolution of every network, its message functions, and dropout whose draws belong to nodes."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
+from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.nn.decompositions import Basis, Decomposition, Full
 from rgcn.nn.decompositions.base import Evaluation, OneHotSpace, OneHotWeights, RelationWeights, SelfLoopRows
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.message_functions import LinearMessages, MessageFunction
+
+# convolve(X, A) = Σ_r A_r X W_r: [sources, in] → [targets, out], with gradients for X, the weights of A, and the W_r.
+Convolve = Callable[[Tensor, RelationalAdjacency], Tensor]
+
+
+class MessageShape(NamedTuple):
+    """Widths of a convolution's input and output; num_relations: inverses and the self-loop included."""
+
+    in_features: int
+    out_features: int
+    num_relations: int
+
+
+class MessageFunction(nn.Module, HasOptions, ABC):
+    """Computes the messages of a convolution and their sums: H = forward(X, A, convolve) + b. A registered component.
+
+    A function that only weighs edges, for example by both of their ends, calls `convolve` with other edge weights. It
+    then works with every decomposition, and the sums stay sparse products:
+
+        edges = adjacency.structure                                 # `source`, `target`, `relation`: integers [edges]
+        source = x[edges.source]                                    # [edges, in]
+        target = x[edges.own_sources][edges.target]                 # [edges, in]
+        score = ...                                                 # [edges]
+        return convolve(x, adjacency.weighed_by(torch.exp(score)))  # weights are normalized again
+
+    With `normalization: node` this is a softmax over all edges into a node, with `normalization: relation` a softmax
+    over its edges of each relation. `tests/strangers/test_stranger_message_function.py` is a complete example.
+    """
+
+    @classmethod
+    def build(cls, shape: MessageShape, options: Mapping[str, Any], generator: torch.Generator) -> Self:
+        """Make the function of one convolution, with initial weights.
+
+        Args:
+            shape: The convolution's widths and number of relations.
+            options: `model.convolution_options`; `read_options` takes those that the class declares.
+            generator: Source of the initial weights.
+        """
+        return cls()
+
+    @abstractmethod
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
+        """Compute the sums of messages.
+
+        Args:
+            x: A vector for each source, [sources, in].
+            adjacency: The weighted edges, an operator [targets, sources] for each relation.
+            convolve: The linear convolution with the layer's matrices.
+
+        Returns:
+            A vector for each target, [targets, out].
+        """
+
+
+class LinearMessages(MessageFunction):
+    """The source's vector times its relation's matrix, weighed by A_r[target, source]: as published."""
+
+    def forward(self, x: Tensor, adjacency: RelationalAdjacency, convolve: Convolve) -> Tensor:
+        return convolve(x, adjacency)
+
 
 _ODD, _LARGEST = (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9), 2**53  # of the draws of `drop`
 
@@ -85,9 +148,9 @@ class RelationalGraphConv(nn.Module):
         self.evaluation: Evaluation = evaluation
         self.message_function = message_function or LinearMessages()
         if space is not None and not isinstance(self.message_function, LinearMessages):
-            kind = type(self.message_function).__name__
             raise ConfigError(
-                f"the message function {kind} reads vectors: give embeddings or features, not one-hot nodes"
+                f"the message function {type(self.message_function).__name__} reads vectors: give embeddings or "
+                "features, not one-hot nodes"
             )
         self.weights: RelationWeights | OneHotWeights
         self.self_loop: nn.Parameter | None = None
@@ -152,10 +215,7 @@ class RelationalGraphConv(nn.Module):
             return out if out.dtype == torch.float64 else out.to(kind)
 
     def _evaluate(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None) -> Tensor:
-        if x is None:
-            out = self._convolve(x, adjacency, nodes)
-        else:
-            out = self.message_function(x, adjacency, self._convolve)
+        out = self._convolve(x, adjacency, nodes) if x is None else self.message_function(x, adjacency, self._convolve)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
     def _convolve(self, x: Tensor | None, adjacency: RelationalAdjacency, nodes: Tensor | None = None) -> Tensor:
@@ -196,10 +256,6 @@ class RelationalGraphConv(nn.Module):
         dense: Tensor = self.weights.dense()
         own = self.self_loop if self.self_loop_rows is None else self.self_loop_rows.values()
         return dense if own is None else torch.cat([dense, own.unsqueeze(0)])
-
-    def extra_repr(self) -> str:
-        source = f"one-hot {self.in_features}" if self.is_one_hot else f"{self.in_features}"
-        return f"{source} -> {self.out_features}, {self.num_edge_relations} edge relations"
 
 
 def drop(x: Tensor, rate: float, training: bool, names: Tensor | None) -> Tensor:

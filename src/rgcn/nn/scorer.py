@@ -13,7 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rgcn.placement import LOCAL, Placement
+from rgcn.nn.decoders import Decoder
+from rgcn.placement import LOCAL, NodePartition, Placement
 
 # Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
 MOST_SCORES = 1 << 24
@@ -104,28 +105,12 @@ class Scorer(ABC):
         return self.scores(questions, candidates)
 
     def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
-        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be.
-
-        Here by `scores_hiding`. Where nothing is hidden, questions that are the same are asked once.
-        """
-        questions, answers = questions.to(self.device), answers.to(self.device)
-        if self.hides:
-            asked, place, given = questions, torch.arange(questions.size, device=self.device), answers
-        else:
-            sides = questions.asks_objects().to(self.device)
-            rows = torch.stack([questions.node, questions.relation, sides.long()], dim=1)
-            distinct, place = torch.unique(rows, dim=0, return_inverse=True)
-            asked, given = Questions(distinct[:, 0], distinct[:, 1], distinct[:, 2].bool().cpu()), None
-        found: Tensor | None = None
-        first, size = 0, max(1, MOST_SCORES // self.num_nodes)
-        for part in asked.parts(size):
-            here = slice(first, first + size)
-            scores = self.scores(part) if given is None else self.scores_hiding(part, given[here])
-            found = scores.new_empty(len(answers)) if found is None else found
-            mine = torch.nonzero((place >= first) & (place < first + size)).squeeze(1)
-            found[mine] = scores[place[mine] - first, answers[mine]]
-            first += size
-        return torch.empty(0, device=self.device) if found is None else found
+        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be."""
+        size = max(1, MOST_SCORES // self.num_nodes)
+        asked, wanted = questions.to(self.device).parts(size), torch.split(answers.to(self.device), size)
+        pairs = zip(asked, wanted, strict=False)  # of no answers there is a part, of no questions none
+        found = [self.scores_hiding(part, given).gather(1, given[:, None])[:, 0] for part, given in pairs]
+        return torch.cat(found) if found else torch.empty(0, device=self.device)
 
     def triple_scores(self, triples: Tensor) -> Tensor:
         """[t]: the score of each of the triples int64 [t, 3], which is one number, whichever end is asked from.
@@ -142,14 +127,95 @@ class Scorer(ABC):
         """What scores these questions against the local nodes, by their rows; here all nodes are local."""
         return self
 
-    def bound(self, questions: Questions) -> float | None:
-        """No answer to these questions scores above this, or below its negative; None where only asking would tell."""
-        return None
-
     def problem(self) -> str | None:
         """Why nothing should be asked, such as numbers that are not finite; None where all is well."""
         nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
         return not_finite(self.scores(Questions(nothing, nothing)))
+
+
+class VectorScorer(Scorer):
+    """Compares vectors [N, d'] that were computed once."""
+
+    in_blocks = True
+
+    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor | None = None) -> None:
+        """given [q, d']: vectors of the asked nodes of certain questions; None: of any, which are among the nodes."""
+        self.decoder, self.nodes, self.given = decoder, nodes, given
+        self.num_nodes, self.device = len(nodes), nodes.device
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        node, relation, for_objects = questions.to(self.device)
+        given = self.nodes.index_select(0, node) if self.given is None else self.given
+        return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
+
+    def _among(self, candidates: Tensor | None) -> Tensor:
+        if candidates is None:
+            return self.nodes
+        last = self._last
+        if last is None or last[0] is not candidates:  # blocks of questions ask about the same candidates again
+            self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
+        return last[1]
+
+    @torch.no_grad()
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        # From both ends a decoder's score is the same, and nothing can be hidden from vectors.
+        parts = [
+            self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
+            for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
+        ]
+        return torch.cat(parts)
+
+    def problem(self) -> str | None:
+        return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
+
+
+class PartitionedScorer(Scorer):
+    """Compares vectors [local nodes, d'] of this process; all processes ask the same questions at the same time.
+
+    Callers that only need the scores of local nodes, and sum or merge what follows from them, use `local`.
+    """
+
+    in_blocks = True
+
+    def __init__(self, decoder: Decoder, nodes: Tensor, placement: Placement) -> None:
+        assert placement.partition is not None
+        self.decoder, self.nodes, self.placement = decoder, nodes, placement
+        self.partition: NodePartition = placement.partition
+        self.num_nodes, self.device = self.partition.num_nodes, nodes.device
+
+    def vectors(self, ids: Tensor) -> Tensor:
+        """[n, d']: of nodes int64 [n], wherever they are held."""
+        wanted, back = torch.unique(ids.to(self.device), return_inverse=True)
+        exchange = self.placement.exchange(wanted)
+        return exchange(self.nodes[self.partition.row(exchange.needed)])[back]
+
+    def local(self, questions: Questions) -> VectorScorer:
+        return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        partition = self.partition
+        asked = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
+        mine = partition.is_local(asked)
+        found = self.local(questions).scores(questions, partition.row(asked[mine]))
+        # Columns in the order of processes, then in that of the candidates.
+        columns = self.placement.all_gather(found.T.contiguous()).T
+        order = torch.argsort(partition.owner(asked), stable=True)
+        every = torch.empty_like(columns) if out is None else out
+        return every.index_copy_(1, order, columns.contiguous())
+
+    @torch.no_grad()
+    def triple_scores(self, triples: Tensor) -> Tensor:
+        mine = triples[self.placement.share(len(triples))].to(self.device)
+        subject, relation, object_ = mine.unbind(1)
+        ends = self.vectors(torch.cat([subject, object_]))
+        return self.placement.all_gather(self.decoder.score(ends[: len(mine)], relation, ends[len(mine) :]))
+
+    def problem(self) -> str | None:
+        wrong = not_finite(self.nodes, *self.decoder.parameters()) is not None
+        return NOT_FINITE if self.placement.any(wrong)[0] else super().problem()
 
 
 def not_finite(*tensors: Tensor) -> str | None:

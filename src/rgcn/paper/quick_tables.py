@@ -19,7 +19,7 @@ from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import load_configuration
-from rgcn.sampling import corrupt
+from rgcn.sampling.negatives import corrupt
 from rgcn.system.formatting import count, duration
 from rgcn.training.plan import choose_device
 

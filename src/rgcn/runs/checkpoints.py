@@ -24,7 +24,7 @@ from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
 from rgcn.distributed.sharded_state import read_tables, write_tables
 from rgcn.errors import DataError
-from rgcn.nn.table_files import mapped_tensors, write_tensors
+from rgcn.nn.row_tables import mapped_tensors, write_tensors
 from rgcn.placement import current
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove, replace_atomically, sha256_of, write_atomically
 from rgcn.training.fitting import TrainingState

@@ -1,5 +1,4 @@
-"""Which training triples a step looks at: uniformly drawn ones, each once a round, or a connected neighborhood; drawn
-ahead."""
+"""What a step looks at, drawn ahead: training triples, or the receptive field of a batch of nodes."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,8 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.structure import rows_of
 from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError, DataError
+from rgcn.placement import LOCAL, Placement
 
 T = TypeVar("T")
 Seed = int | Sequence[int] | np.random.Generator
@@ -35,7 +38,11 @@ class EdgeSampler(HasOptions, ABC):
     Two ways to be reproducible: give `sample` a seed each time, for instance (seed, step), and a step's batch does not
     depend on the steps before; or give none and keep `state`, integers, beside the checkpoint. A sampler reuses its
     working memory: one thread at a time.
+
+    counts_batches  whether a draw depends on how many there were, beside the seed
     """
+
+    counts_batches = False
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         num_triples = len(_in_threes(triples))
@@ -45,25 +52,25 @@ class EdgeSampler(HasOptions, ABC):
             raise DataError(f"{num_triples:,} triples are more than the {MAX_TRIPLES:,} that can be sampled from")
         self.num_triples = num_triples
         self.size = min(size, num_triples)
-        self._state = seed_word(seed)
+        self._state, self._batches = seed_word(seed), 0
 
     def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
         """int64 [size]: numbers of distinct triples in the order drawn; all of them where the graph has no more."""
         if seed is not None:
-            self._state = seed_word(seed)
+            self._state, self._batches = seed_word(seed), 0
         out = np.empty(self.size, dtype=np.int64)
         self._draw(self._state, out)
         return out
 
     def state(self) -> dict[str, int]:
         """What the next draws depend on: plain integers, ready for JSON."""
-        return {"splitmix64": int(self._state[0])}
+        return {"splitmix64": int(self._state[0])} | ({"batches": self._batches} if self.counts_batches else {})
 
     def set_state(self, state: Mapping[str, int]) -> None:
         """Continue exactly where another sampler of the same triples and size stood."""
-        if set(state) != {"splitmix64"}:
-            raise ConfigError(f"not the state of an edge sampler: {dict(state)!r}")
-        self._state[0] = state["splitmix64"]
+        if set(state) != set(self.state()):
+            raise ConfigError(f"not the state of a {type(self).__name__}: {dict(state)!r}")
+        self._state[0], self._batches = state["splitmix64"], state.get("batches", 0)
 
     @abstractmethod
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
@@ -104,26 +111,13 @@ class ShuffledEdges(EdgeSampler):
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
 
+    counts_batches = True
+
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         super().__init__(triples, num_nodes, size, seed)
         self._deck = np.arange(self.num_triples, dtype=np.int32)
         self._swaps = np.empty(self.num_triples, dtype=np.int32)
-        self._batches = 0
         self._orders: dict[tuple[int, int], NDArray[np.int64]] = {}  # of the last round or two
-
-    def sample(self, seed: Seed | None = None) -> NDArray[np.int64]:
-        if seed is not None:
-            self._batches = 0
-        return super().sample(seed)
-
-    def state(self) -> dict[str, int]:
-        return {**super().state(), "batches": self._batches}
-
-    def set_state(self, state: Mapping[str, int]) -> None:
-        super().set_state({name: value for name, value in state.items() if name != "batches"})
-        if "batches" not in state:
-            raise ConfigError(f"not the state of a sampler that shuffles: {dict(state)!r}")
-        self._batches = state["batches"]
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         number, word = self._batches, int(state[0])
@@ -173,7 +167,6 @@ class ScatteredEdges(ShuffledEdges):
 
     def __init__(self, triples: NDArray[np.int64] | Tensor, num_nodes: int, size: int, seed: Seed = 0) -> None:
         EdgeSampler.__init__(self, triples, num_nodes, size, seed)
-        self._batches = 0
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
         out[:] = self.on(torch.device("cpu")).numpy()
@@ -267,12 +260,7 @@ def prefetched(source: Iterable[T] | Callable[[], T], depth: int = 2) -> Iterato
     >>> list(prefetched(n * n for n in range(4)))
     [0, 1, 4, 9]
     """
-    if depth < 1:
-        raise ValueError(f"prefetching needs a depth of at least 1, not {depth}")
-    return _prepared(source if callable(source) else iter(source).__next__, depth)
-
-
-def _prepared(make: Callable[[], T], depth: int) -> Iterator[T]:
+    make = source if callable(source) else iter(source).__next__
     pool = ThreadPoolExecutor(1, thread_name_prefix="rgcn-prefetch")
     try:
         ready = deque(pool.submit(make) for _ in range(depth + 1))  # one of them in the making
@@ -295,3 +283,81 @@ def _may_wait_for_threads() -> bool:
     if free and lock is not None:
         lock.release()
     return free
+
+
+class FieldSampler:
+    """Draws what L layers compute for a batch of nodes.
+
+    fan_out  at most so many edges of each target and relation in each layer, drawn anew for each; None: all of them.
+             All sets are equally likely, and weights are multiplied by degree / kept: the expected message is that of
+             all edges
+    dropout  share of triples, and of self-loops, left out beforehand, the same in every layer, as `masked` does it
+
+    A field follows from the nodes and the seed alone, and costs as much as its own edges, whatever the size of the
+    graph; with dropout, as all edges into its targets.
+
+    >>> import rgcn
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b"), ("d", "r", "b")])
+    >>> adjacency = rgcn.RelationalAdjacency.from_graph(kg, self_loops=False)
+    >>> field = FieldSampler(adjacency, num_layers=1, fan_out=2).field(torch.tensor([1]), seed=0)
+    >>> field.layers[0].weight  # each stood for a third, and now for a half
+    tensor([0.5000, 0.5000])
+    """
+
+    def __init__(
+        self,
+        adjacency: RelationalAdjacency,
+        num_layers: int,
+        fan_out: int | None = None,
+        dropout: tuple[float, float] = (0.0, 0.0),
+        placement: Placement = LOCAL,
+    ) -> None:
+        """placement: where nodes are divided among processes, each draws from the edges into its local nodes."""
+        self.adjacency = adjacency.to("cpu") if adjacency.device.type != "cpu" else adjacency
+        self.num_layers, self.fan_out, self.dropout, self.placement = num_layers, fan_out, dropout, placement
+
+    def field(self, nodes: Tensor, seed: Seed) -> ReceptiveField:
+        """nodes int64 [n], distinct, on the CPU."""
+        whole, *keys = seed_words(seed, 1 + self.num_layers)  # of what is dropped in all layers; of each layer's draws
+        drawn = iter(keys)
+
+        def rows(targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
+            return self._rows(targets, whole, next(drawn))
+
+        return ReceptiveField.walk(rows, nodes, self.num_layers, self.placement)
+
+    def _rows(self, nodes: Tensor, whole: np.uint64, key: np.uint64) -> tuple[RelationalAdjacency, Tensor]:
+        """The operator of a layer into these nodes, and the nodes it reads."""
+        partition = self.placement.partition
+        places = nodes if partition is None else partition.row(nodes)
+        if not any(self.dropout):
+            return self._drawn(self.adjacency, places, nodes, key)
+        from rgcn.sampling import walk_loops as _walk
+
+        every, sources = self.adjacency.restricted(places)
+        there = torch.ones(every.num_edges)
+        origins = every.structure.origin.numpy(), every.structure.num_triples
+        _walk.kept(whole, *origins, *self.dropout, there.numpy())
+        rest = every.reweighted(every.raw * there).selected(torch.nonzero(there).squeeze(1))
+        layer, read = self._drawn(rest, torch.arange(len(nodes)), nodes, key)
+        return layer, sources[read]
+
+    def _drawn(
+        self, adjacency: RelationalAdjacency, targets: Tensor, names: Tensor, key: np.uint64
+    ) -> tuple[RelationalAdjacency, Tensor]:
+        """The rows of these targets, with the edges that are drawn for them, and the sources they read."""
+        pointer, most = adjacency.structure.pointer, self.fan_out
+        if most is None:
+            return adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
+        from rgcn.sampling import walk_loops as _walk
+
+        # Room for what there may be at most; the system lends it when it is written to.
+        degree = pointer[targets + 1] - pointer[targets]
+        room = int(degree.long().clamp(max=min(most * adjacency.num_relations, 2**40)).sum())
+        edges, factor = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
+        ends = np.zeros(len(targets) + 1, dtype=np.int64)
+        places = pointer.numpy(), adjacency.structure.relation.numpy(), targets.numpy(), names.numpy()
+        count = _walk.fan_out(key, *places, most, edges, factor, ends[1:])
+        chosen, stands_for = torch.from_numpy(edges[:count]), torch.from_numpy(factor[:count])
+        layer, sources = adjacency.rows_chosen(chosen, torch.from_numpy(ends), batch=True)
+        return replace(layer, weight=layer.weight * stands_for.to(layer.weight.dtype)), sources

@@ -1,7 +1,7 @@
 """Which triples are known: sorted by an end, the relation and the other end, they answer whatever is asked about them.
 
 By subject, the objects of a question (subject, relation, ?) stand side by side; turned round, the subjects of
-(?, relation, object). Nothing is as large as nodes × relations, and no number as large as a triple's would be.
+(?, relation, object). Nothing is as large as nodes × relations, and questions are numbered, not triples.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.kernels.sparse import expanded_ranges, narrow, pointer_from_sorted
+from rgcn.kernels.sparse import expanded_ranges, narrow
 from rgcn.system.memory import give_back, let_go
 
 NO_SPLIT = -1
 # Ends every list of numbers, and is none itself: looking one up needs no care at the end, nor where there are none.
 LAST = 2**63 - 1
-# Places that `Answers.padded` writes out at once: 32 MB of int64.
+# Places that `KnownAnswers.padded` writes out at once: 32 MB of int64.
 MOST_PLACES = 1 << 22
 AT_ONCE = 1 << 18  # triples that are looked at together
 SORTED_AT_ONCE = 1 << 24  # and that are sorted together, where no node has more
-FEW = 64  # ranges that are searched one after the other
 # A set has its triples numbered if it is small, or if one in so many of them is looked for.
 NUMBERED, LOOKED_FOR = 1 << 20, 1 << 12
 
@@ -72,19 +71,17 @@ Triples = tuple[Column, Column, Column]  # an end, the relation, the other end: 
 
 @dataclass(frozen=True, eq=False)
 class KnownAnswers:
-    """Known triples by one end, each once: the answers to questions about it.
+    """The answers to all questions (node, relation) about one end of some triples.
 
-    ends      int [n + 1]  the nodes that stand at this end, ascending; then one that is none
-    pointer   int [n + 1]  the triples of ends[i] are those from pointer[i] to pointer[i + 1]
-    relation  int [A]      sorted within a node
-    node      int [A]      the other end, sorted within a relation: the answers
-    num_relations          a question's key is node · relations + relation
+    keys     int64 [K + 1]  node · relations + relation of each question that has an answer, ascending; then `LAST`
+    pointer  int [K + 1]    the answers to keys[i] are node[pointer[i] : pointer[i + 1]]
+    node     int [A]        distinct and ascending within a question
     """
 
-    ends: Tensor
+    keys: Tensor
     pointer: Tensor
-    relation: Tensor
     node: Tensor
+    num_nodes: int
     num_relations: int
 
     @classmethod
@@ -96,105 +93,103 @@ class KnownAnswers:
         The triples of some nodes are sorted as one number each; of all nodes it might have more than 63 bits.
         """
         of_nodes, of_relations = (max(count - 1, 0).bit_length() for count in (num_nodes, num_relations))
-        relation = np.empty(size, dtype=np.int16 if num_relations < 2**15 - 1 else np.int32)
         node = np.empty(size, dtype=np.int32 if num_nodes < 2**31 else np.int64)
-        ends, often, filled = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
+        keys, often, filled = [np.empty(0, np.int64)], [np.zeros(1, np.int64)], 0
         for low, high, count in _sorted_together(size, read, num_nodes, 63 - of_nodes - of_relations):
             numbers, written = np.empty(count, dtype=np.int64), 0
             for end, kind, other in read():
                 mine = slice(None) if count == size else (end >= low) & (end < high)
-                part = (end[mine] - np.int64(low)) << of_relations
-                part = ((part | kind[mine]) << of_nodes) | other[mine]
+                part = (end[mine] - np.int64(low)) * num_relations + kind[mine]
+                part = (part << of_nodes) | other[mine]
                 numbers[written : written + len(part)] = part
                 written += len(part)
             numbers.sort()
             again = numbers[1:] == numbers[:-1]
             if again.any():
                 numbers = numbers[np.append(True, ~again)]
-            there = slice(filled, filled + len(numbers))
-            np.bitwise_and(numbers, (1 << of_nodes) - 1, out=node[there], casting="unsafe")
+            np.bitwise_and(numbers, (1 << of_nodes) - 1, out=node[filled : filled + len(numbers)], casting="unsafe")
             numbers >>= of_nodes
-            np.bitwise_and(numbers, (1 << of_relations) - 1, out=relation[there], casting="unsafe")
-            numbers >>= of_relations
             first = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
-            ends.append(numbers[first] + low)
+            keys.append(numbers[first] + low * num_relations)
             often.append(np.diff(first, append=len(numbers)))
             filled += len(numbers)
             del numbers, again, first
         if size > AT_ONCE:
             give_back()
-        nodes, pointer = (torch.from_numpy(np.concatenate(of)) for of in ([*ends, np.array([num_nodes])], often))
-        kept = torch.from_numpy(relation[:filled]), torch.from_numpy(node[:filled])
-        return cls(narrow(nodes, num_nodes + 1), narrow(torch.cumsum(pointer, 0), filled + 1), *kept, num_relations)
+        pointer = torch.from_numpy(np.cumsum(np.concatenate(often)))
+        places = ended(torch.from_numpy(np.concatenate(keys))), narrow(pointer, filled + 1)
+        return cls(*places, torch.from_numpy(node[:filled]), num_nodes, num_relations)
 
     @property
     def device(self) -> torch.device:
         return self.node.device
 
     def to(self, device: torch.device | str) -> KnownAnswers:
-        if self.device == torch.device(device):
-            return self
-        ends, pointer, relation, node = (of.to(device) for of in (self.ends, self.pointer, self.relation, self.node))
-        return KnownAnswers(ends, pointer, relation, node, self.num_relations)
+        return replace(self, **{name: getattr(self, name).to(device) for name in ("keys", "pointer", "node")})
 
     def ranges(self, key: Tensor) -> tuple[Tensor, Tensor]:
         """(begin, end), int64 [q] each: the answers to key[i] are node[begin[i] : end[i]], none where begin = end."""
-        if key.numel() <= FEW and key.device.type == "cpu":
-            found = [self._range(*divmod(one, self.num_relations)) for one in key.tolist()]
-            begin, end = torch.tensor(found, dtype=torch.int64).view(-1, 2).T
-            return begin, end
-        relation, node = key % self.num_relations, key // self.num_relations
-        place = torch.searchsorted(self.ends[:-1], node.to(self.ends.dtype))
-        begin, end = (self.pointer[at].long() for at in (place, place + (self.ends[place] == node).long()))
-        begin = lower_bound(self.relation, begin, end, relation)
-        return begin, lower_bound(self.relation, begin, end, relation + 1)
-
-    def _range(self, node: int, relation: int) -> tuple[int, int]:
-        ends, kinds = self.ends.numpy(), self.relation.numpy()
-        place = ends.searchsorted(ends.dtype.type(node))
-        begin, end = self.pointer[place : place + 2].tolist() if ends[place] == node else (0, 0)
-        part, kind = kinds[begin:end], kinds.dtype.type(relation)
-        return begin + int(part.searchsorted(kind)), begin + int(part.searchsorted(kind, "right"))
+        place = torch.searchsorted(self.keys, key)
+        return self.pointer[place].long(), self.pointer[place + (self.keys[place] == key)].long()
 
     def expand(self, begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """Ranges written out: (row, node), int64 [a] each, row[j] being the number of the range that node[j] is of."""
         row, position = expanded_ranges(begin, end)
         return row, self.node[position].long()
 
+    @cached_property
+    def most(self) -> int:
+        """How many answers a question has at most. Waits for the device; what follows from it does not."""
+        return int(torch.diff(self.pointer).max()) if len(self.pointer) > 1 else 0
+
+    def padded(self, key: Tensor, padding: Tensor) -> Iterator[Tensor]:
+        """The answers to key int64 [q] in blocks [q, w], filled up with padding int64 [q]; nothing is waited for.
+
+        As many columns as the longest answer has, a block of bounded size at a time. The blocks' shapes depend on how
+        many keys there are and not on which.
+        """
+        begin, end = (at[:, None] for at in self.ranges(key))
+        block = max(1, MOST_PLACES // max(key.numel(), 1))
+        for first in range(0, self.most, block):
+            place = begin + torch.arange(first, min(first + block, self.most), device=key.device)
+            answer = self.node[place.clamp(max=self.node.numel() - 1)]
+            yield torch.where(place < end, answer, padding[:, None])
+
     def parts(self, span: int = LAST) -> Iterator[Triples]:
         """(node at this end, relation, node at the other) of all: some at a time, all of a node together.
 
         span  nodes of a part are less than this apart
         """
-        first, ends, pointer = 0, self.ends.numpy(), self.pointer.numpy()
-        # Asked for a number of another kind, numpy first makes a copy of all that it looks in.
-        until, before = pointer.dtype.type, ends.dtype.type
-        while first < len(ends) - 1:
-            most = until(min(int(pointer[first]) + AT_ONCE, int(pointer[-1])))
-            last = max(first + 1, int(pointer.searchsorted(most, side="right")) - 1)
-            last = min(last, int(ends[:-1].searchsorted(before(min(int(ends[first]) + span, int(ends[-1]))))))
+        keys, pointer, first = self.keys.numpy(), self.pointer.numpy(), 0
+        while first < len(keys) - 1:
+            full = pointer.dtype.type(min(int(pointer[first]) + AT_ONCE, int(pointer[-1])))  # else numpy makes a copy
+            fits = int(keys[pointer.searchsorted(full, side="right") - 1]) // self.num_relations
+            node = int(keys[first]) // self.num_relations
+            last = self._place(max(node + 1, min(fits, node + span, self.num_nodes)))
             yield self._between(first, last)
             first = last
 
     def related_by(self, relations: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """bool [nodes]: which nodes have an answer in one of these relations, bool [R]."""
-        found, ends, pointer = np.zeros(int(self.ends[-1]), dtype=bool), self.ends.numpy(), self.pointer.numpy()
-        for first in range(0, len(ends) - 1, AT_ONCE):
-            last = min(first + AT_ONCE, len(ends) - 1)
-            there = relations[self.relation[int(pointer[first]) : int(pointer[last])].numpy()]
-            found[ends[first:last]] = np.logical_or.reduceat(there, pointer[first:last] - pointer[first])
+        found, keys = np.zeros(self.num_nodes, dtype=bool), self.keys[:-1].numpy()
+        for first in range(0, len(keys), AT_ONCE):
+            node, relation = np.divmod(keys[first : first + AT_ONCE], self.num_relations)
+            found[node[relations[relation]]] = True
         return found
 
     def of_nodes(self, low: int, high: int) -> Triples:
-        """The same of the nodes low .. high, the last among them."""
-        ends = self.ends[:-1].numpy()
-        return self._between(*(int(ends.searchsorted(ends.dtype.type(node))) for node in (low, high + 1)))
+        """The same as `parts` of the nodes low .. high, the last among them."""
+        return self._between(self._place(low), self._place(high + 1))
+
+    def _place(self, node: int) -> int:
+        """Where the questions about this node begin."""
+        return int(self.keys.numpy().searchsorted(node * self.num_relations))
 
     def _between(self, first: int, last: int) -> Triples:
         pointer = self.pointer[first : last + 1].numpy()
-        own = np.repeat(self.ends[first:last].numpy(), np.diff(pointer))
-        there = slice(int(pointer[0]), int(pointer[-1]))
-        return own, self.relation[there].numpy(), self.node[there].numpy()
+        times, places = np.diff(pointer), slice(int(pointer[0]), int(pointer[-1]))
+        own, relation = (np.repeat(of, times) for of in np.divmod(self.keys[first:last].numpy(), self.num_relations))
+        return own, relation, self.node[places].numpy()
 
 
 def _sorted_together(
@@ -236,47 +231,6 @@ def lower_bound(values: Tensor, begin: Tensor, end: Tensor, wanted: Tensor | int
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """Known answers of many queries, in one sorted list.
-
-    keys    int64 [K + 1]  sorted, distinct: node · relations + relation of each query that has an answer; then `LAST`
-    pointer int64 [K + 1]  the answers to query keys[i] are node[pointer[i] : pointer[i + 1]]
-    node    int64 [A]      sorted within a query, distinct
-    """
-
-    keys: Tensor
-    pointer: Tensor
-    node: Tensor
-
-    @classmethod
-    def grouped(cls, key: Tensor) -> Answers:
-        """From a key int64 [A] for each of A things in order: the answers to a key are the numbers of its things."""
-        ordered, number = torch.sort(key, stable=True)
-        keys, query = torch.unique_consecutive(ordered, return_inverse=True)
-        return cls(_ended(keys), pointer_from_sorted(query, len(keys)).long(), number)
-
-    @cached_property
-    def most(self) -> int:
-        """How many answers a query has at most. Waits for the device; what follows from it does not."""
-        counts = self.pointer[1:] - self.pointer[:-1]
-        return int(counts.max()) if counts.numel() else 0
-
-    def padded(self, key: Tensor, padding: Tensor) -> Iterator[Tensor]:
-        """The answers to key int64 [q] in blocks [q, w], filled up with padding int64 [q]; nothing is waited for.
-
-        As many columns as the longest answer has, a block of bounded size at a time. The blocks' shapes depend on how
-        many keys there are and not on which.
-        """
-        at = torch.searchsorted(self.keys, key)
-        begin, end = (self.pointer[place][:, None] for place in (at, at + (self.keys[at] == key).long()))
-        block = max(1, MOST_PLACES // max(key.numel(), 1))
-        for first in range(0, self.most, block):
-            place = begin + torch.arange(first, min(first + block, self.most), device=key.device)
-            answer = self.node[place.clamp(max=self.node.numel() - 1)]
-            yield torch.where(place < end, answer, padding[:, None])
-
-
-@dataclass(frozen=True, eq=False)
 class KnownTriples:
     """A set of triples, asked for many at once and on any device. What costs time or memory is made when first asked.
 
@@ -309,14 +263,28 @@ class KnownTriples:
         if not wanted or set(wanted) == set(SPLITS):
             wanted = ("all",)
         of_graph, key = _of_graphs.setdefault(graph, {}), (str(device), *wanted)
-        known = of_graph.get(key)
-        if known is None:
-            if torch.device(device).type == "cpu":
-                known = cls(_objects(graph, wanted), graph.num_nodes, graph.num_relations)
-            else:
-                known = cls.of_graph(graph, *splits).to(device)
-            of_graph[key] = known
-        return known
+        if key not in of_graph and torch.device(device).type == "cpu":
+            of_graph[key] = cls._read(graph, wanted)
+        elif key not in of_graph:
+            of_graph[key] = cls.of_graph(graph, *splits).to(device)
+        return of_graph[key]
+
+    @classmethod
+    def _read(cls, graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownTriples:
+        """Of the triples of some splits, read where they lie."""
+        keep, of, sizes = None, graph.triple_splits, (graph.num_nodes, graph.num_relations)
+        if "all" not in splits and (of is not None or splits != ("train",)):
+            keep = np.any([np.asarray(graph.in_split(split)) for split in splits], axis=0)
+
+        def read() -> Iterator[Triples]:
+            for first in range(0, len(graph), AT_ONCE):
+                rows = graph.triples_at(slice(first, first + AT_ONCE))
+                subject, relation, object_ = (rows if keep is None else rows[keep[first : first + AT_ONCE]]).T
+                yield subject, relation, object_
+            let_go(graph._rows)
+
+        size = len(graph) if keep is None else int(np.count_nonzero(keep))
+        return cls(KnownAnswers.sorted_by_end(size, read, *sizes), *sizes)
 
     def __len__(self) -> int:
         return self.objects.node.numel()
@@ -346,9 +314,8 @@ class KnownTriples:
     def _numbers(self) -> Tensor:
         """int64 [T + 1]: (subject · relations + relation) · nodes + object of each, sorted; then `LAST`. To be found by
         the thousands, of a set that is not too large for it."""
-        of = self.objects
-        keys = torch.repeat_interleave(of.ends[:-1].long(), torch.diff(of.pointer)) * self.num_relations + of.relation
-        return _ended(keys.mul_(self.num_nodes).add_(of.node))
+        keys = torch.repeat_interleave(self.objects.keys[:-1], torch.diff(self.objects.pointer))
+        return ended(keys.mul_(self.num_nodes).add_(self.objects.node))
 
     @cached_property
     def subjects(self) -> KnownAnswers:
@@ -358,36 +325,18 @@ class KnownTriples:
         return turned.to(self.objects.device)
 
     @cached_property
-    def answers(self) -> Answers:
+    def answers(self) -> KnownAnswers:
         """The answers to questions of both kinds: subjects are asked for where nodes · relations is added to a key."""
-        keys, node = list[Tensor](), list[Tensor]()
-        for turned, of in enumerate((self.objects, self.subjects)):
-            ends = of.ends[:-1].long() + turned * self.num_nodes
-            keys.append(torch.repeat_interleave(ends, torch.diff(of.pointer)) * self.num_relations + of.relation)
-            node.append(of.node.long())
-        distinct, query = torch.unique_consecutive(torch.cat(keys), return_inverse=True)
-        return Answers(_ended(distinct), pointer_from_sorted(query, len(distinct)).long(), torch.cat(node))
+        first, second = self.objects, self.subjects
+        keys = ended(torch.cat([first.keys[:-1], second.keys[:-1] + self.num_nodes * self.num_relations]))
+        pointer = torch.cat([first.pointer.long(), second.pointer[1:].long() + len(self)])
+        node = torch.cat([first.node, second.node])
+        return KnownAnswers(keys, pointer, node, 2 * self.num_nodes, self.num_relations)
 
 
 _of_graphs: WeakKeyDictionary[KnowledgeGraph, dict[tuple[str, ...], KnownTriples]] = WeakKeyDictionary()
 
 
-def _ended(keys: Tensor) -> Tensor:
+def ended(keys: Tensor) -> Tensor:
+    """Sorted keys and `LAST` behind them, so that one can be looked up that is not there."""
     return torch.cat([keys, keys.new_full((1,), LAST)])
-
-
-def _objects(graph: KnowledgeGraph, splits: tuple[str, ...]) -> KnownAnswers:
-    """Of the triples of some splits, read where they lie."""
-    keep, of = None, graph.triple_splits
-    if "all" not in splits and (of is not None or splits != ("train",)):
-        keep = np.any([np.asarray(graph.in_split(split)) for split in splits], axis=0)
-
-    def read() -> Iterator[Triples]:
-        for first in range(0, len(graph), AT_ONCE):
-            rows = graph.triples_at(slice(first, first + AT_ONCE))
-            subject, relation, object_ = (rows if keep is None else rows[keep[first : first + AT_ONCE]]).T
-            yield subject, relation, object_
-        let_go(graph._rows)
-
-    size = len(graph) if keep is None else int(np.count_nonzero(keep))
-    return KnownAnswers.sorted_by_end(size, read, graph.num_nodes, graph.num_relations)

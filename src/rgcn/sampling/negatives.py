@@ -1,9 +1,10 @@
-"""Triples that are probably false: true ones with their subject or object replaced by a random node."""
+"""Triples that are probably false, true ones with a random node put in; and true ones that a step must not hear."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError
 from rgcn.kernels.sparse import SparsePattern, narrow
-from rgcn.sampling.known_triples import KnownTriples
+from rgcn.sampling.known_triples import KnownTriples, ended
 
 # Devices that need not be waited for.
 AT_HAND = ("cpu",)
@@ -61,25 +62,14 @@ class Negatives:
     def by_query(self, num_positives: int, num_nodes: int) -> SparsePattern:
         """[2 n, nodes]: the nodes put in, by the query they answer: row p those for positive p's object, row n + p
         those for its subject. Values are in the order of the negatives.
-
-        A positive's negatives stand together, so that counting them puts them in order; nothing is sorted.
         """
         rate = len(self) // max(num_positives, 1)
-        is_head = self.is_head.view(num_positives, rate).int()
-        heads = is_head.sum(1, dtype=torch.int32)
-        # One long running sum, less what came before each positive: a GPU is slow at many short ones.
-        running = torch.cumsum(is_head.flatten(), 0, dtype=torch.int32).view(num_positives, rate)
-        before = torch.cumsum(heads, 0, dtype=torch.int32) - heads
-        heads_before = running - is_head - before[:, None]
-        pointer = torch.zeros(2 * num_positives + 1, dtype=torch.int32, device=self.node.device)
-        torch.cumsum(torch.cat([rate - heads, heads]), 0, out=pointer[1:])
-        number = torch.arange(rate, device=self.node.device, dtype=torch.int32)
-        begin = pointer[:-1].view(2, num_positives, 1)
-        place = torch.where(is_head.bool(), begin[1] + heads_before, begin[0] + number - heads_before).flatten()
-        entry = torch.empty_like(place)
-        entry[place.long()] = torch.arange(len(self), device=place.device, dtype=torch.int32)
+        heads = self.is_head.view(num_positives, rate).sum(1)
+        pointer = F.pad(torch.cumsum(torch.cat([rate - heads, heads]), 0, dtype=torch.int32), (1, 0))
+        # A positive's negatives stand together: to set the sides apart is enough.
+        entry = torch.argsort(self.is_head, stable=True)
         node = narrow(self.node, num_nodes).index_select(0, entry)
-        return SparsePattern(pointer, node, num_nodes, entry, transient=True)
+        return SparsePattern(pointer, node, num_nodes, narrow(entry, len(self)), transient=True)
 
     def triples(self, positives: Tensor) -> Tensor:
         """int64 [m, 3]: the corrupted triples, given the positives [n, 3] they were made from."""
@@ -211,3 +201,39 @@ def corrupt(
         again = Negatives(positive[hits], node[hits], is_head[hits])
         hits = hits[known.contains(again.triples(positives))]
     return negatives
+
+
+Hidden = Literal["triple", "pair"]
+
+
+class HiddenTriples:
+    """Finds, for the triples of a batch, every training triple that tells their answer.
+
+    "triple"  the triple itself, each time it stands among the training triples
+    "pair"    every triple between its two nodes, in either direction and under any relation
+
+    A triple's inverse edge carries the same number, so that it is hidden too (`RelationalAdjacency.masked`).
+
+    >>> triples = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 2], [0, 0, 1]])
+    >>> HiddenTriples(triples, num_nodes=3, num_relations=2).heard(triples[:1])
+    tensor([0., 1., 1., 0.])
+    >>> HiddenTriples(triples, num_nodes=3, num_relations=2, hidden="pair").heard(triples[:1])
+    tensor([0., 0., 1., 0.])
+    """
+
+    def __init__(self, triples: Tensor, num_nodes: int, num_relations: int, hidden: Hidden = "triple") -> None:
+        """triples int64 [T, 3]: what can be heard, in the order of the operator's `origin`."""
+        self.num_nodes, self.num_relations, self.hidden = num_nodes, num_relations, hidden
+        self.keys = self._keys(triples)
+
+    def heard(self, asked: Tensor) -> Tensor:
+        """float [T]: 0 for what must not be heard while asked int64 [n, 3] are asked about, 1 for the rest."""
+        keys = ended(torch.sort(self._keys(asked)).values)
+        return (keys[torch.searchsorted(keys, self.keys)] != self.keys).float()
+
+    def _keys(self, triples: Tensor) -> Tensor:
+        """int64 [n]: triples with the same key are hidden together."""
+        subject, relation, object_ = triples.unbind(1)
+        if self.hidden == "triple":
+            return (subject * self.num_relations + relation) * self.num_nodes + object_
+        return torch.minimum(subject, object_) * self.num_nodes + torch.maximum(subject, object_)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rgcn.errors import RgcnError
 from rgcn.explain import methods_of
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.nn.pretrained_weights import shipped_card
+from rgcn.nn.universal_network import shipped_card
 from rgcn.pages.run_report import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.sampling.known_triples import AT_ONCE

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from rgcn.conversion import converted_optimizer_state
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.table_files import copy_beside
-from rgcn.nn.table_state import arranged, moved_rows, partitions_by_name, rows_at
+from rgcn.nn.row_tables import arranged, copy_beside, moved_rows, partitions_by_name, rows_at
 from rgcn.placement import LOCAL, NodePartition, Placement, Traffic
 from rgcn.sampling.edges import seed_word
 from rgcn.training.history import Epoch, Metric

@@ -15,7 +15,8 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
-from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
+from rgcn.sampling.edges import EdgeSampler, ScatteredEdges, prefetched
+from rgcn.sampling.negatives import HiddenTriples
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes
 from rgcn.training.fitting import Trainer

@@ -15,11 +15,10 @@ from rgcn.config import NodeTrainingConfig
 from rgcn.graph import NodeLabels
 from rgcn.kernels.dispatch import own_threads
 from rgcn.nn.decompositions import BasisRows
-from rgcn.nn.heads import NodeNetwork
-from rgcn.nn.inputs import EmbeddingInput
+from rgcn.nn.relational_encoder import NodeNetwork
+from rgcn.nn.row_tables import EmbeddingInput
 from rgcn.placement import LOCAL, Placement
-from rgcn.sampling import FieldSampler, prefetched
-from rgcn.sampling.edges import seed_word
+from rgcn.sampling.edges import FieldSampler, prefetched, seed_word
 from rgcn.training.fitting import Trainer
 from rgcn.training.optimizers import Adam
 from rgcn.training.recording import StepRecording

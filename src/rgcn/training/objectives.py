@@ -18,8 +18,8 @@ from rgcn.nn.decoders import BatchScores
 from rgcn.nn.link_network import HeardEdges, LinkNetwork
 from rgcn.nn.scorer import Questions
 from rgcn.placement import Placement
-from rgcn.sampling import Negatives, corrupt, share
 from rgcn.sampling.known_triples import KnownTriples
+from rgcn.sampling.negatives import Negatives, corrupt, share
 
 # Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
 MOST_IN_A_STEP = 1 << 30

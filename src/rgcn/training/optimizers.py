@@ -25,8 +25,7 @@ from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
 from rgcn.kernels.sparse import SparsePattern
-from rgcn.nn.inputs import NodeTable, RowTable, TakenRows
-from rgcn.nn.table_files import zeros_beside
+from rgcn.nn.row_tables import NodeTable, RowTable, TakenRows, zeros_beside
 
 
 class Adam(torch.optim.Optimizer):

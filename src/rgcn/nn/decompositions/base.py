@@ -19,13 +19,12 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
 from rgcn.kernels.sparse import Pairs, SparsePattern, computed_once, constant_when_compiled, named, narrow
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.row_tables import RowTable
 from rgcn.plugins import DECOMPOSITIONS
 
 Order = Literal["horizontal", "vertical", "edgewise"]
 Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
 
-PAIRED: tuple[Order, Order] = ("horizontal", "vertical")
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times: it may hold 1 GiB.
 LARGEST_EDGEWISE = 6 << 30
 NUMBER = INDEX = 4  # bytes that one takes
@@ -68,12 +67,6 @@ class Cost:
         return Cost(times * self.operations, times * self.bytes)
 
     @classmethod
-    def matrix_product(cls, rows: int, width_in: int, width_out: int) -> Cost:
-        """[rows, in] · [in, out]; backward a product for each of the two operands."""
-        numbers = rows * width_in + width_in * width_out + rows * width_out
-        return cls(3 * rows * width_in * width_out, 3 * numbers * NUMBER)
-
-    @classmethod
     def gather_sum(cls, rows: int, columns: int, entries: int, width: int, valued: bool = True) -> Cost:
         """A sparse matrix [rows, columns] times [columns, width]; backward its transpose times the gradient.
 
@@ -98,6 +91,8 @@ class Cost:
     @classmethod
     def grouped_product(cls, pairs: int, relations: int, num_blocks: int, rows: int, columns: int) -> Cost:
         """A product of each pair with its relation's blocks [K, in, out]; backward one for the rows, one for these.
+
+        A single relation and block: [pairs, in] · [in, out].
 
         Each of the three touches the pairs' inputs, the pairs' outputs and the blocks.
         """
@@ -167,8 +162,8 @@ class RelationWeights(nn.Module, ABC):
             # Were the id of a module met again, another order would be as right.
             chosen = _orders(adjacency.structure)
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
-        evaluate = {"horizontal": self.horizontal, "vertical": self.vertical, "edgewise": self.edgewise}
-        return evaluate[order](x, adjacency)
+        out: Tensor = getattr(self, order)(x, adjacency)
+        return out
 
     @constant_when_compiled
     def planned(self, structure_word: str, order: Evaluation) -> Order:
@@ -191,8 +186,8 @@ class RelationWeights(nn.Module, ABC):
             return "vertical"
         if structure.transient and self.cost("edgewise", structure).bytes < LARGEST_EDGEWISE:
             return "edgewise"
-        horizontal, vertical = (self.cost(order, structure).total for order in PAIRED)
-        return "horizontal" if horizontal <= vertical else "vertical"
+        mixing_first = self.cost("vertical", structure).total < self.cost("horizontal", structure).total
+        return "vertical" if mixing_first else "horizontal"
 
 
 class Lookup(NamedTuple):
@@ -238,25 +233,20 @@ class LooksUp(nn.Module, ABC):
             return self._found(structure, nodes)
         # The id of the nodes, so that the graph is compiled again for others: the rows follow from which they are.
         number = 0 if nodes is None else id(nodes)
-        trained, pattern, pairs = (
-            self.looked_up(part, structure.word, nodes, number) for part in ("trained", "pattern", "pairs")
-        )
-        return Lookup(trained == "yes", pattern, pairs or None)
+        trained, pattern, pairs = self.looked_up(structure.word, nodes, number).split(",")
+        return Lookup(trained == "True", pattern, pairs or None)
 
     @constant_when_compiled
-    def looked_up(self, part: str, structure_word: str, nodes: Tensor | None, number: int) -> str:
-        """A part of a lookup, in a word, found while a graph is traced."""
+    def looked_up(self, structure_word: str, nodes: Tensor | None, number: int) -> str:
+        """A lookup in words, found while a graph is traced."""
         found = self._found(named(EdgeStructure, structure_word), nodes)
-        if part == "trained":
-            return "yes" if found.trained else "no"
-        thing = getattr(found, part)
-        return "" if thing is None else thing.word
+        assert isinstance(found.pattern, SparsePattern)
+        return f"{found.trained},{found.pattern.word},{found.pairs.word if isinstance(found.pairs, Pairs) else ''}"
 
     def _found(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
         # A structure belongs to one list of nodes nearly always: the last list is remembered.
         kept = _lookups(structure)
-        known = kept.get(self)
-        if known is not None:
+        if (known := kept.get(self)) is not None:
             before, found = known
             if before is nodes or (before is not None and nodes is not None and torch.equal(before, nodes)):
                 return found

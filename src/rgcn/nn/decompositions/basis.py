@@ -14,7 +14,7 @@ from rgcn.errors import ConfigError
 from rgcn.kernels import combine_bases, gather_sum, spread_bases
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.row_tables import RowTable
 
 
 @dataclass(frozen=True)
@@ -133,10 +133,10 @@ class BasisWeights(RelationWeights):
         targets, sources = structure.num_targets, structure.num_sources
         if order == "horizontal":
             pairs = len(structure.source_pairs_by_node)
-            product = Cost.matrix_product(sources, width_in, num_bases * width_out)
+            product = Cost.grouped_product(sources, 1, 1, width_in, num_bases * width_out)
             combining = Cost.combined_bases(pairs, sources, relations, num_bases, width_out)
             return product + combining + Cost.gather_sum(targets, pairs, edges, width_out)
-        product = Cost.matrix_product(targets, num_bases * width_in, width_out)
+        product = Cost.grouped_product(targets, 1, 1, num_bases * width_in, width_out)
         if order == "vertical":
             pairs = len(structure.target_pairs_by_node)
             mixing = Cost.gather_sum(pairs, sources, edges, width_in)

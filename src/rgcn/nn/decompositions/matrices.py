@@ -16,7 +16,7 @@ from rgcn.kernels import gather_sum, grouped_product, scaled_sum, take_rows
 from rgcn.kernels.sparse import SparsePattern, narrow
 from rgcn.nn.decompositions.base import Cost, Decomposition, Lookup, OneHotSpace, OneHotWeights, Order, RelationWeights
 from rgcn.nn.initialization import Initializer, WeightShape
-from rgcn.nn.inputs import RowTable
+from rgcn.nn.row_tables import RowTable
 from rgcn.system.formatting import count
 
 
@@ -140,11 +140,8 @@ class MatrixWeights(RelationWeights):
 
     def dense(self) -> Tensor:
         matrices = self.matrices()
-        relations, num_blocks, rows, columns = matrices.shape
-        out = matrices.new_zeros(relations, num_blocks * rows, num_blocks * columns)
-        for k in range(num_blocks):
-            out[:, k * rows : (k + 1) * rows, k * columns : (k + 1) * columns] = matrices[:, k]
-        return out
+        unit = torch.eye(matrices.shape[1], dtype=matrices.dtype, device=matrices.device)
+        return torch.einsum("rkio, kl -> rkilo", matrices, unit).flatten(3).flatten(1, 2)
 
 
 class BlockWeights(MatrixWeights):

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn import table_files
-from rgcn.nn.table_files import KINDS, copy_beside, empty_on_disk, is_on_disk, write_tensors, zeros_beside
+from rgcn.nn import row_tables
+from rgcn.nn.row_tables import KINDS, copy_beside, empty_on_disk, is_on_disk, write_tensors, zeros_beside
 
 SETTINGS = {"embedding": 8, "batch_edges": 100, "epochs": 6, "evaluate_every": 2, "seed": 1}
 
@@ -53,7 +53,7 @@ def test_tensors_are_read_back_as_they_were_written(tmp_path_factory, kinds):
     } | {"none": torch.empty(0, 3), "one": torch.tensor(2.5), "turned": torch.arange(6.0).view(2, 3).T}
     path = tmp_path_factory.mktemp("written") / "tensors.safetensors"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_files, "PIECE", 4)
+        patch.setattr(row_tables, "PIECE", 4)
         write_tensors(tensors, path)
     found = load_file(path)
     assert found.keys() == tensors.keys()
