@@ -271,7 +271,7 @@ class Sources:
         return digests
 
     def _cut(self, origin: Dataset, work: Path) -> dict[str, str]:
-        from rgcn.data.fb_toy import cut_folder
+        from rgcn.data.split_files import cut_folder
 
         located = self.obtain(origin)
         splits = {split: located.files[split] for split in ("train", "valid", "test")}
