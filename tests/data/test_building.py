@@ -288,14 +288,13 @@ def test_the_first_of_equal_triples_stays_with_the_earliest_time(monkeypatch, ro
     keys = [row[: 3 + split] for row in rows]
     first = [keys.index(key) == i for i, key in enumerate(keys)]
     earliest = [min(row[4] for row, other in zip(rows, keys, strict=True) if other == key) for key in keys]
-    for few, compared, at_once in ((-1, 64, 2), (-1, 2, 64), (1000, 64, 64)):
+    for few, compared in ((-1, 64), (-1, 2), (1000, 64)):
         monkeypatch.setattr(triple_rows, "FEW", few)
-        monkeypatch.setattr(triple_rows, "COMPARED", compared)
-        monkeypatch.setattr(triple_rows, "ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(triple_rows, "MOST_COMPARED", compared)
         monkeypatch.setattr(triple_rows, "PIECE", 3)
         splits = np.array([row[3] for row in rows], dtype=np.int8) if split else None
         times = np.array([row[4] for row in rows], dtype=np.float64) if timed else None
-        kept = triple_rows.distinct(triples, splits, times)
+        kept = triple_rows.distinct(triples, splits, times, 4)
         assert kept.tolist() == first
         if times is not None:
             assert times[kept].tolist() == [time for time, is_first in zip(earliest, first, strict=True) if is_first]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from rgcn.data import graph_store as store
 from rgcn.data.files import ByteSource, SourceFile, line_blocks
@@ -189,17 +190,12 @@ class Building:
             give_back()
         known, columns = self._known, load_file(folder / COLUMNS)
         nodes, relations = (open_names(folder, stem, stem.removesuffix("s")) for stem in ("nodes", "relations"))
+        # What was read of a mapped file counts as memory for as long as it is open: each is closed, and opened anew.
         with progress("removing duplicates", show=show):
-            rows = np.memmap(folder / ROWS, dtype=np.int32, mode="r", shape=(known["rows"], 3))
-            kept = kept_rows(rows, columns)
-            left = int(np.count_nonzero(kept))
-            starts = range(0, len(rows), COPIED_AT_ONCE)
-            pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)
-            atomic.write_array(folder / TRIPLES, np.int32, (left, 3), pieces)
+            kept = self._write_distinct(columns, len(nodes))
         with progress("indexing", show=show):
             store.write_incidence(folder, open_array(folder / TRIPLES, 2), len(nodes))
         others: dict[str, Any] = kept_columns(columns, kept)
-        # What was read of a mapped file counts as memory for as long as it is open: it was closed, and is opened anew.
         return StoredGraph.opened(
             open_array(folder / TRIPLES, 2),
             store.open_incidence(folder),
@@ -207,9 +203,17 @@ class Building:
             relations=relations,
             node_kinds=node_kinds(nodes) if known["is_rdf"] else None,
             name=known["name"],
-            metadata={**known["metadata"], "duplicates": len(rows) - left},
+            metadata={**known["metadata"], "duplicates": int(np.count_nonzero(~kept))},
             **others,
         )
+
+    def _write_distinct(self, columns: dict[str, NDArray[Any]], num_nodes: int) -> NDArray[np.bool_]:
+        """Write the triples without those that repeat; bool [T]: which stay."""
+        rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(self._known["rows"], 3))
+        kept, size = kept_rows(rows, columns, num_nodes), COPIED_AT_ONCE
+        pieces = (rows[i : i + size][kept[i : i + size]] for i in range(0, len(rows), size))
+        atomic.write_array(self.folder / TRIPLES, np.int32, (int(np.count_nonzero(kept)), 3), pieces)
+        return kept
 
     def _read(self, number: Callable[[TripleCollector], dict[str, Any]], large: bool) -> None:
         """Read the files, and write names, rows of ids and what stands beside these."""

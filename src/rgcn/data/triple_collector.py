@@ -220,7 +220,7 @@ class TripleCollector:
         columns: dict[str, Any] = self.columns(nodes)
         rows = np.concatenate(self._rows)
         self._rows.clear()
-        kept = kept_rows(rows, columns)
+        kept = kept_rows(rows, columns, len(nodes))
         duplicates = len(kept) - int(np.count_nonzero(kept))
         if duplicates:
             rows, columns = rows[kept], kept_columns(columns, kept)
@@ -229,11 +229,11 @@ class TripleCollector:
         return KnowledgeGraph(triples, nodes, relations, **columns), duplicates
 
 
-def kept_rows(rows: NDArray[Any], columns: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def kept_rows(rows: NDArray[Any], columns: Mapping[str, NDArray[Any]], num_nodes: int) -> NDArray[np.bool_]:
     """bool [T]: which rows are no repetition of another; with weights, a triple that stands twice is two edges."""
     if "edge_weights" in columns:
         return np.ones(len(rows), dtype=bool)
-    return distinct(rows, columns.get("triple_splits"), columns.get("triple_times"))
+    return distinct(rows, columns.get("triple_splits"), columns.get("triple_times"), num_nodes)
 
 
 def kept_columns(columns: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:

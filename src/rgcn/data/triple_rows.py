@@ -1,4 +1,8 @@
-"""Triples of ids, as many as there are: which of them repeat, and which touch a node; in pieces that fit in memory."""
+"""Triples of ids, as many as there are: which of them repeat, and which touch a node; in pieces that fit in memory.
+
+They are put in order by counting; those of one subject are compared with each other, or sorted where they are many. No
+input makes it slow, and a hub may have any size.
+"""
 
 from __future__ import annotations
 
@@ -11,64 +15,81 @@ from numpy.typing import NDArray
 from rgcn.system.threads import in_order
 
 Array = NDArray[Any]
-COMPARED = 1 << 22  # rows that are compared with each other at a time
-PIECE = 1 << 23  # ends of rows that are put in order at a time
+PIECE = 1 << 23  # rows, or ends of rows, that are put in order at a time
 FEW = 200_000  # rows that are sorted before a loop would be compiled
-ROWS_AT_ONCE = 1 << 22
+COUNTED_AT_ONCE = 1 << 22
+MOST_COMPARED = 64  # rows of one subject, each with each; more are sorted
 
 
-def distinct(rows: Array, splits: Array | None, times: Array | None) -> NDArray[np.bool_]:
+def distinct(rows: Array, splits: Array | None, times: Array | None, num_nodes: int) -> NDArray[np.bool_]:
     """bool [T]: which triples are the first of their kind, in their split; `times` become the earliest of the kind."""
-    import polars as pl
+    kept, sizes = np.ones(len(rows), dtype=bool), _counts(rows, 0, num_nodes)
 
-    kept, parts = np.ones(len(rows), dtype=bool), len(rows) // COMPARED + 1
-    for part in range(parts):  # equal triples are in one part, whatever nodes have most triples
-        blocks = ((first, rows[first : first + ROWS_AT_ONCE]) for first in range(0, len(rows), ROWS_AT_ONCE))
-        places = [np.flatnonzero((block[:, 0] + block[:, 2]) % parts == part) + first for first, block in blocks]
-        order = np.concatenate([np.empty(0, np.int64), *places])
-        columns = {name: rows[order, column] for column, name in enumerate("sro")}
+    def mark(piece: tuple[int, int]) -> None:
+        order, ends = _ordered(rows, [0], sizes, piece)
+        if len(rows) > FEW:
+            from rgcn.data.reading_loops import find_repeats
+
+            none, many, keys = np.empty(0), np.empty_like(order), np.zeros((MOST_COMPARED, 3), np.int64)
+            given = none.astype(np.int8) if splits is None else splits, none if times is None else times
+            order = many[: find_repeats(rows, *given, order, ends, kept, many, keys)]
+        order = np.sort(order)
+        columns = [rows[order, column] for column in (2, 1, 0)]
         if splits is not None:
-            columns["split"] = splits[order]
-        frame = pl.DataFrame(columns)
-        kept[order] = frame.select(pl.struct(pl.all()).is_first_distinct()).to_series()
-        if times is not None:
-            timed = frame.with_columns(time=pl.Series(times[order]))
-            times[order] = timed.select(pl.col("time").min().over(*columns)).to_series()
+            columns.insert(0, splits[order])
+        place = np.lexsort(columns)
+        same = np.all([column[place[1:]] == column[place[:-1]] for column in columns], axis=0)
+        place = order[place]
+        kept[place[1:][same]] = False
+        if times is not None and same.any():
+            first = np.flatnonzero(np.concatenate([[True], ~same]))
+            times[place[first]] = np.minimum.reduceat(times[place], first)
+
+    for _ in in_order(_pieces(sizes), mark):
+        pass
     return kept
 
 
 def incidence(rows: Array, num_nodes: int) -> tuple[NDArray[np.int64], Iterator[Array]]:
     """Triples touching each node: int64 [N+1] where those of each begin, and which they are, in pieces.
 
-    Those that a node is the subject of come first. They are put in order by counting: no input makes it slow.
+    Those that a node is the subject of come first.
     """
-    sizes = np.zeros(num_nodes, dtype=np.int64)
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        for column in (0, 2):
-            sizes += np.bincount(rows[first : first + ROWS_AT_ONCE, column], minlength=num_nodes)
-    pointer = np.concatenate([[0], np.cumsum(sizes)])
-    return pointer, (order for _, order in in_order(_pieces(pointer), lambda piece: _ordered(rows, pointer, *piece)))
+    sizes = _counts(rows, 0, num_nodes) + _counts(rows, 2, num_nodes)
+    found = in_order(_pieces(sizes), lambda piece: _ordered(rows, [0, 2], sizes, piece)[0])
+    return np.concatenate([[0], np.cumsum(sizes)]), (order for _, order in found)
 
 
-def _ordered(rows: Array, pointer: NDArray[np.int64], low: int, high: int) -> Array:
-    """Numbers of the rows that touch nodes of a piece, by node; those that it is the subject of first."""
+def _ordered(rows: Array, columns: list[int], sizes: Array, piece: tuple[int, int]) -> tuple[Array, Array]:
+    """Numbers of the rows that have nodes of a piece in a column, by node and column; and where those of each end."""
+    low, high = piece
+    ends = np.cumsum(sizes[low:high])
     if len(rows) <= FEW:
-        place = [np.flatnonzero((rows[:, column] >= low) & (rows[:, column] < high)) for column in (0, 2)]
-        nodes = np.concatenate([rows[some, column] for some, column in zip(place, (0, 2), strict=True)])
-        return np.concatenate(place)[np.argsort(nodes, kind="stable")]
+        place = [np.flatnonzero((rows[:, column] >= low) & (rows[:, column] < high)) for column in columns]
+        nodes = np.concatenate([rows[some, column] for some, column in zip(place, columns, strict=True)])
+        return np.concatenate(place)[np.argsort(nodes, kind="stable")], ends
     from rgcn.data.reading_loops import put_in_order
 
-    order = np.empty(pointer[high] - pointer[low], dtype=np.int32 if len(rows) < 1 << 31 else np.int64)
-    places = pointer[low:high] - pointer[low]
-    for column in (0, 2):
+    order = np.empty(ends[-1], dtype=np.int32 if len(rows) < 1 << 31 else np.int64)
+    places = ends - sizes[low:high]
+    for column in columns:
         put_in_order(rows, column, low, places, order)
-    return order
+    return order, ends
 
 
-def _pieces(pointer: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(first node, node after the last): as many nodes at a time as have a piece of ends; a hub may have more."""
-    low = 0
-    while pointer[low] < pointer[-1]:
-        high = max(low + 1, int(np.searchsorted(pointer, pointer[low] + PIECE, side="right")) - 1)
+def _counts(rows: Array, column: int, num_nodes: int) -> NDArray[np.int64]:
+    """int64 [N]: how often each node stands in a column."""
+    counts = np.zeros(num_nodes, dtype=np.int64)
+    for first in range(0, len(rows), COUNTED_AT_ONCE):
+        counts += np.bincount(rows[first : first + COUNTED_AT_ONCE, column], minlength=num_nodes)
+    return counts
+
+
+def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """(first node, node after the last): as many nodes at a time as have a piece of rows; a hub may have more."""
+    ends = np.cumsum(sizes)
+    low, done = 0, 0
+    while low < len(sizes) and done < ends[-1]:
+        high = max(low + 1, int(np.searchsorted(ends, done + PIECE, side="right")))
         yield low, high
-        low = high
+        low, done = high, int(ends[high - 1])

@@ -183,12 +183,13 @@ def from_pyg(
     keep = edge_type < own
     edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
     weights = found.get("edge_weight")
+    labelled: tuple[dict[str, Any], int, int] = found.get("labelled", (found, num_nodes, 0))
     return KnowledgeGraph(
         np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
         _names(nodes, found.get("node_names"), num_nodes, "node"),
         _names(relations, found.get("relation_names"), own, "relation"),
         node_kinds=found.get("node_kind"),
-        labels=_labels(found, num_nodes, classes),
+        labels=_labels(*labelled, classes),
         triple_splits=None if edge_splits is None else edge_splits[keep],
         features=found.get("x"),
         edge_weights=None if weights is None else weights.reshape(-1)[keep],
@@ -247,7 +248,8 @@ def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDA
     return splits
 
 
-def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | None) -> NodeLabels | None:
+def _labels(found: Mapping[str, Any], num_nodes: int, first: int, given: Sequence[str] | None) -> NodeLabels | None:
+    """The labels that attributes of some nodes tell, of which the first has this number."""
     y = found.get("y")
     if y is not None:
         y = y.reshape(-1) if y.shape == (num_nodes, 1) else y
@@ -269,7 +271,7 @@ def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | Non
     elif len(np.unique(nodes)) != len(nodes):
         raise DataError("a node stands in two of train_mask, val_mask and test_mask")
     names = _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
-    return NodeLabels(nodes, classes, names, splits)
+    return NodeLabels(first + nodes, classes, names, splits)
 
 
 def _members(
@@ -311,24 +313,11 @@ def _of_hetero(data: Any) -> dict[str, Any]:
         found["x"] = np.concatenate(features)
     elif any(each is not None for each in features):
         warnings.warn("features of some node types only, or of several widths: left out", stacklevel=3)
-    return found | _hetero_labels(data, sizes, starts)
-
-
-def _hetero_labels(data: Any, sizes: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, Any]:
-    """Labels of the one type of nodes that has any."""
     labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
     if len(labelled) > 1:
         raise DataError(
             f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
         )
-    found: dict[str, Any] = {}
     for kind in labelled:
-        for key in ["y", *(f"{word}_{part}" for word in PYG_SPLITS for part in ("mask", "idx", "y"))]:
-            value = _array(data[kind].get(key))
-            if value is not None and (key == "y" or key.endswith("_mask")):
-                before, after = starts[kind], sum(sizes.values()) - starts[kind] - sizes[kind]
-                around = [(before, after), *[(0, 0)] * (value.ndim - 1)]
-                found[key] = np.pad(value, around, constant_values=-1 if key == "y" else False)
-            elif value is not None:
-                found[key] = value + starts[kind] if key.endswith("_idx") else value
+        found["labelled"] = {key: _array(value) for key, value in data[kind].items()}, sizes[kind], starts[kind]
     return found

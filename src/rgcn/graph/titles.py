@@ -399,7 +399,6 @@ class CalledNodes(Called):
     def __init__(self, titles: Titles) -> None:
         super().__init__(titles.graph.nodes, titles.of, titles.graph.metadata.get("prefixes"))
         self._of, self._graph = titles, titles.graph
-        self._titles = titles.many  # type: ignore[method-assign]
 
     @cached_property
     def search(self) -> NameSearch:
@@ -423,6 +422,9 @@ class CalledNodes(Called):
     def _best_first(self) -> NDArray[np.int64]:
         # Literals last: who types a part of a name looks for a thing rather than for a text that mentions it.
         return np.lexsort((-self._graph.degrees(), self._graph.is_literal))  # stable: equal ones in the graph's order
+
+    def _titles(self, some: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
+        return self._of.many(some, names, lasts)
 
     def _is_literal(self, number: int) -> bool:
         return self._graph.kind(number) is NodeKind.LITERAL
