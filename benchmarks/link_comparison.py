@@ -46,7 +46,7 @@ import rgcn
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.shared_names import with_relations
+from rgcn.graph.vocabulary import with_relations
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.models.growth import extended
 from rgcn.nn.scorer import Questions, Scorer

@@ -13,7 +13,7 @@ import torch
 
 from naive import SmallGraph, chain, naive_adjacency
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.data.world import load_world
+from rgcn.data.catalog import load_world
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import calibrate_classes
 from rgcn.models import NodeClassifier
@@ -83,7 +83,7 @@ def test_train_and_test_labels_share_one_numbering_of_the_classes():
 
 
 HASHING = """
-from rgcn.data.world import load_world
+from rgcn.data.catalog import load_world
 from rgcn.graph import KnowledgeGraph
 names = [f"http://example.org/{w}" for w in "the quick brown fox jumps over a lazy dog".split()]
 triples = [(s, names[(i * j) % 9], o) for i, s in enumerate(names) for j, o in enumerate(names)]

@@ -16,15 +16,15 @@ import rgcn
 from rgcn.cli.commands import app
 from rgcn.data import graph_builder as building
 from rgcn.data import graph_store
-from rgcn.data.graph_builder import COLUMNS, KEPT_COLUMNS, ROWS
+from rgcn.data.graph_builder import COLUMNS, ROWS
 from rgcn.data.graph_store import ARRAYS_FILE, check_graph, load_graph
 from rgcn.errors import DataError
 from rgcn.graph import titles
 
 NAMED = [f"{stem}.{end}" for stem in ("nodes", "relations") for end in ("text", "ends.npy", "slots.npy")]
-NUMBERED, DISTINCT = [*NAMED, ROWS, COLUMNS], [*NAMED, "triples.npy", KEPT_COLUMNS]
-INDEXED = [*DISTINCT, "incidence.pointer.npy", "incidence.triples.npy"]
-NEEDED = {"numbered": NUMBERED, "distinct": DISTINCT, "indexed": INDEXED, "written": INDEXED}
+RECORDED = [*NAMED, ROWS, COLUMNS]
+# Where a building is stopped: what it calls then.
+STOPS = {"read": "rgcn.data.graph_builder.kept_rows", "written": "rgcn.data.graph_store.write_atomically"}
 
 
 def triples(path: Path, seed: int = 7) -> Path:
@@ -49,45 +49,39 @@ DAMAGE = {
 
 
 def stopped_after(stage: str, path: Path, out: Path) -> Path:
-    """A building that was stopped when a stage had ended; "written": when all was written but graph.json."""
+    """A building that was stopped when the files were read, or when all was written but graph.json."""
 
-    def stop(self, reached, told, record=building.Building._reached):
-        record(self, reached, told)
-        if reached == stage:
-            raise KeyboardInterrupt
-
-    def stop_writing(at, content):
+    def stop(*given):
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as now:
-        now.setattr(building.Building, "_reached", stop)
-        if stage == "written":
-            now.setattr("rgcn.data.graph_store.write_atomically", stop_writing)
+        now.setattr(STOPS[stage], stop)
         with pytest.raises(KeyboardInterrupt):
             rgcn.read(path, out=out)
     return out
 
 
-@pytest.mark.parametrize("stage", ["numbered", "distinct", "indexed", "written"])
-def test_a_building_goes_on_from_the_last_stage_whose_files_are_whole(tmp_path, monkeypatch, stage):
+@pytest.mark.parametrize("stage", STOPS)
+def test_a_building_goes_on_where_what_it_read_is_whole(tmp_path, monkeypatch, stage):
     path = triples(tmp_path / "graph.tsv")
     expected, stopped = rgcn.read(path).fingerprint, stopped_after(stage, path, tmp_path / "stopped")
     read, collector = [], building.TripleCollector
     monkeypatch.setattr(building, "TripleCollector", lambda *given: read.append(1) or collector(*given))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nothing is said where nothing is damaged
-        assert rgcn.read(path, out=shutil.copytree(stopped, tmp_path / "whole")).fingerprint == expected
+    for name in [at.name for at in stopped.iterdir() if at.name not in (*RECORDED, "building.json")]:
+        out = shutil.copytree(stopped, tmp_path / f"without {name}")
+        (out / name).unlink()  # made anew of what was read
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nothing is said where nothing is damaged
+            assert rgcn.read(path, out=out).fingerprint == rgcn.read(out).fingerprint == expected
     assert not read
-    for number, name in enumerate(NEEDED[stage]):
+    for number, name in enumerate(RECORDED):
         out = shutil.copytree(stopped, tmp_path / name)
         kind = [*DAMAGE][number % len(DAMAGE)]
         DAMAGE[kind](out / name)
-        with pytest.warns(UserWarning, match=name.replace(".", r"\.")):
+        with pytest.warns(UserWarning, match=rf"{name}.* reads the files again".replace(".text", r"\.text")):
             graph = rgcn.read(path, out=out)
         assert graph.fingerprint == rgcn.read(out).fingerprint == expected, (name, kind)
-        # Names and rows come from the files alone; all else is made of them.
-        assert bool(read) == (name in NUMBERED), (name, kind)
-        read.clear()
+    assert len(read) == len(RECORDED)
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -95,8 +89,8 @@ def test_rows_and_columns_of_a_stopped_building_are_verified(tmp_path, kind):
     path = tmp_path / "graph.tsv"
     path.write_text("subject\trelation\tobject\tweight\n" + "".join(f"a\tr\tb{i}\t{i}.5\n" for i in range(9)))
     expected = rgcn.read(path).fingerprint
-    for stage, name in (("numbered", ROWS), ("numbered", COLUMNS), ("distinct", KEPT_COLUMNS)):
-        out = stopped_after(stage, path, tmp_path / f"{stage} {name}")
+    for name in (ROWS, COLUMNS):
+        out = stopped_after("read", path, tmp_path / name)
         DAMAGE[kind](out / name)
         with pytest.warns(UserWarning, match=name.replace(".", r"\.")):
             assert rgcn.read(path, out=out).fingerprint == expected
@@ -104,17 +98,18 @@ def test_rows_and_columns_of_a_stopped_building_are_verified(tmp_path, kind):
 
 def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
     path, other = triples(tmp_path / "graph.tsv"), triples(tmp_path / "other.tsv", 5)
-    stopped, foreign = (stopped_after("indexed", of, tmp_path / of.stem) for of in (path, other))
+    stopped, foreign = (stopped_after("written", of, tmp_path / of.stem) for of in (path, other))
     sizes = [{at.name: at.stat().st_size for at in folder.glob("*.npy")} for folder in (stopped, foreign)]
     assert sizes[0] == sizes[1]
-    shutil.copy(foreign / "triples.npy", stopped)
-    with pytest.warns(UserWarning, match=r'triples\.npy .* goes on after the stage "numbered"'):
+    shutil.copy(foreign / "triples.npy", stopped)  # written anew
+    shutil.copy(foreign / ROWS, stopped)
+    with pytest.warns(UserWarning, match=rf"{ROWS} is missing or not as .* reads the files again"):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
 
 
 def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
     path = triples(tmp_path / "graph.tsv")
-    out = stopped_after("indexed", path, tmp_path / "stopped")
+    out = stopped_after("read", path, tmp_path / "stopped")
     state = json.loads((out / "building.json").read_text())
     del state["parts"]
     (out / "building.json").write_text(json.dumps({**state, "version": 1}))

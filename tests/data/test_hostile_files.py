@@ -207,21 +207,21 @@ XML_NEST = "<e:a><e:b>"
 )
 def test_deeply_nested_xml_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "g.rdf").write_text(text)
-    with pytest.raises(DataError, match="nested more than 500 deep"):
+    with pytest.raises(DataError, match=r"nested more than 500 deep|no XML: not well-formed"):
         read(tmp_path / "g.rdf")
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        f'<!DOCTYPE x "<!--">{XML_HEAD}{XML_NEST * 1000}',
-        f'<!DOCTYPE x [ <!ENTITY a "<?"> ]>{XML_HEAD}{XML_NEST * 1000}',
-        XML_HEAD + (XML_NEST + '<!DOCTYPE x "</e:b></e:a>">') * 1000,
+        (f'<!DOCTYPE x "<!--">{XML_HEAD}{XML_NEST * 1000}', "no XML: syntax error"),
+        (f'<!DOCTYPE x [ <!ENTITY a "<?"> ]>{XML_HEAD}{XML_NEST * 1000}', "nested more than 500 deep"),
+        (XML_HEAD + (XML_NEST + '<!DOCTYPE x "</e:b></e:a>">') * 1000, "no XML: not well-formed"),
     ],
 )
-def test_a_document_type_that_would_hide_elements_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_document_type_hides_no_elements(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "g.rdf").write_text(text)
-    with pytest.raises(DataError, match="a document type"):
+    with pytest.raises(DataError, match=reason):
         read(tmp_path / "g.rdf")
 
 

@@ -30,9 +30,9 @@ from rgcn.data.catalog import (
     PublicFiles,
 )
 from rgcn.data.downloads import Client
-from rgcn.data.fb_toy import cut, cut_folder
 from rgcn.data.registry import datasets, get, load
 from rgcn.data.sources import MANIFEST, NoSourceError, Sources
+from rgcn.data.split_files import cut, cut_folder
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
 from rgcn.system.atomic_files import full_disk
@@ -401,7 +401,7 @@ def test_a_data_set_cut_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def cut_low(splits: Mapping[str, Path], target: Path) -> None:
         cut_folder(splits, target, min_degree=2)
 
-    monkeypatch.setattr("rgcn.data.fb_toy.cut_folder", cut_low)
+    monkeypatch.setattr("rgcn.data.split_files.cut_folder", cut_low)
     located = places(tmp_path, mirror, offline=True).obtain(small)
     assert located.source == "cut from tiny"
     assert located.files["train"].read_text() == SPLITS["train"]

@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from rgcn.data.world import load_world
+from rgcn.data.catalog import load_world
 from rgcn.graph import SPLITS, KnowledgeGraph
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph, NodeKind, NodeLabels, Vocabulary
-from rgcn.graph.interop.rdf_terms import rdf_class, rdf_node, rdf_relation
+from rgcn.graph.rdf_terms import rdf_class, rdf_node, rdf_relation
 
 INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 HOSTILE = [

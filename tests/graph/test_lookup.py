@@ -13,8 +13,8 @@ import rgcn
 from rgcn.errors import AmbiguousNameError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, Vocabulary, name_search, titles
 from rgcn.graph.name_search import NameSearch, folded
-from rgcn.graph.stored_names import StoredNames
 from rgcn.graph.titles import NameLookup, Titles, local_name
+from rgcn.graph.vocabulary import StoredNames
 
 names = st.lists(
     st.text(st.sampled_from("abAB _-\x1e\nß"), min_size=1, max_size=6), min_size=1, max_size=12, unique=True
@@ -23,7 +23,7 @@ names = st.lists(
 
 @cache
 def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
-    order = lookup._best_first()
+    order = lookup._nodes._best_first()
     spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spelled(order)]
     return [(number, "".join(f"\x1e{folded(text)}\x1e" for text in texts)) for number, texts in spelled]
 

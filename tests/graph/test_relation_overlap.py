@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgcn.graph import relation_overlap
-from rgcn.graph.relation_overlap import RelationOverlap, relation_overlaps
+from rgcn.graph import splitting
+from rgcn.graph.splitting import RelationOverlap, relation_overlaps
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4)), max_size=40)
 
@@ -31,7 +31,7 @@ def by_definition(triples: list[tuple[int, int, int]], above: float) -> set[Rela
 def test_overlaps_are_those_of_the_definition(triples, above, at_a_time):
     array = np.array(triples, dtype=np.int64).reshape(-1, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relation_overlap, "AT_A_TIME", at_a_time)
+        patch.setattr(splitting, "AT_A_TIME", at_a_time)
         found = relation_overlaps(array, 6, above=above)
         some = relation_overlaps(array, 6, above=above, of=[1, 4])
     assert len(found) == len(set(found))

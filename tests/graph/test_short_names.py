@@ -13,7 +13,7 @@ from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.data.node_tables import LabelRelation
 from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.prefixes import WELL_KNOWN
+from rgcn.graph.titles import WELL_KNOWN
 
 BRICK, RDF = "https://brickschema.org/schema/Brick#", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 KG = KnowledgeGraph.from_triples(

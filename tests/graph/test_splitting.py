@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rgcn import KnowledgeGraph
 from rgcn.errors import DataError, NothingToHoldOutError
 from rgcn.graph import NodeLabels, Vocabulary
-from rgcn.graph.relation_overlap import relation_overlaps
+from rgcn.graph.splitting import relation_overlaps
 
 TRAIN, VALID, TEST = range(3)
 

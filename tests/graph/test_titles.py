@@ -9,8 +9,8 @@ import pytest
 
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
-from rgcn.graph.stored_names import StoredNames
 from rgcn.graph.titles import LONGEST, LONGEST_ASKED, NameLookup, Titles, askable, literal_text
+from rgcn.graph.vocabulary import StoredNames
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rgcn
-from rgcn.data.world import load_world
+from rgcn.data.catalog import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.relation_constraints import EVERYTHING

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from rgcn.adjacency import ReceptiveField
-from rgcn.data.world import load_world
+from rgcn.data.catalog import load_world
 from rgcn.errors import ConfigError, DataError, NotFittedError, UnknownNameError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.models import NodeClassifier

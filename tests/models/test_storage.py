@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rgcn
+from rgcn.data.catalog import load_world
 from rgcn.data.graph_store import load_graph, save_graph
-from rgcn.data.world import load_world
 from rgcn.errors import DataError
 
 SETTINGS = [

@@ -6,7 +6,7 @@ pip itself is asked for its settings and never for a download, which may run cod
 import ast
 import base64
 import hashlib
-import html.parser
+import html
 import http.client
 import json
 import netrc
@@ -32,6 +32,7 @@ ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 MAX_PAGE_BYTES = 64 << 20
 CHUNK = 1 << 18
 ATTEMPTS = 3
+_LINK = re.compile(r"""<(a|base)\b[^>]*?\shref\s*=\s*["']([^"'>]+)""", re.IGNORECASE)
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -248,30 +249,21 @@ def parse_project_page(text: str, content_type: str, page_url: str) -> list[Inde
     'https://example.org/files/a-1.tar.gz'
     """
     if "json" not in content_type:
-        parser = _Links(page_url)
-        parser.feed(text)
-        return parser.files
+        base, files = page_url, []
+        for tag, href in _LINK.findall(text):
+            url, fragment = urldefrag(urljoin(base, html.unescape(href)))
+            algorithm, _, digest = fragment.partition("=")
+            if tag.lower() == "base":
+                base = url
+            else:
+                name = unquote(urlsplit(url).path.rpartition("/")[2])
+                files.append(IndexFile(name, url, {algorithm: digest} if digest else {}))
+        return files
     try:
         found = json.loads(text)["files"]
         return [IndexFile(f["filename"], urljoin(page_url, f["url"]), dict(f.get("hashes") or {})) for f in found]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FetchError(f"the index's answer is no simple API page ({type(error).__name__})") from error
-
-
-class _Links(html.parser.HTMLParser):
-    def __init__(self, page_url: str) -> None:
-        super().__init__()
-        self.base, self.files = page_url, list[IndexFile]()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        href = dict(attrs).get("href")
-        if href and tag == "base":
-            self.base = urljoin(self.base, href)
-        elif href and tag == "a":
-            url, fragment = urldefrag(urljoin(self.base, href))
-            algorithm, _, digest = fragment.partition("=")
-            name = unquote(urlsplit(url).path.rpartition("/")[2])
-            self.files.append(IndexFile(name, url, {algorithm: digest} if digest else {}))
 
 
 def _with_credentials_of(index: str, url: str) -> str:

@@ -1,12 +1,9 @@
 """A graph built on disk: numbered, freed of duplicates and indexed in pieces, so that it need not fit in memory.
 
-A stage writes its files, and only then building.json, which says how far the building is and has size and sha256 of
-each file: killed, it goes on after the last stage whose files are as they were written. graph.json comes last, and a
-folder without it is no graph. Only the process that holds building.lock reads or changes the folder.
-
-numbered   the files are read: names.*, building.rows int32 [T, 3], building.columns (splits, weights, times)
-distinct   triples.npy and building.kept: the same without what repeats
-indexed    incidence.*
+Once the files are read, building.json says so, with size and sha256 of what came of them: names.*, building.rows
+int32 [T, 3] and building.columns (splits, weights, times). A building that was killed goes on from there, if all of it
+is as it was written. graph.json comes last, and a folder without it is no graph. Only the process that holds
+building.lock reads or changes the folder.
 """
 
 from __future__ import annotations
@@ -24,54 +21,24 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from rgcn.data import graph_store as store
 from rgcn.data.files import ByteSource, SourceFile, line_blocks
-from rgcn.data.graph_store import (
-    POINTER,
-    TOUCHING,
-    TRIPLES,
-    damage_told,
-    is_stored_graph,
-    names_of,
-    open_array,
-    open_incidence,
-    open_names,
-    read_json,
-    remove_parts,
-    write_incidence,
-    write_names,
-)
+from rgcn.data.graph_store import TRIPLES, damage_told, is_stored_graph, open_array, open_names, read_json
 from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_collector import TripleCollector, kept_columns, kept_rows
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, StoredGraph
-from rgcn.system.atomic_files import (
-    TEMPORARY_PREFIX,
-    full_disk,
-    remove,
-    remove_temporaries,
-    replace_atomically,
-    sha256_of,
-    sync,
-    write_array,
-    write_atomically,
-)
+from rgcn.system import atomic_files as atomic
 from rgcn.system.compression import compression_of
 from rgcn.system.formatting import memory
 from rgcn.system.memory import give_back
 from rgcn.system.progress import progress
 from rgcn.system.threads import in_order
 
-STATE, ROWS, COLUMNS, KEPT_COLUMNS = "building.json", "building.rows", "building.columns", "building.kept"
-LOCK, ROW_BYTES = "building.lock", 12
-NAMED = names_of("nodes", "relations")
-# What each stage writes, and what is read by those after it.
-WRITTEN = {"numbered": [*NAMED, ROWS, COLUMNS], "distinct": [TRIPLES, KEPT_COLUMNS], "indexed": [POINTER, TOUCHING]}
-NEEDED = {
-    "numbered": WRITTEN["numbered"],
-    "distinct": [*NAMED, *WRITTEN["distinct"]],
-    "indexed": [*NAMED, *WRITTEN["distinct"], *WRITTEN["indexed"]],
-}
-STATE_VERSION = 2  # version 1 has no hashes: such a building begins anew
+STATE, ROWS, COLUMNS, LOCK = "building.json", "building.rows", "building.columns", "building.lock"
+ROW_BYTES = 12
+RECORDED = [*store.names_of("nodes", "relations"), ROWS, COLUMNS]  # what came of reading the files
+STATE_VERSION = 3  # buildings of earlier versions begin anew
 COPIED_AT_ONCE = 1 << 20  # rows
 # Compressed text of triples grows about so much; Parquet is packed too.
 EXPANSION = {"compressed": 8, "parquet": 4}
@@ -84,59 +51,49 @@ def expected_bytes(files: list[SourceFile]) -> int:
 
 
 class Building:
-    """The folder in which a graph is built, and how far it is.
+    """The folder in which a graph is built.
 
     of  what is built: another building in the same folder begins anew
     """
 
     def __init__(self, folder: Path, of: str) -> None:
-        self.folder, self._of, self._made = folder, of, False
-        self._stage, self._told = "", dict[str, Any]()
-        self._recorded = dict[str, tuple[int, str]]()  # bytes and sha256 of what the stages wrote
+        self.folder, self._of = folder, of
+        self._known = dict[str, Any]()  # what is known of the files once they were read
 
     @contextmanager
     def writing(self, files: list[SourceFile]) -> Iterator[None]:
         """Hold the folder for this process alone, find out how far the building is, and check that there is room."""
-        needed = _needed_bytes(files)
-        with self._locked():
-            try:
-                free = shutil.disk_usage(self.folder).free
-                if not self._stage and free < needed:
-                    raise DataError(
-                        f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
-                        f"{memory(needed)} of disk, and {self.folder} has {memory(free)} free: use another disk"
-                    )
-                yield
-            except RgcnError:
-                if not self._stage:  # nothing to go on with
-                    self._leave_nothing()
-                raise
-            except OSError as error:
-                if (words := full_disk(error, self.folder)) is None:
-                    raise
-                free = shutil.disk_usage(self.folder).free
-                raise DataError(
-                    f"{words}. The building takes about {memory(needed)}, and {memory(free)} are free; the "
-                    "same command goes on from where it was"
-                ) from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock while anything is read or changed in the folder, which is made if need be."""
+        folder, needed, taken_up = self.folder, _needed_bytes(files), False
         self._refuse_other_contents(locked=False)  # else a lock would be left there
-        self._made = not self.folder.exists()
-        lock = self._acquired()
+        made, lock = not folder.exists(), self._acquired()
         try:
-            try:
-                self._refuse_other_contents(locked=True)
-                self._take_up()
-            except DataError:
-                if is_stored_graph(self.folder):
-                    self.finish()
-                else:
-                    (self.folder / LOCK).unlink(missing_ok=True)
-                raise
+            self._refuse_other_contents(locked=True)
+            self._take_up()
+            taken_up, free = True, shutil.disk_usage(folder).free
+            if not self._known and free < needed:
+                raise DataError(
+                    f"building a graph of {', '.join(file.path.name for file in files[:3])} takes about "
+                    f"{memory(needed)} of disk, and {folder} has {memory(free)} free: use another disk"
+                )
             yield
+        except RgcnError:
+            if is_stored_graph(folder):
+                self.finish()
+            elif not (taken_up and self._known):  # nothing to go on with
+                if taken_up:
+                    self._remove_files()
+                atomic.remove(folder / LOCK)
+                if made:
+                    with suppress(OSError):  # somebody put something there
+                        folder.rmdir()
+            raise
+        except OSError as error:
+            if (words := atomic.full_disk(error, folder)) is None:
+                raise
+            raise DataError(
+                f"{words}. The building takes about {memory(needed)}, and {memory(shutil.disk_usage(folder).free)} are "
+                "free; the same command goes on from where it was"
+            ) from error
         finally:
             lock.release()
 
@@ -170,69 +127,53 @@ class Building:
             return
         if is_stored_graph(folder):
             raise DataError(f"{folder} holds a graph already: choose another folder, or remove it")
-        if STATE not in names and any(name != LOCK and not name.startswith(TEMPORARY_PREFIX) for name in names):
+        if STATE not in names and any(name != LOCK and not name.startswith(atomic.TEMPORARY_PREFIX) for name in names):
             raise DataError(f"{folder} is there and not empty: choose another folder for the graph")
 
     def _take_up(self) -> None:
-        """Find out after which stage the building can go on; if after none, begin anew."""
-        remove_temporaries(self.folder)
-        path = self.folder / STATE
+        """Find out whether the files were read, and what came of them is whole; else begin anew."""
+        path, known = self.folder / STATE, dict[str, Any]()
+        atomic.remove_temporaries(self.folder)
         try:
             state = read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
         except DataError as error:
             raise DataError(f"{error}. To build anew, remove {self.folder}") from None
         if state.get("of") == self._of and state["version"] == STATE_VERSION:
             with damage_told(f"{path}: damaged; remove {self.folder} and build again"):
-                self._recorded = {name: (int(size), str(digest)) for name, (size, digest) in state["parts"].items()}
-                self._told, self._stage = dict(state["told"]), self._last_whole_stage(str(state["stage"]))
-        if not self._stage:
-            self.begin_anew()
+                parts, known = state["parts"], dict(state["known"])
+                found = in_order(parts, lambda name: self._is_whole(name, *parts[name]))
+                if damaged := [name for name, is_whole in found if not is_whole]:
+                    warnings.warn(
+                        f"{self.folder}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} missing or not as "
+                        "the stopped building wrote it: the building reads the files again",
+                        stacklevel=2,
+                    )
+                    known = {}
+        if known:
+            self._known = known
+        else:
             self._remove_files()
+            self.begin_anew()
 
-    def _last_whole_stage(self, reached: str) -> str:
-        """The last stage after which all that is needed is as it was written; what is damaged is said."""
-        stages, whole, found = [*WRITTEN], dict[str, bool](), ""
-        for stage in reversed(stages[: stages.index(reached) + 1] if reached else []):
-            whole |= in_order([name for name in NEEDED[stage] if name not in whole], self._is_whole)
-            if all(whole[name] for name in NEEDED[stage]):
-                found = stage
-                break
-        if damaged := [name for name, is_whole in whole.items() if not is_whole]:
-            goes_on = f'goes on after the stage "{found}"' if found else "reads the files again"
-            warnings.warn(
-                f"{self.folder}: {', '.join(damaged)} {'is' if len(damaged) == 1 else 'are'} missing or not as the "
-                f'stopped building wrote it, which had ended the stage "{reached}": the building {goes_on}',
-                stacklevel=2,
-            )
-        for name in damaged:
-            remove(self.folder / name)
-        return found
-
-    def _is_whole(self, name: str) -> bool:
-        """Whether it is as a stage wrote it; what `write_rest` wrote at its end before it was stopped is cut off."""
-        path, (size, digest) = self.folder / name, self._recorded[name]
-        if not path.is_file() or sha256_of(path, size) != digest:
+    def _is_whole(self, name: str, size: int, digest: str) -> bool:
+        """Whether it is as it was recorded; what `write_rest` wrote at its end before it was stopped is cut off."""
+        path = self.folder / name
+        if not path.is_file() or atomic.sha256_of(path, size) != digest:
             return False
         os.truncate(path, size)
         return True
 
     def begin_anew(self) -> None:
         """Whoever goes on from here repeats all."""
-        self._reached("", {})
+        self._record({}, [])
 
-    def _reached(self, stage: str, told: dict[str, Any]) -> None:
-        """Record that a stage ended, with size and hash of what it wrote."""
-        self._stage, self._told = stage, told
-        hashed = in_order(WRITTEN.get(stage, []), lambda name: sha256_of(self.folder / name))
-        found = {name: ((self.folder / name).stat().st_size, digest) for name, digest in hashed}
-        self._recorded = {**self._recorded, **found} if stage else {}
-        about = {"format": "rgcn-building", "version": STATE_VERSION, "of": self._of, "stage": stage, "told": told}
-        write_atomically(self.folder / STATE, json.dumps({**about, "parts": self._recorded}) + "\n")
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """The sha256 of each part of the graph that the stages wrote."""
-        return {name: digest for name, (_, digest) in self._recorded.items()}
+    def _record(self, known: dict[str, Any], names: list[str]) -> None:
+        """Write down what is known of the files, with size and hash of what came of them."""
+        self._known, folder = known, self.folder
+        hashed = in_order(names, lambda name: atomic.sha256_of(folder / name))
+        parts = {name: ((folder / name).stat().st_size, digest) for name, digest in hashed}
+        about = {"format": "rgcn-building", "version": STATE_VERSION, "of": self._of, "known": known, "parts": parts}
+        atomic.write_atomically(folder / STATE, json.dumps(about) + "\n")
 
     def built(
         self, number: Callable[[TripleCollector], dict[str, Any]], large: bool, show: bool | None
@@ -241,76 +182,65 @@ class Building:
 
         number  reads the files into a collector, and says what is known of them: `name`, `metadata` and `is_rdf`
         """
+        from safetensors.numpy import load_file
+
         folder = self.folder
-        if self._stage == "":
-            with (folder / ROWS).open("wb") as rows:
-                collector = TripleCollector(large, rows)
-                told = number(collector)
-                nodes, relations = collector.names()
-                rows.flush()
-                write_names(folder, "nodes", nodes.table)
-                write_names(folder, "relations", relations.table)
-                self._write_columns(COLUMNS, collector.columns(nodes))
-            sync(folder / ROWS)
-            self._reached("numbered", {**told, "rows": collector.count})
-            del collector, nodes, relations
+        if not self._known:
+            self._read(number, large)
             give_back()
+        known, columns = self._known, load_file(folder / COLUMNS)
         nodes, relations = (open_names(folder, stem, stem.removesuffix("s")) for stem in ("nodes", "relations"))
-        if self._stage == "numbered":
-            with progress("removing duplicates", show=show):
-                duplicates = self._write_distinct(self._told["rows"], len(nodes))
-            metadata = {**self._told["metadata"], "duplicates": duplicates}
-            self._reached("distinct", {**self._told, "metadata": metadata})
-        if self._stage == "distinct":
-            with progress("indexing", show=show):
-                write_incidence(folder, open_array(folder / TRIPLES, 2), len(nodes))
-            self._reached("indexed", self._told)
-        kinds = node_kinds(nodes) if self._told["is_rdf"] else None
-        known: Any = {key: self._told[key] for key in ("name", "metadata")} | self._columns(KEPT_COLUMNS)
-        # What was read of a mapped file counts as memory for as long as it is open: it was closed, and is opened anew.
-        files = open_array(folder / TRIPLES, 2), open_incidence(folder)
-        return StoredGraph.opened(*files, nodes=nodes, relations=relations, node_kinds=kinds, **known)
+        # What was read of a mapped file counts as memory for as long as it is open: each is closed, and opened anew.
+        with progress("removing duplicates", show=show):
+            kept = self._write_distinct(columns, len(nodes))
+        with progress("indexing", show=show):
+            store.write_incidence(folder, open_array(folder / TRIPLES, 2), len(nodes))
+        others: dict[str, Any] = kept_columns(columns, kept)
+        return StoredGraph.opened(
+            open_array(folder / TRIPLES, 2),
+            store.open_incidence(folder),
+            nodes=nodes,
+            relations=relations,
+            node_kinds=node_kinds(nodes) if known["is_rdf"] else None,
+            name=known["name"],
+            metadata={**known["metadata"], "duplicates": int(np.count_nonzero(~kept))},
+            **others,
+        )
+
+    def _write_distinct(self, columns: dict[str, NDArray[Any]], num_nodes: int) -> NDArray[np.bool_]:
+        """Write the triples without those that repeat; bool [T]: which stay."""
+        rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(self._known["rows"], 3))
+        kept, size = kept_rows(rows, columns, num_nodes), COPIED_AT_ONCE
+        pieces = (rows[i : i + size][kept[i : i + size]] for i in range(0, len(rows), size))
+        atomic.write_array(self.folder / TRIPLES, np.int32, (int(np.count_nonzero(kept)), 3), pieces)
+        return kept
+
+    def _read(self, number: Callable[[TripleCollector], dict[str, Any]], large: bool) -> None:
+        """Read the files, and write names, rows of ids and what stands beside these."""
+        from safetensors.numpy import save_file
+
+        folder = self.folder
+        with (folder / ROWS).open("wb") as rows:
+            collector = TripleCollector(large, rows)
+            known = number(collector)
+            nodes, relations = collector.names()
+        store.write_names(folder, "nodes", nodes.table)
+        store.write_names(folder, "relations", relations.table)
+        atomic.replace_atomically(folder / COLUMNS, lambda at: save_file(collector.columns(nodes), at))
+        atomic.sync(folder / ROWS)
+        self._record({**known, "rows": collector.count}, RECORDED)
 
     def finish(self) -> None:
         """Remove what is not needed once the graph is whole."""
-        for name in (ROWS, COLUMNS, KEPT_COLUMNS, STATE, LOCK):
-            remove(self.folder / name)
+        for name in (ROWS, COLUMNS, STATE, LOCK):
+            atomic.remove(self.folder / name)
 
     def _remove_files(self) -> None:
-        """Remove whatever stages wrote."""
-        remove_parts(self.folder)
-        for name in (ROWS, COLUMNS, KEPT_COLUMNS):
-            remove(self.folder / name)
-
-    def _leave_nothing(self) -> None:
-        remove_temporaries(self.folder)
-        self._remove_files()
-        self.finish()
-        if self._made:
-            with suppress(OSError):  # somebody put something there
-                self.folder.rmdir()
-
-    def _write_columns(self, name: str, columns: dict[str, NDArray[Any]]) -> None:
-        from safetensors.numpy import save_file
-
-        replace_atomically(self.folder / name, lambda at: save_file(columns, at))
-
-    def _columns(self, name: str) -> dict[str, NDArray[Any]]:
-        from safetensors.numpy import load_file
-
-        return dict(load_file(self.folder / name))
-
-    def _write_distinct(self, count: int, num_nodes: int) -> int:
-        """Write the triples and what stands beside them without what repeats; how many did."""
-        rows = np.memmap(self.folder / ROWS, dtype=np.int32, mode="r", shape=(count, 3))
-        columns = self._columns(COLUMNS)
-        kept = kept_rows(rows, columns, num_nodes)
-        left = int(np.count_nonzero(kept))
-        starts = range(0, count, COPIED_AT_ONCE)
-        pieces = (rows[i : i + COPIED_AT_ONCE][kept[i : i + COPIED_AT_ONCE]] for i in starts)
-        write_array(self.folder / TRIPLES, np.int32, (left, 3), pieces)
-        self._write_columns(KEPT_COLUMNS, kept_columns(columns, kept))
-        return count - left
+        """Remove whatever a building wrote, but its lock."""
+        atomic.remove_temporaries(self.folder)
+        store.remove_parts(self.folder)
+        for name in (ROWS, COLUMNS, STATE):
+            atomic.remove(self.folder / name)
 
 
 def _needed_bytes(files: list[SourceFile]) -> int:

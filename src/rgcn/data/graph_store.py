@@ -21,8 +21,7 @@ once; numbers in them when they are read. A small graph is compared with its has
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,17 +35,10 @@ from rgcn.errors import DataError, RgcnError
 from rgcn.graph import KnowledgeGraph, NodeLabels, StoredGraph, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS
 from rgcn.graph.name_search import SEARCH_FILES
-from rgcn.graph.stored_names import MOST_NAMES, StoredNames
 from rgcn.graph.titles import TITLES, write_search
-from rgcn.system.atomic_files import (
-    remove,
-    replace_atomically,
-    sha256_of,
-    sync,
-    write_array,
-    write_atomically,
-    write_pieces,
-)
+from rgcn.graph.vocabulary import MOST_NAMES, StoredNames
+from rgcn.system import atomic_files as atomic
+from rgcn.system.atomic_files import sha256_of, write_array, write_atomically
 from rgcn.system.formatting import shortened
 from rgcn.system.progress import progress
 from rgcn.system.threads import in_order
@@ -87,14 +79,8 @@ def open_incidence(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     return open_array(folder / POINTER), open_array(folder / TOUCHING)
 
 
-def write_rest(graph: KnowledgeGraph, folder: Path, hashes: Mapping[str, str] | None = None) -> None:
-    """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is.
-
-    Args:
-        graph: The graph whose names, triples and incidence lie in the folder.
-        folder: Where it is written.
-        hashes: The sha256 of parts, where it is known: of the others it is computed.
-    """
+def write_rest(graph: KnowledgeGraph, folder: Path) -> None:
+    """What is left when names, triples and incidence lie there: arrays, classes, and last what says that all is."""
     from safetensors.numpy import save_file
 
     arrays = {name: array for name in ARRAYS if name != "triples" and (array := getattr(graph, name)) is not None}
@@ -107,10 +93,10 @@ def write_rest(graph: KnowledgeGraph, folder: Path, hashes: Mapping[str, str] | 
         found = beside.submit(lambda: graph.fingerprint)
         searched = write_search(graph, folder)
         fingerprint = found.result()
-    replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at, metadata={"fingerprint": fingerprint}))
-    parts, hashes = [*_parts(graph.labels is not None), *searched], hashes or {}
-    hashed = in_order([name for name in parts if name not in hashes], lambda name: sha256_of(folder / name))
-    hashes = {**hashes, **dict(hashed)}
+    about_arrays = {"fingerprint": fingerprint}
+    atomic.replace_atomically(folder / ARRAYS_FILE, lambda at: save_file(plain, at, metadata=about_arrays))
+    parts = [*_parts(graph.labels is not None), *searched]
+    hashes = dict(in_order(parts, lambda name: sha256_of(folder / name)))
     for name in parts:
         _end_with(fingerprint, folder / name)
     about = {
@@ -123,7 +109,7 @@ def write_rest(graph: KnowledgeGraph, folder: Path, hashes: Mapping[str, str] | 
         "fingerprint": fingerprint,
         "metadata": {key: graph.metadata[key] for key in KEPT if key in graph.metadata},
         "parts": {name: (folder / name).stat().st_size for name in parts},
-        "sha256": {name: hashes[name] for name in parts},
+        "sha256": hashes,
     }
     write_atomically(folder / MANIFEST, json.dumps(about, indent=2) + "\n")
 
@@ -145,7 +131,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, open_names(folder, "classes", "class"), splits)
-        fingerprint = "".join(_texts([about["fingerprint"]]))
+        name, fingerprint = _texts([about["name"], about["fingerprint"]])
         graph = StoredGraph.opened(
             open_array(folder / TRIPLES),
             open_incidence(folder),
@@ -154,7 +140,7 @@ def load_graph(folder: Path) -> KnowledgeGraph:
             nodes=open_names(folder, "nodes", "node"),
             relations=open_names(folder, "relations", "relation"),
             labels=labels,
-            name="".join(_texts([about["name"]])),
+            name=name,
             metadata=_metadata(about.get("metadata", {})),
             **{name: arrays.get(name) for name in ARRAYS if name != "triples"},
         )
@@ -238,7 +224,7 @@ def _end_with(fingerprint: str, path: Path) -> None:
     if path.name != ARRAYS_FILE:
         with path.open("ab") as file:
             file.write(fingerprint.encode())
-        sync(path)
+        atomic.sync(path)
 
 
 def _fingerprint_in(path: Path) -> str | None:
@@ -262,7 +248,7 @@ def _hash_of(path: Path, size: int) -> str:
 
 
 def write_names(folder: Path, stem: str, names: StoredNames) -> None:
-    replace_atomically(folder / f"{stem}.text", lambda at: write_pieces(at, b"", [names.text]))
+    atomic.replace_atomically(folder / f"{stem}.text", lambda at: atomic.write_pieces(at, b"", [names.text]))
     write_array(folder / f"{stem}.ends.npy", np.int64, names.ends.shape, [names.ends])
     write_array(folder / f"{stem}.slots.npy", np.int32, names.slots.shape, [names.slots])
 
@@ -301,18 +287,16 @@ def names_of(*stems: str) -> list[str]:
 def remove_parts(folder: Path) -> None:
     """Remove whatever there is of a graph."""
     for name in (MANIFEST, *_parts(True), TITLES, *SEARCH_FILES):
-        remove(folder / name)
+        atomic.remove(folder / name)
 
 
 def _metadata(given: dict[str, Any]) -> dict[str, Any]:
     """What of it is kept, and of the kind that its readers expect."""
     found = {key: value for key, value in given.items() if key in KEPT}
-    texts = (found.get(key, []) for key in ("labels_from", "source", "skipped_examples"))
-    for names in (*found.get("prefixes", {}).values(), *texts):
-        deque(_texts(names), maxlen=0)
-    for key in ("duplicates", "skipped_lines"):
-        if not isinstance(found.get(key, 0), int):
-            raise TypeError(f"{key} is no whole number")
+    for names in (*found.get("prefixes", {}).values(), *map(found.get, ("labels_from", "source", "skipped_examples"))):
+        _texts(names or [])
+    if not all(isinstance(found.get(key, 0), int) for key in ("duplicates", "skipped_lines")):
+        raise TypeError("the number of duplicates or of skipped lines is no whole number")
     return found
 
 
@@ -357,8 +341,7 @@ def read_json(path: Path, format_name: str, version: int, oldest: int | None = N
     return about
 
 
-def _texts(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"a name is no text but a {type(value).__name__}")
-        yield value
+def _texts(values: list[Any]) -> list[str]:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError(f"names are text, and not all of these: {values}")
+    return values

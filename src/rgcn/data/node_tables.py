@@ -18,7 +18,7 @@ from rgcn.data.rdf import node_kinds
 from rgcn.data.tables import Column, whole_table
 from rgcn.errors import DataError, ParseError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
-from rgcn.graph.relation_overlap import relation_overlaps
+from rgcn.graph.splitting import relation_overlaps
 
 USUAL_WORDS = ("node", "entity", "id", "iri", "uri", "name", "subject", "label", "class", "split")  # begin headers
 

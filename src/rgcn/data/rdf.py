@@ -17,11 +17,11 @@ from pyoxigraph import RdfFormat, parse, serialize
 
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
 from rgcn.data.line_scanning import FoundTriples, line_triples
-from rgcn.data.rdf_guards import EntityGuard, JsonNestingGuard, XmlNestingGuard
+from rgcn.data.rdf_guards import JsonGuard, XmlGuard
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind, Vocabulary
-from rgcn.graph.interop.rdf_terms import RDF_ENDINGS
+from rgcn.graph.rdf_terms import RDF_ENDINGS
 from rgcn.system.threads import in_order
 
 LINE_FORMATS = ("nt", "nq")
@@ -32,7 +32,7 @@ MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which is looked at again whenev
 SHORT_LINE = 17  # bytes: no triple is shorter, so lines that are so on average are mostly blank or comments
 
 # Turtle and TriG need none: their parser keeps open brackets in a list of its own, 500,000 deep in seconds.
-_NESTING_GUARDS: dict[str, Any] = {"rdf": XmlNestingGuard, "jsonld": JsonNestingGuard}
+_GUARDS: dict[str, Any] = {"rdf": XmlGuard, "jsonld": JsonGuard}
 _FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
 # A string that is never closed reaches to the end: else each quote in it would be tried as the beginning of another.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
@@ -228,8 +228,7 @@ class _DocumentReader:
 
     def __init__(self, file: SourceFile, source: ByteSource) -> None:
         self._source = source
-        self._entities = EntityGuard(file.path) if file.format == "rdf" else None
-        self._nesting = _NESTING_GUARDS[file.format](file.path) if file.format in _NESTING_GUARDS else None
+        self._guard = _GUARDS[file.format](file.path) if file.format in _GUARDS else None
         self._has_triple_terms = file.format in ("ttl", "trig")
         self._at_start = True
         self._buffer = self._last_bytes = b""
@@ -238,9 +237,9 @@ class _DocumentReader:
     def read(self, size: int) -> bytes:
         while self._position >= len(self._buffer):
             data = self._source.read(1 << 16)
-            self._buffer, self._position = self._checked(data), 0
-            if not data and not self._buffer:
+            if not data:
                 return b""
+            self._buffer, self._position = self._checked(data), 0
         piece = self._buffer[self._position : self._position + size]
         self._position += len(piece)
         return piece
@@ -259,9 +258,9 @@ class _DocumentReader:
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
             self._refuse_endless_terms(data)
-        if self._nesting is not None:
-            self._nesting.check(data)
-        return data if self._entities is None else self._entities.passed(data, last=not data)
+        if self._guard is not None:
+            self._guard.check(data)
+        return data
 
     def _refuse_endless_terms(self, data: bytes) -> None:
         self._open_triple_terms += (self._last_bytes + data).count(b"<<(")

@@ -227,7 +227,7 @@ class TripleFiles:
             graph = building.built(self._collect, self._large, options.show_progress)
             finished = options.described(graph)
             if finished.nodes is graph.nodes and len(finished) == len(graph):
-                write_rest(finished, folder, building.hashes)
+                write_rest(finished, folder)
             else:  # its labels changed it: all is written anew, over what a building would go on with
                 building.begin_anew()
                 save_graph(finished, folder)

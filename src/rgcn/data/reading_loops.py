@@ -1,4 +1,4 @@
-"""The loops of reading, in numba: they find names in lines, turn names into numbers, and put rows of ids in order.
+"""The loops of reading, in numba: they find names in lines, turn names into numbers, and order rows by their nodes.
 
 `line_scanning`, `triple_collector` and `triple_rows` call them, and own the arrays. A table of names has in its slots a
 name's hash beside its id while it grows, so that other names are told apart without being read, and doubling the table
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rgcn.data.line_grammar import REFUSED, TAKEN
-from rgcn.graph.hash_loops import hash_of, loop, same, word_at
-from rgcn.graph.stored_names import FURTHEST
+from rgcn.data.line_scanning import REFUSED, TAKEN
+from rgcn.graph.name_loops import hash_of, loop, same, word_at
+from rgcn.graph.vocabulary import FURTHEST
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _QUOTE, _HASH, _OPEN, _CLOSE = (np.uint8(c) for c in b'\t\n\r "#<>')
 # The parser leaves out the type of a plain string, and refuses that of a text without its language.

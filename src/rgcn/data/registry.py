@@ -95,7 +95,7 @@ def get(
     name: str, *, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False
 ) -> Located:
     """Have a data set's files on this machine, and say where they are and where they came from."""
-    from rgcn.data.world import load_world
+    from rgcn.data.catalog import load_world
 
     dataset = find(name)
     if dataset.embedded:

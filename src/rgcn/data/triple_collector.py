@@ -16,7 +16,7 @@ from rgcn.data.triple_rows import distinct
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, Vocabulary
 from rgcn.graph.knowledge_graph import ARRAYS_OF_TRIPLES
-from rgcn.graph.stored_names import FULLEST, MOST_NAMES, StoredNames, colliding
+from rgcn.graph.vocabulary import FULLEST, MOST_NAMES, StoredNames, colliding
 
 MOST_PREFIXES = 1000  # of a file: more are no help to anybody
 

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from rgcn.graph.knowledge_graph import KnowledgeGraph
+from rgcn.graph.knowledge_graph import KnowledgeGraph, StoredGraph
 from rgcn.graph.statistics import GraphStatistics
-from rgcn.graph.stored_graph import StoredGraph
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.system.lazy import lazy_names
 

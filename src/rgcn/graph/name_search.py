@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.stored_names import name_hash, name_hashes
+from rgcn.graph.vocabulary import name_hash, name_hashes
 from rgcn.system.atomic_files import replace_atomically, write_array
 from rgcn.system.threads import in_order
 
@@ -345,7 +345,7 @@ def _postings(
         counts = np.bincount(pairs >> 32, minlength=GRAMS)
         sorted_at_once = (pairs & 0xFFFFFFFF).astype(np.int32)
         return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])
-    from rgcn.graph.gram_loops import count_grams
+    from rgcn.graph.name_loops import count_grams
 
     entries, bounds = len(bounds) - 1, np.asarray(bounds)
     parts = [bounds[first : first + ENTRIES_COUNTED + 1] for first in range(0, entries, ENTRIES_COUNTED)]
@@ -372,7 +372,7 @@ def _passes(
 
     parts, places  some entries each, and where the first of them that hold a sequence are written
     """
-    from rgcn.graph.gram_loops import fill_grams
+    from rgcn.graph.name_loops import fill_grams
 
     first = 0
     while first < GRAMS:

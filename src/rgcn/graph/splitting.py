@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError, NothingToHoldOutError
-from rgcn.graph.relation_overlap import relation_overlaps
-from rgcn.graph.vocabulary import SPLITS
+from rgcn.graph.vocabulary import FACTOR, SEED, SPLITS
 
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
+
 
 TRAIN, VALID, TEST = range(len(SPLITS))
 
@@ -118,3 +119,109 @@ def _times(graph: KnowledgeGraph, by: Sequence[Any] | NDArray[Any]) -> NDArray[n
     if given.dtype.kind == "f" and not np.isfinite(given).all():
         raise DataError(f"by=: triple {int(np.flatnonzero(~np.isfinite(given))[0])} (from 0) has no time")
     return np.unique(given, return_inverse=True)[1]
+
+
+# -- relations that say the same as others ------------------------------------------------------------------
+
+AT_A_TIME = 1 << 22  # meetings of two relations in one pair of nodes, counted at once
+
+
+class RelationOverlap(NamedTuple):
+    """`other` holds a `share` of the pairs of nodes of `relation`; `inverse`: the other way round."""
+
+    relation: int
+    other: int
+    share: float
+    inverse: bool
+
+
+def relation_overlaps(
+    triples: NDArray[np.int64], num_relations: int, *, above: float = 0.5, of: Sequence[int] | None = None
+) -> list[RelationOverlap]:
+    """Every two relations of which the second holds more than that share of the first's pairs of nodes.
+
+    share(r, q) = |{(s, o) : (s, r, o) and (s, q, o)}| / |{(s, o) : (s, r, o)}|; `inverse`: with (o, q, s). A symmetric
+    relation is its own inverse. The share is one of the first relation: of a small one inside a large one, only
+    (small, large) may be listed. `of`: only where the first is one of these. Triples that recur count once.
+
+    >>> triples = np.array([[0, 0, 1], [2, 0, 3], [1, 1, 0], [3, 1, 2], [4, 1, 5]])
+    >>> relation_overlaps(triples, 2)[0]
+    RelationOverlap(relation=0, other=1, share=1.0, inverse=True)
+    """
+    if not len(triples):
+        return []
+    subject, relation, object_ = triples.T
+    num_nodes = int(triples[:, [0, 2]].max()) + 1
+    forward = subject * num_nodes + object_
+    order = np.lexsort((relation, forward))
+    order = order[np.append(True, (np.diff(forward[order]) != 0) | (np.diff(relation[order]) != 0))]
+    subject, relation, object_, forward = subject[order], relation[order], object_[order], forward[order]
+    codes, start = np.unique(forward, return_index=True)  # `relation` holds those of each pair of nodes side by side
+    holders = np.diff(np.append(start, len(relation)))
+    size = np.bincount(relation, minlength=num_relations)
+
+    asking = np.argsort(relation, kind="stable")
+    if of is not None:
+        asking = asking[np.isin(relation[asking], of)]
+    found = []
+    for inverse, code in ((False, forward), (True, object_ * num_nodes + subject)):
+        pair = np.minimum(np.searchsorted(codes, code[asking]), len(codes) - 1)
+        there = codes[pair] == code[asking]
+        pair, first = pair[there], relation[asking][there]
+        # Cut between relations. One relation meets at most every triple once: a part is bounded by both.
+        until = np.cumsum(holders[pair])
+        last_of = np.flatnonzero(np.diff(first, append=-1))
+        cuts = last_of[np.flatnonzero(np.diff(until[last_of] // AT_A_TIME, append=-1))] + 1
+        for begin, end in pairwise([0, *cuts.tolist()]):
+            here, many = pair[begin:end], holders[pair[begin:end]]
+            place = np.arange(many.sum()) + np.repeat(start[here] - np.cumsum(many) + many, many)
+            met = np.repeat(first[begin:end], many) * num_relations + relation[place]
+            both, shared = np.unique(met, return_counts=True)
+            share = shared / size[both // num_relations]
+            for key, value in zip(both[share > above].tolist(), share[share > above].tolist(), strict=True):
+                r, q = divmod(key, num_relations)
+                if inverse or r != q:
+                    found.append(RelationOverlap(r, q, value, inverse))
+    return sorted(found, key=lambda overlap: (overlap.relation, -overlap.share, overlap.other, overlap.inverse))
+
+
+# -- samples that do not depend on the order of the input's rows: drawn by a hash of names -----------------------
+
+Keys = NDArray[np.uint64]
+
+
+def combined_keys(*parts: Keys) -> Keys:
+    """uint64 [n]: one hash of several, which depends on their order.
+
+    >>> one, other = np.array([1, 2], dtype=np.uint64), np.array([2, 1], dtype=np.uint64)
+    >>> combined_keys(one, other)[0] == combined_keys(other, one)[1]
+    np.True_
+    >>> combined_keys(one, other)[0] == combined_keys(other, one)[0]
+    np.False_
+    """
+    state = np.full(len(parts[0]), SEED, dtype=np.uint64)
+    for part in parts:
+        state = (state ^ part) * np.uint64(FACTOR)
+        state ^= state >> np.uint64(32)
+    return state
+
+
+def triple_keys(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> Keys:
+    """uint64 [n]: a hash of the three names of each triple int64 [n, 3]."""
+    subject, relation, object_ = triples.T
+    return combined_keys(graph.nodes.keys(subject), graph.relations.keys(relation), graph.nodes.keys(object_))
+
+
+def label_keys(graph: KnowledgeGraph, nodes: NDArray[np.int64], classes: NDArray[np.int64]) -> Keys:
+    """uint64 [n]: a hash of each labelled node's name and its class's."""
+    assert graph.labels is not None
+    return combined_keys(graph.nodes.keys(nodes), graph.labels.names.keys(classes))
+
+
+def drawn(keys: Keys, at_most: int) -> NDArray[np.int64]:
+    """The positions of the smallest keys, smallest first. Who draws fewer draws the first ones of these.
+
+    >>> drawn(np.array([30, 10, 20], dtype=np.uint64), 2)
+    array([1, 2])
+    """
+    return np.argsort(keys, kind="stable")[:at_most].astype(np.int64)

@@ -13,18 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
+from rgcn.graph import name_search
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import (
-    ENTRIES_AT_ONCE,
-    SEARCH_FILES,
-    Entries,
-    NameSearch,
-    Spelled,
-    Written,
-    damaged_index,
-    folded,
-)
-from rgcn.graph.prefixes import expanded
+from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, Entries, NameSearch, Spelled, Written, folded
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.system.atomic_files import write_array
 from rgcn.system.formatting import shortened
@@ -239,53 +230,70 @@ def _is_english(literal: str) -> bool:
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
-class Called:
-    """The nodes, the relations or the classes, by what people call them.
+# What people write without declaring it: prefixes and their namespaces.
+_WELL_KNOWN = """
+    rdf http://www.w3.org/1999/02/22-rdf-syntax-ns#    rdfs http://www.w3.org/2000/01/rdf-schema#
+    owl http://www.w3.org/2002/07/owl#    xsd http://www.w3.org/2001/XMLSchema#    prov http://www.w3.org/ns/prov#
+    skos http://www.w3.org/2004/02/skos/core#    foaf http://xmlns.com/foaf/0.1/    sh http://www.w3.org/ns/shacl#
+    dc http://purl.org/dc/elements/1.1/    dcterms http://purl.org/dc/terms/    dct http://purl.org/dc/terms/
+    dcat http://www.w3.org/ns/dcat#    schema http://schema.org/    schema https://schema.org/
+    geo http://www.w3.org/2003/01/geo/wgs84_pos#    vcard http://www.w3.org/2006/vcard/ns#
+    org http://www.w3.org/ns/org#    time http://www.w3.org/2006/time#    obo http://purl.obolibrary.org/obo/
+    sosa http://www.w3.org/ns/sosa/    ssn http://www.w3.org/ns/ssn/    bot https://w3id.org/bot#
+    brick https://brickschema.org/schema/Brick#    saref https://saref.etsi.org/core/    unit http://qudt.org/vocab/unit/
+    dbo http://dbpedia.org/ontology/    dbr http://dbpedia.org/resource/    dbp http://dbpedia.org/property/
+    wd http://www.wikidata.org/entity/    wdt http://www.wikidata.org/prop/direct/
+"""
+WELL_KNOWN = list(zip(_WELL_KNOWN.split()[::2], _WELL_KNOWN.split()[1::2], strict=True))
 
-    names       tell them apart
-    titles      what people read, of numbers and their names
-    best_first  the order in which those that match equally well are found
-    prefixes    namespaces of short names, which come before well-known ones
-    stored      the folder that has an index for searching them
-    literals    of names that lie as arrays: those whose texts are titles (`Titles.literals`)
+
+def expanded(text: str, declared: Mapping[str, list[str]]) -> Iterator[str]:
+    """The IRIs that a short name stands for; `declared`: {prefix: its namespaces}, which come before well-known ones.
+
+    >>> list(expanded("brick:hasQuantity", {})), list(expanded("ex:a", {"ex": ["http://x.org/"]}))
+    (['https://brickschema.org/schema/Brick#hasQuantity'], ['http://x.org/a'])
+    """
+    prefix, colon, rest = text.partition(":")
+    if colon and not rest.startswith("//"):
+        spaces = declared.get(prefix) or [space for known, space in WELL_KNOWN if known == prefix.lower()]
+        yield from (space + rest for space in spaces)
+
+
+class Called:
+    """The nodes, the relations or the classes of a graph, by what people call them.
+
+    names     tell them apart
+    title     what people read, of a number
+    prefixes  namespaces of short names, which come before well-known ones
     """
 
     def __init__(
-        self,
-        names: Vocabulary,
-        titles: Callable[[NDArray[np.int64], list[str], list[str]], list[str]],
-        best_first: Callable[[], Iterable[int]] | None = None,
-        is_literal: Callable[[int], bool] = lambda number: False,
-        prefixes: Mapping[str, list[str]] | None = None,
-        stored: Path | None = None,
-        literals: Callable[[NDArray[np.int64]], list[str | None]] | None = None,
+        self, names: Vocabulary, title: Callable[[int], str], prefixes: Mapping[str, list[str]] | None
     ) -> None:
-        self._names, self._titles, self._is_literal, self._stored = names, titles, is_literal, stored
-        self._literals = literals
-        self._prefixes = prefixes or {}
-        self._best_first = best_first or (lambda: range(len(names)))
+        self._names, self._title, self._prefixes = names, title, prefixes or {}
 
     @cached_property
     def search(self) -> NameSearch:
-        return NameSearch.of(self.written()) if self._stored is None else NameSearch.opened(self._stored)
+        return NameSearch.of(self.written())
 
     def written(self) -> Iterator[Written]:
-        """What an index of them is made of, a part at a time."""
-        order = np.asarray(self._best_first())
-        parts = np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE))
-        if self._literals is None or len(order) < SEARCHED_ON_DISK:
-            return (Entries.of(self.spelled(some)).written() for some in parts)
-        return (found for _, found in in_order(parts, self._written_in_columns))
+        """What an index of them is made of, a part at a time, best ones first."""
+        return (Entries.of(self.spelled(some)).written() for some in self._parts())
 
-    def _written_in_columns(self, some: NDArray[np.int64]) -> Written:
-        from rgcn.graph.spelling import spell_plain
+    def _parts(self) -> list[NDArray[np.int64]]:
+        order = self._best_first()
+        return np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE))
 
-        assert self._literals is not None
-        texts, keys, who = spell_plain(self._names.many(some), self._literals(some))
-        rest = Entries.of(self.spelled(some[[text is None for text in texts]]))
-        others, owners = iter(rest.texts), np.concatenate([some[who], np.asarray(rest.owners, np.int64)])
-        every = [next(others) if text is None else text for text in texts]
-        return Entries(some, every, [*keys, *rest.keys], owners).written()
+    def _best_first(self) -> NDArray[np.int64]:
+        """The order in which those that match equally well are found."""
+        return np.arange(len(self._names))
+
+    def _titles(self, some: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
+        """The titles of some, whose names, and the last parts of these, are these."""
+        return list(map(self._title, some.tolist()))
+
+    def _is_literal(self, number: int) -> bool:
+        return False
 
     def spelled(self, some: NDArray[np.int64]) -> Iterator[Spelled]:
         """What each of some is called: by title, by name and its last part, by what follows a prefix."""
@@ -293,7 +301,7 @@ class Called:
         lasts = list(map(local_name, names))
         titles = self._titles(some, names, lasts)
         for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
-            others = [":" + folded(name.partition(":")[2])] if ":" in name and _has_prefix(name) else []
+            others = [":" + folded(name.partition(":")[2])] if _has_prefix(name) else []
             further = self._spellings(name) if "%" in name else (last,)
             others += [one for one in dict.fromkeys(further) if one is not title and one not in (title, name)]
             yield number, title, name, others
@@ -339,10 +347,6 @@ class Called:
             return same if len(same) == 1 else found
         return found
 
-    def _title(self, number: int) -> str:
-        name = self._names[number]
-        return self._titles(np.array([number]), [name], [local_name(name)])[0]
-
     def ids(self, texts: Iterable[str | int]) -> NDArray[np.int64]:
         return self._names.ids(texts if isinstance(texts, str) else map(self.meant, texts))
 
@@ -367,7 +371,7 @@ class Called:
     def _named(self, numbers: list[int]) -> list[int]:
         """What the index found, which may lie in a file: all of it has names."""
         if numbers and not 0 <= min(numbers) <= max(numbers) < len(self._names):
-            raise damaged_index()
+            raise name_search.damaged_index()
         return numbers
 
     def _clear(self, number: int) -> str:
@@ -387,6 +391,43 @@ class Called:
 
 def _has_prefix(name: str) -> bool:
     return ":" in name and "://" not in name and not name.startswith(('"', "_:"))
+
+
+class CalledNodes(Called):
+    """The nodes, of which there may be millions, with an index that may lie in a folder."""
+
+    def __init__(self, titles: Titles) -> None:
+        super().__init__(titles.graph.nodes, titles.of, titles.graph.metadata.get("prefixes"))
+        self._of, self._graph = titles, titles.graph
+
+    @cached_property
+    def search(self) -> NameSearch:
+        folder = None if self._of.from_outside else self._graph.search_folder
+        return NameSearch.of(self.written()) if folder is None else NameSearch.opened(folder)
+
+    def written(self) -> Iterator[Written]:
+        if self._of.from_outside or self._names.stored is None or len(self._names) < SEARCHED_ON_DISK:
+            return super().written()
+        return (found for _, found in in_order(self._parts(), self._written_in_columns))
+
+    def _written_in_columns(self, some: NDArray[np.int64]) -> Written:
+        from rgcn.graph.spelling import spell_plain  # brings polars
+
+        texts, keys, who = spell_plain(self._names.many(some), self._of.literals(some))
+        rest = Entries.of(self.spelled(some[[text is None for text in texts]]))
+        others, owners = iter(rest.texts), np.concatenate([some[who], np.asarray(rest.owners, np.int64)])
+        every = [next(others) if text is None else text for text in texts]
+        return Entries(some, every, [*keys, *rest.keys], owners).written()
+
+    def _best_first(self) -> NDArray[np.int64]:
+        # Literals last: who types a part of a name looks for a thing rather than for a text that mentions it.
+        return np.lexsort((-self._graph.degrees(), self._graph.is_literal))  # stable: equal ones in the graph's order
+
+    def _titles(self, some: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
+        return self._of.many(some, names, lasts)
+
+    def _is_literal(self, number: int) -> bool:
+        return self._graph.kind(number) is NodeKind.LITERAL
 
 
 class NameLookup:
@@ -411,18 +452,13 @@ class NameLookup:
     """
 
     def __init__(self, titles: Titles) -> None:
-        self._titles, graph = titles, titles.graph
-        literal, prefixes = lambda n: graph.kind(n) is NodeKind.LITERAL, graph.metadata.get("prefixes")
-        stored = None if titles.from_outside else graph.search_folder
-        literals = None if titles.from_outside or graph.nodes.stored is None else titles.literals
-        self._nodes = Called(graph.nodes, titles.many, self._best_first, literal, prefixes, stored, literals)
-        self._relations = Called(graph.relations, _each(titles.relation), prefixes=prefixes)
+        self._titles, prefixes = titles, titles.graph.metadata.get("prefixes")
+        self._nodes, self._relations = CalledNodes(titles), Called(titles.graph.relations, titles.relation, prefixes)
         self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
 
     @cached_property
     def _classes(self) -> Called:
-        prefixes = self._titles.graph.metadata.get("prefixes")
-        return Called(self._titles.classes, _each(self._titles.class_), prefixes=prefixes)
+        return Called(self._titles.classes, self._titles.class_, self._titles.graph.metadata.get("prefixes"))
 
     def class_(self, text: str) -> int:
         return self._classes.meant(text)
@@ -446,15 +482,6 @@ class NameLookup:
         for called in (self._nodes, self._relations, *classes):
             _ = called.search, called._cut
 
-    def _best_first(self) -> NDArray[np.int64]:
-        """Literals last: who types a part of a name looks for a thing rather than for a text that mentions it."""
-        graph = self._titles.graph
-        return np.lexsort((-graph.degrees(), graph.is_literal))  # stable: equal ones in the graph's order
-
-
-def _each(title: Callable[[int], str]) -> Callable[[NDArray[np.int64], list[str], list[str]], list[str]]:
-    return lambda numbers, names, lasts: list(map(title, numbers.tolist()))
-
 
 def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
     """Write what finds nodes by a part of their name, and their titles, into the folder of a stored graph.
@@ -466,5 +493,5 @@ def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
     titles = Titles(graph)
     if graph.node_kinds is not None:
         write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._by_literal])
-    NameSearch.write(NameLookup(titles)._nodes.written(), folder)
+    NameSearch.write(CalledNodes(titles).written(), folder)
     return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.hash_draws import Keys, drawn, label_keys, triple_keys
+from rgcn.graph.splitting import Keys, drawn, label_keys, triple_keys
 from rgcn.links import reliability as curves
 from rgcn.links.link_calibration import FIRST, LinkCurve, LinkExamples
 from rgcn.links.relation_constraints import Marks, rules_of

@@ -13,7 +13,7 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
-from rgcn.graph.hash_draws import drawn, label_keys
+from rgcn.graph.splitting import drawn, label_keys
 from rgcn.links.class_offsets import ClassLevel
 from rgcn.models.estimator import Nodes
 from rgcn.models.growth import grown_graph

@@ -14,7 +14,7 @@ from typing_extensions import Self, Unpack
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.shared_names import with_relations
+from rgcn.graph.vocabulary import with_relations
 from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import Permitted
 from rgcn.links.top_k import Known, answer_links, rate_triples

@@ -156,7 +156,7 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
 
 def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
     """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
-    from rgcn.graph.interop.rdf_terms import rdf_class
+    from rgcn.graph.rdf_terms import rdf_class
 
     classes = [str(rdf_class(name)) for name in opened.model.classes_]
     node_term, _ = _terms(opened.graph)
@@ -236,7 +236,7 @@ def said(score: float, probability: float | None) -> str:
 
 def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int], str]]:
     """The N-Triples forms of a graph's nodes and of its relations, each made once."""
-    from rgcn.graph.interop.rdf_terms import rdf_node, rdf_relation
+    from rgcn.graph.rdf_terms import rdf_node, rdf_relation
 
     return cache(lambda node: str(rdf_node(graph, node))), cache(lambda relation: str(rdf_relation(graph, relation)))
 

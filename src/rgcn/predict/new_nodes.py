@@ -13,7 +13,7 @@ from rgcn.data import read
 from rgcn.data.attributes import with_features
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind
-from rgcn.graph.shared_names import plain_name, relation_ids, some_names
+from rgcn.graph.vocabulary import plain_name, relation_ids, some_names
 from rgcn.models.growth import extended, grown_graph
 from rgcn.predict.opened_model import OpenModel
 from rgcn.sampling.known_triples import KnownTriples

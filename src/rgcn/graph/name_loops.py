@@ -1,4 +1,4 @@
-"""The hash of a name (`stored_names.name_hash`) in numba."""
+"""Compiled loops over names: their hash (`vocabulary.name_hash`), and the index that searches them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-from rgcn.graph.stored_names import FACTOR, LAST_FACTOR, SEED
+from rgcn.graph.vocabulary import FACTOR, LAST_FACTOR, SEED
 
 _SEED, _FACTOR, _LAST = np.uint64(SEED), np.uint64(FACTOR), np.uint64(LAST_FACTOR)
 _HALF, _EIGHT = np.uint64(32), np.uint64(8)
@@ -34,7 +34,7 @@ word_at: Any = intrinsic(_word_at)
 
 @loop
 def hash_of(text, start, length):  # type: ignore[no-untyped-def]
-    """`stored_names.name_hash` of a piece of text."""
+    """`vocabulary.name_hash` of a piece of text."""
     state = _SEED ^ (np.uint64(length) * _LAST)
     at, end = start, start + length
     while at + 8 <= end:
@@ -72,3 +72,39 @@ def same(a, i, b, j, length):  # type: ignore[no-untyped-def]
             return False
         k += 1
     return True
+
+
+# -- indexing a long text: see `name_search` -----------------------------------------------------------------
+
+
+@loop
+def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
+    """Add to counts how many entries hold each sequence of three letters."""
+    last = np.full(len(counts), -1, np.int32)
+    for entry in range(len(bounds) - 1):
+        gram = np.int64(kinds[text[bounds[entry]]]) << 6
+        gram |= np.int64(kinds[text[bounds[entry] + 1]])
+        for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
+            gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
+            if last[gram] != entry:
+                last[gram] = entry
+                counts[gram] += 1
+
+
+@loop
+def fill_grams(text, bounds, kinds, number, first, places, part):  # type: ignore[no-untyped-def]
+    """Write the entries, of which the first has this number, that hold the sequences from `first` on.
+
+    places  int64: where the next entry of each sequence is written; -1: nowhere
+    """
+    last = np.full(len(places), -1, np.int32)
+    for entry in range(len(bounds) - 1):
+        gram = np.int64(kinds[text[bounds[entry]]]) << 6
+        gram |= np.int64(kinds[text[bounds[entry] + 1]])
+        for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
+            gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
+            one = gram - first
+            if 0 <= one < len(places) and last[one] != entry and places[one] >= 0:
+                last[one] = entry
+                part[places[one]] = number + entry
+                places[one] += 1

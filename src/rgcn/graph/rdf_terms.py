@@ -10,6 +10,7 @@ stands for, and the name percent-encoded, so that a node and a relation of the s
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote
@@ -165,21 +166,18 @@ def _iri(name: str, base: str, what: str) -> NamedNode:
 
 def _absolute_iri(name: str) -> NamedNode | None:
     text = _encodable(name)
-    try:
+    with suppress(ValueError):
         return NamedNode(text)
-    except ValueError:
-        return None
+    return None
 
 
 def _literal(name: str) -> Literal:
     """The literal that a name in N-Triples form stands for."""
     if _LITERAL.fullmatch(_encodable(name)):
-        try:
+        with suppress(SyntaxError, ValueError):  # no statement, or not one
             [quad] = parse(f"<urn:s> <urn:p> {name} .".encode(), format=RdfFormat.N_TRIPLES)
             if isinstance(quad.object, Literal):
                 return quad.object
-        except (SyntaxError, ValueError):  # no statement, or not one
-            pass
     raise DataError(f"the node {name!r} is marked as a literal, but its name is no literal in N-Triples form")
 
 

@@ -1,18 +1,9 @@
-"""PyTorch Geometric: a graph as its `Data`, and a graph from its `Data` or `HeteroData`.
-
-A triple (subject, relation, object) is an edge from subject to object, as a message travels. What PyG has no place for
-lies in attributes of its own, so that a graph comes back as it was:
-
-    edge_index, edge_type, edge_weight, x, num_nodes            as PyG has them
-    y (-1: no label), train_mask, val_mask, test_mask           as most of PyG's data sets have labels
-    train_idx, train_y, val_idx, val_y, test_idx, test_y        as its `Entities` (AIFB, MUTAG, BGS, AM) has them
-    edge_split                                                  0, 1, 2: a triple of training, validation, test
-    node_names, relation_names, class_names, node_kind, label_order, graph_name, graph_metadata
-"""
+"""A graph in the forms that NetworkX, PyKEEN, polars and pandas expect: methods of `KnowledgeGraph`."""
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +11,116 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
 from rgcn.system.extras import import_extra
 
 if TYPE_CHECKING:
+    import polars as pl
     import torch
 
     from rgcn.graph.knowledge_graph import KnowledgeGraph
+
+
+def to_networkx(graph: KnowledgeGraph) -> Any:
+    """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
+
+    Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
+    edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple
+    that stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
+
+    >>> from rgcn.graph import KnowledgeGraph
+    >>> multi = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"}).to_networkx()
+    >>> multi.nodes["a"], list(multi.edges(keys=True))
+    ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
+    """
+    multi = import_extra("networkx", "interop").MultiDiGraph(name=graph.name)
+    multi.add_nodes_from(_nodes(graph))
+    multi.add_edges_from(_edges(graph))
+    return multi
+
+
+def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
+    """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; without splits "train".
+
+    Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
+
+        splits = kg.to_pykeen()
+        pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
+    """
+    import torch
+
+    factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
+    entities = {name: number for number, name in enumerate(graph.nodes)}
+    relations = {name: number for number, name in enumerate(graph.relations)}
+    return {
+        split: factory(
+            mapped_triples=torch.from_numpy(np.array(triples)),
+            entity_to_id=entities,
+            relation_to_id=relations,
+            metadata={"name": graph.name, "split": split},
+        )
+        for split in (SPLITS if graph.triple_splits is not None else ("train",))
+        if len(triples := graph.split_triples(split))
+    }
+
+
+def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
+    """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
+
+    >>> from rgcn.graph import KnowledgeGraph
+    >>> KnowledgeGraph.from_triples([("a", "likes", "b")]).to_polars().rows()
+    [('a', 'likes', 'b')]
+    """
+    import polars as pl
+
+    columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(graph)}
+    if graph.edge_weights is not None:
+        columns["weight"] = pl.Series("weight", graph.edge_weights)
+    return pl.DataFrame(columns)
+
+
+def to_pandas(graph: KnowledgeGraph) -> Any:
+    """A `pandas.DataFrame` with the same rows as that of polars."""
+    columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(graph)}
+    if graph.edge_weights is not None:
+        columns["weight"] = graph.edge_weights
+    return import_extra("pandas", "interop").DataFrame(columns)
+
+
+def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
+    labels: dict[int, dict[str, Any]] = {}
+    if graph.labels is not None:
+        names = graph.labels.names
+        rows = (graph.labels.nodes.tolist(), graph.labels.classes.tolist(), graph.labels.splits.tolist())
+        labels = {node: {"label": names[c], "split": SPLITS[s]} for node, c, s in zip(*rows, strict=True)}
+    kinds = [kind.name.lower() for kind in NodeKind]
+    each_kind = [0] * graph.num_nodes if graph.node_kinds is None else graph.node_kinds.tolist()
+    for node, (name, kind) in enumerate(zip(graph.nodes, each_kind, strict=True)):
+        attributes = {"kind": kinds[kind], **labels.get(node, {})}
+        if graph.features is not None:
+            attributes["features"] = graph.features[node].tolist()
+        yield name, attributes
+
+
+def _edges(graph: KnowledgeGraph) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+    met = Counter[tuple[str, str, str]]()
+    for row in to_polars(graph).iter_rows(named=True):
+        subject, object_, relation = row.pop("subject"), row.pop("object"), row["relation"]
+        met[subject, relation, object_] += 1
+        again = met[subject, relation, object_]
+        yield subject, object_, relation if again == 1 else (relation, again), row
+
+
+def _coded(graph: KnowledgeGraph) -> Iterator[tuple[str, list[str], NDArray[np.integer[Any]]]]:
+    """Every column of names: what it is called, the names there are, and which of them each row has."""
+    yield "subject", list(graph.nodes), graph.triples[:, 0]
+    yield "relation", list(graph.relations), graph.triples[:, 1]
+    yield "object", list(graph.nodes), graph.triples[:, 2]
+    if graph.triple_splits is not None:
+        yield "split", list(SPLITS), graph.triple_splits
+
+
+# -- PyTorch Geometric ------------------------------------------------------------------------------------
 
 PYG_SPLITS = ("train", "val", "test")  # in the order of SPLITS
 
@@ -89,12 +183,13 @@ def from_pyg(
     keep = edge_type < own
     edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
     weights = found.get("edge_weight")
+    labelled: tuple[dict[str, Any], int, int] = found.get("labelled", (found, num_nodes, 0))
     return KnowledgeGraph(
         np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
         _names(nodes, found.get("node_names"), num_nodes, "node"),
         _names(relations, found.get("relation_names"), own, "relation"),
         node_kinds=found.get("node_kind"),
-        labels=_labels(found, num_nodes, classes),
+        labels=_labels(*labelled, classes),
         triple_splits=None if edge_splits is None else edge_splits[keep],
         features=found.get("x"),
         edge_weights=None if weights is None else weights.reshape(-1)[keep],
@@ -153,7 +248,8 @@ def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDA
     return splits
 
 
-def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | None) -> NodeLabels | None:
+def _labels(found: Mapping[str, Any], num_nodes: int, first: int, given: Sequence[str] | None) -> NodeLabels | None:
+    """The labels that attributes of some nodes tell, of which the first has this number."""
     y = found.get("y")
     if y is not None:
         y = y.reshape(-1) if y.shape == (num_nodes, 1) else y
@@ -175,7 +271,7 @@ def _labels(found: Mapping[str, Any], num_nodes: int, given: Sequence[str] | Non
     elif len(np.unique(nodes)) != len(nodes):
         raise DataError("a node stands in two of train_mask, val_mask and test_mask")
     names = _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
-    return NodeLabels(nodes, classes, names, splits)
+    return NodeLabels(first + nodes, classes, names, splits)
 
 
 def _members(
@@ -217,24 +313,11 @@ def _of_hetero(data: Any) -> dict[str, Any]:
         found["x"] = np.concatenate(features)
     elif any(each is not None for each in features):
         warnings.warn("features of some node types only, or of several widths: left out", stacklevel=3)
-    return found | _hetero_labels(data, sizes, starts)
-
-
-def _hetero_labels(data: Any, sizes: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, Any]:
-    """Labels of the one type of nodes that has any."""
     labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
     if len(labelled) > 1:
         raise DataError(
             f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
         )
-    found: dict[str, Any] = {}
     for kind in labelled:
-        for key in ["y", *(f"{word}_{part}" for word in PYG_SPLITS for part in ("mask", "idx", "y"))]:
-            value = _array(data[kind].get(key))
-            if value is not None and (key == "y" or key.endswith("_mask")):
-                before, after = starts[kind], sum(sizes.values()) - starts[kind] - sizes[kind]
-                around = [(before, after), *[(0, 0)] * (value.ndim - 1)]
-                found[key] = np.pad(value, around, constant_values=-1 if key == "y" else False)
-            elif value is not None:
-                found[key] = value + starts[kind] if key.endswith("_idx") else value
+        found["labelled"] = {key: _array(value) for key, value in data[kind].items()}, sizes[kind], starts[kind]
     return found
