@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rgcn.config.base_section import Rule, Section, impossible
-from rgcn.config.fields import Description, OnAxis, OptionsOf, described, tuned
+from rgcn.config.fields import Description, OnAxis, OptionsOf, Rule, Section, described, impossible, tuned
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, ENCODERS, HEADS, MESSAGE_FUNCTIONS
 
 Scheme = Literal[

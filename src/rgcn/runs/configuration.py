@@ -16,8 +16,16 @@ import yaml
 from pydantic.json_schema import models_json_schema
 
 from rgcn.config import RunConfig, validated
-from rgcn.config.base_section import Origin, Problem, Section, listed, origin_of
-from rgcn.config.fields import choices, option_problems
+from rgcn.config.fields import (
+    Origin,
+    Problem,
+    Section,
+    choices,
+    find_problems,
+    option_problems,
+    origin_of,
+    refuse_problems,
+)
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
@@ -80,9 +88,9 @@ def _layered(
 ) -> _Layers:
     """What was said, one after another; sections: of a candidate, before all changes."""
     layers = _read(name)
-    for section in ("task", "model", "training"):
-        if sections and section in sections:
-            layers.values[section] = copy(sections[section])
+    layers.values |= {
+        key: copy(value) for key, value in (sections or {}).items() if key in ("task", "model", "training")
+    }
     for change in changes:
         layers.change(change)
     for key, value in (overrides or {}).items():
@@ -106,15 +114,15 @@ def _answering(kind: str) -> str:
 
 
 def _judged(name: str, layers: _Layers) -> RunConfig:
-    task = layers.values["task"] = _task(layers)
-    if task is None:  # then nothing more can be judged
-        raise ConfigError(listed(name, layers.problems))
-    kind = task_of(task).run_config
+    """The configuration, or a ConfigError with all that is wrong with it."""
+    if (task := _task(layers)) is None:  # then nothing more can be judged
+        refuse_problems(name, layers.problems, layers.origins)
+    layers.values["task"], kind = task, task_of(str(task)).run_config
     if layers.of_graph:
         layers.suit(kind.sections()["training"])
-    config: RunConfig = validated(kind, layers.values, name, layers.origins, layers.problems)
-    if problems := list(_found_missing(config, layers)):
-        raise ConfigError(listed(name, problems))
+    refuse_problems(name, [*layers.problems, *find_problems(kind, layers.values)], layers.origins)
+    config = kind.model_validate(layers.values)
+    refuse_problems(name, _found_missing(config, layers), layers.origins)
     return config
 
 
@@ -150,6 +158,11 @@ def without_folders(config: Config) -> Config:
     return type(config).model_validate(with_paths(config.model_dump(), end))
 
 
+def with_whole_paths(config: Config) -> Config:
+    """The same with absolute paths: a run is resumed from wherever its user happens to be."""
+    return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
+
+
 def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
@@ -167,8 +180,7 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
-    return result
+    return validated(type(config), with_changes(config, changes), "the changed settings")  # type: ignore[no-any-return]
 
 
 def changed_training(config: RunConfig, **settings: Any) -> RunConfig:
@@ -232,9 +244,8 @@ def settings_called(name: str) -> list[str]:
     >>> settings_called("epochs")
     ['training.epochs']
     """
-    kinds = [task_of(task).run_config.sections() for task in TASKS.names()]
-    found = (f"{section}.{name}" for kind in kinds for section, inner in kind.items() if name in inner.model_fields)
-    return list(dict.fromkeys(found))
+    sections = [each for task in TASKS.names() for each in task_of(task).run_config.sections().items()]
+    return list(dict.fromkeys(f"{section}.{name}" for section, inner in sections if name in inner.model_fields))
 
 
 def run_schema(task: str | None = None) -> dict[str, Any]:
@@ -279,11 +290,10 @@ class _Layers:
 
     def change(self, change: str) -> None:
         key, separator, text = change.partition("=")
-        origin = Origin(f"--set {change}")
-        path = tuple(part.strip() for part in key.split("."))
+        origin, path = Origin(f"--set {change}"), tuple(part.strip() for part in key.split("."))
         if not separator or not all(path):
             words = f"takes section.key=value, for example training.epochs=100; got {change!r}"
-            self.problems.append(Problem("--set", words))
+            self.problems.append(Problem("", words, Origin("--set")))
             return
         try:
             read = parse_yaml(text)
@@ -296,22 +306,25 @@ class _Layers:
 
     def put(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
         values = self.values
-        for depth, part in enumerate(path[:-1]):
+        for depth, part in enumerate(path[:-1], start=1):
             if part not in values:
-                self.origins[path[: depth + 1]] = origin
-            inner = values.setdefault(part, {})
-            if not isinstance(inner, dict):
-                section = ".".join(path[: depth + 1])
-                self.problems.append(Problem(".".join(path), f"{section} is a value, not a section", origin))
+                self.origins[path[:depth]] = origin
+            values = values.setdefault(part, {})
+            if not isinstance(values, dict):
+                words = f"{'.'.join(path[:depth])} is a value, not a section"
+                self.problems.append(Problem(".".join(path), words, origin))
                 return
-            values = inner
         values[path[-1]] = value
         if path == SHORTHAND:  # what it stands for is said anew
             for axis in AXES:
                 values.pop(axis, None)
-        for known in [known for known in self.origins if known[: len(path)] == path]:
-            del self.origins[known]
+        self.origins = {known: where for known, where in self.origins.items() if known[: len(path)] != path}
         self.origins[path] = origin
+
+    def is_own(self, path: Any) -> bool:
+        """Whether the user gave what is there, rather than a run."""
+        origin = origin_of(path, self.origins)
+        return origin is not None and origin.source != self.of_run
 
     def suit(self, training: type[Section]) -> None:
         """Train as suits the model that was named, where nothing else was said."""
@@ -378,15 +391,12 @@ def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> d
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
     """Import what the user named themself, and say what cannot be had; what a run names is judged when it is used."""
     for path, axis, choice in choices(config):
-        origin = origin_of(path, layers.origins)
-        if ":" in choice and origin is not None and origin.source != layers.of_run:
+        if ":" in choice and layers.is_own(path):
             try:
                 axis.find(choice, trusted=True)
             except RgcnError as error:
-                yield Problem(".".join(map(str, path)), str(error), origin)
-    for problem in option_problems(config, layers.origins):
-        if problem.origin is None or problem.origin.source != layers.of_run:
-            yield problem
+                yield Problem(".".join(map(str, path)), str(error), path)
+    yield from (problem for problem in option_problems(config) if layers.is_own(problem.place))
     for key in PATHS:
         placed, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
         if isinstance(placed, str) and origin is not None and origin.line and not Path(placed).exists():
@@ -410,15 +420,15 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
 
 def _task(layers: _Layers) -> str | None:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
-    task, origin = layers.values.get("task", DEFAULT_TASK), origin_of(("task",), layers.origins)
+    task = layers.values.get("task", DEFAULT_TASK)
     words = TASKS.problem(task)
-    if words is None:
-        try:
-            TASKS.find(task, trusted=origin is not None and origin.source != layers.of_run)
+    try:
+        if words is None:
+            TASKS.find(task, trusted=layers.is_own(("task",)))
             return str(task)
-        except RgcnError as error:
-            words = str(error)
-    layers.problems.append(Problem("task", words, origin))
+    except RgcnError as error:
+        words = str(error)
+    layers.problems.append(Problem("task", words, ("task",)))
     return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
 
 

@@ -1,29 +1,32 @@
-"""How a model is chosen for a graph: what each costs is timed, each is tried for a while, the best one for longer."""
+"""How a model is chosen for a graph: what each costs is timed, each is tried for a while, the best one for longer.
+
+Minutes become numbers of steps by timing some steps and some questions; what follows depends on no clock.
+"""
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import task_of
-from rgcn.runs.assembly import load_trained
-from rgcn.runs.configuration import changed, changed_training
-from rgcn.runs.folder import RunFolder, with_whole_paths
-from rgcn.runs.planning import plan_run
+from rgcn.runs.assembly import RunPlan, load_trained, make_model, plan_run
+from rgcn.runs.configuration import changed, changed_training, with_whole_paths
+from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Candidate, Selection
-from rgcn.runs.training import RunResult, resume, train
-from rgcn.runs.training_time import LEAST_STEPS, MEASUREMENTS, ModelCost, cost_of, for_steps
+from rgcn.runs.training import RunResult, resume, saying_what_memory_lacks, train
 from rgcn.system.formatting import duration, memory, rough_duration
 from rgcn.system.memory import available_bytes
 from rgcn.system.progress import ProgressMeter
 
+MEASUREMENTS, LEAST_STEPS = 3, 20  # of a training
+TIMED_STEPS, TIMED_QUESTIONS = 12, (1, 8, 64)
 # Shares of the minutes: to time a candidate's steps, and to validate it once; of what is left for training, what the
 # short trainings have together: the best one's long training has the rest.
 TIMING, VALIDATING, SHORT = 0.02, 0.03, 0.4
@@ -33,48 +36,112 @@ LEAST_MEASURED = 100
 LONGER = 1.5  # times as many steps are worth a training of their own
 
 
+class ModelCost(NamedTuple):
+    start: float  # seconds before the first step
+    step: float  # seconds each
+    asked: float  # seconds for a triple (or label) that is measured
+    validated: int  # how many of these there are for validation
+    measured: int  # likewise in the larger split
+    memory: int  # bytes of its weights, what moves them, and a step
+
+    def steps(self, seconds: float, at_most: int) -> tuple[int, int]:
+        """How many steps so much time is enough for, and how often to measure on so many triples meanwhile."""
+        for times in (MEASUREMENTS, 1):
+            left = seconds - self.start - times * self.validating(at_most)
+            if left >= LEAST_STEPS * self.step:
+                return int(left / self.step), times
+        return 0, 1
+
+    def validating(self, at_most: int) -> float:
+        return self.asked * min(at_most, self.validated)
+
+
+def cost_of(plan: RunPlan, patience: float) -> ModelCost:
+    """Some steps and some questions, timed; ConfigError where one step takes longer than `patience` seconds."""
+    began, config, model = perf_counter(), plan.config, make_model(plan.config, plan.mirror)
+    marks: list[float] = []
+    with saying_what_memory_lacks(), model.fitting(plan.training) as fitting:
+        start = perf_counter() - began
+        size = 16 * model.num_parameters_ + fitting.trainer.step_bytes  # weights, gradients, and what Adam remembers
+        most = TIMED_STEPS if config.training.epochs else 0
+        while len(marks) < min(most, 3) or (len(marks) < most and marks[-1] - marks[0] < patience):
+            float(fitting.trainer.step())  # waits for it
+            marks.append(perf_counter() - began - start)
+            if marks[1:] and marks[-1] - marks[-2] > patience:  # the first one may compile something
+                raise ConfigError(f"a step takes {duration(marks[-1] - marks[-2])}: give it more --minutes")
+        step = fitting.trainer.steps_an_epoch * (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
+        fitting.finish()
+        labels, splits = model.graph_.labels if "classes" in model.task_().answers else None, model.measured_splits()
+        there = {
+            split: len(model.graph_.split_triples(split) if labels is None else labels.of(split)[0])
+            for split in splits
+            if split != "train"
+        }
+        validated, asked = there.get("valid", 0), 0.0
+        for number, few in enumerate(TIMED_QUESTIONS if validated else ()):
+            if number < 2 or asked * few < patience:
+                before = perf_counter()
+                model.evaluate(split="valid", at_most=few)
+                asked = (perf_counter() - before) / min(few, validated)
+    return ModelCost(start, step, asked, validated, max(there.values(), default=0), size)
+
+
+def with_steps_for(plan: RunPlan, minutes: float) -> RunPlan:
+    """The run with as many steps as so many minutes are enough for."""
+    began, cost = perf_counter(), cost_of(plan, 60.0 * minutes)
+    left = 60.0 * minutes - (perf_counter() - began) - cost.asked * cost.measured
+    least = max(1, getattr(plan.config.training, "warmup", 0))
+    return plan.with_training(epochs=max(least, cost.steps(left, cost.validated)[0])) if cost.step else plan
+
+
+def for_steps(config: RunConfig, steps: int, times: int) -> RunConfig:
+    """The configuration with so many steps, measured so often meanwhile."""
+    return changed_training(config, epochs=steps, evaluate_every=math.ceil(steps / times))
+
+
 def plan_selection(
     configs: Mapping[str, RunConfig], graph: KnowledgeGraph, minutes: float, meter: ProgressMeter | None = None
 ) -> tuple[Selection, int]:
     """What to try, for how many steps, so that it takes about so many minutes; and the bytes it takes at most."""
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
-    tried = {name: Candidate(name, with_whole_paths(config)) for name, config in configs.items()}
-    costs: dict[str, ModelCost] = {}
-    for name, one in tried.items():
-        one.plain = bool(task_of(one.config.task).candidates().get(name, {}).get("plain"))
-        meter.describe(f"timing {name}")
+    candidates = [Candidate(name, with_whole_paths(config)) for name, config in configs.items()]
+    timed: list[tuple[Candidate, ModelCost]] = []
+    for one in candidates:
+        one.plain = bool(task_of(one.config.task).candidates().get(one.name, {}).get("plain"))
+        meter.describe(f"timing {one.name}")
         try:
             plan = plan_run(one.config, graph)
-            one.config, costs[name] = plan.config, cost_of(plan, TIMING * total)
+            one.config, cost = plan.config, cost_of(plan, TIMING * total)
         except (ConfigError, DataError) as error:
             one.skipped = str(error)
+        else:
+            timed.append((one, cost))
+            if not cost.validated:
+                raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
         meter.advance()
-        if name in costs and not costs[name].validated:
-            raise NothingToHoldOutError("nothing is held out for validation, so that there is nothing to choose by")
-    if not costs:
-        raise DataError(f"no model can be tried: {next(iter(tried.values())).skipped}")
-    at_most = max(LEAST_MEASURED, int(VALIDATING * total / max(cost.asked for cost in costs.values())))
+    if not timed:
+        raise DataError(f"no model can be tried: {candidates[0].skipped}")
+    at_most = max(LEAST_MEASURED, int(VALIDATING * total / max(cost.asked for _, cost in timed)))
     # What is compiled the first time is not taken off.
-    left = PLANNED * total - min(perf_counter() - began, 2 * TIMING * total * len(costs))
-    _share_time({name: (tried[name], cost) for name, cost in costs.items()}, left, at_most)
+    left = PLANNED * total - min(perf_counter() - began, 2 * TIMING * total * len(timed))
+    _share_time(timed, left, at_most)
     final = max(MEASURED_S, 0.1 * total)
-    for name, cost in costs.items():
-        one = tried[name]
+    for one, cost in timed:
         one.at_most = None if cost.asked * cost.measured <= final else max(LEAST_MEASURED, int(final / cost.asked))
         if at_most < cost.validated:
             one.config = changed_training(one.config, evaluate_at_most=at_most)
-    size = max((costs[name].memory for name in costs if not tried[name].skipped), default=0)
-    return Selection(minutes, graph.fingerprint, list(tried.values())), size
+    size = max((cost.memory for one, cost in timed if not one.skipped), default=0)
+    return Selection(minutes, graph.fingerprint, candidates), size
 
 
-def _share_time(candidates: Mapping[str, tuple[Candidate, ModelCost]], left: float, at_most: int) -> None:
+def _share_time(timed: Sequence[tuple[Candidate, ModelCost]], left: float, at_most: int) -> None:
     """Give each candidate the steps for which its share of the seconds is enough; to the best one the rest."""
-    trained = {name: found for name, found in candidates.items() if found[0].config.training.epochs}
-    for name, (one, cost) in candidates.items():
+    trained = [(one, cost) for one, cost in timed if one.config.training.epochs]
+    for one, cost in timed:
         one.planned = cost.start + cost.validating(at_most)
-        left -= 0.0 if name in trained else one.planned
-    shared = [one.name for one, cost in trained.values() if cost.steps(SHORT * left / len(trained), at_most)[0]]
-    for one, cost in trained.values():
+        left -= 0.0 if one.config.training.epochs else one.planned
+    shared = [one.name for one, cost in trained if cost.steps(SHORT * left / len(trained), at_most)[0]]
+    for one, cost in trained:
         if one.name not in shared:
             enough = math.ceil((LEAST_STEPS * cost.step + one.planned) * len(trained) / SHORT / PLANNED / 60 + 1)
             one.skipped = f"a step takes {duration(cost.step)}: --minutes {enough} would be enough for it"
@@ -131,28 +198,25 @@ def _try(
         if number == int(number):  # a whole epoch
             counting.advance(each)
 
+    def measure(model: Estimator) -> dict[str, dict[str, Any]]:  # test data are left for the one that is chosen
+        return {"valid": model.validated()}
+
     try:
         if RunFolder(place).exists():
-            result = resume(place, on_step=on_step, graph=graph, measure=_on_validation)
+            result = resume(place, on_step=on_step, graph=graph, measure=measure)
         else:
-            result = train(candidate.config, graph, place, on_step=on_step, measure=_on_validation)
+            result = train(candidate.config, graph, place, on_step=on_step, measure=measure)
+        candidate.figure = result.metrics["valid"][selection.metric.name]
+        candidate.steps, candidate.seconds = result.epochs, round(result.seconds, 3)
     except StoppedError:
         raise
     except RgcnError as error:
         candidate.skipped = f"failed: {error}"
-    else:
-        candidate.figure = result.metrics["valid"][selection.metric.name]
-        candidate.steps, candidate.seconds = result.epochs, round(result.seconds, 3)
     selection.keep(folder)
     counting.advance(max(0.0, planned - counting.done))
     if meter is not None:
         found = f"validation {selection.metric.title} {selection.words(candidate)}, {duration(candidate.seconds or 0)}"
         meter.say(f"{candidate.name}: {candidate.skipped or found}")
-
-
-def _on_validation(model: Estimator) -> dict[str, dict[str, Any]]:
-    """Test data are left for the one that is chosen."""
-    return {"valid": model.validated()}
 
 
 def _conclude(selection: Selection, run: RunFolder) -> RunResult:

@@ -25,8 +25,8 @@ from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.plugins import TASKS
-from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, with_whole_paths
+from rgcn.runs.folder import RunFolder, sole_use
 from rgcn.runs.run_record import Spread, summarize
 from rgcn.runs.worker_pool import Crew, Done, Interruption
 from rgcn.version import __version__

@@ -18,11 +18,10 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.estimator import Estimator, OnEpoch
 from rgcn.models.task import task_of
 from rgcn.placement import current
-from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
+from rgcn.runs.assembly import RunPlan, load_data, load_trained, make_model, plan_run, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
-from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.worker_pool import HEARD, Interruption
 from rgcn.system.atomic_files import remedy
