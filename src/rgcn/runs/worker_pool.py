@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
@@ -59,12 +59,8 @@ class ProcessSettings:
     """
 
     threads: int
-    memory: int | None
-    allowed: tuple[str, ...]
-
-    @classmethod
-    def of_this_process(cls, threads: int) -> ProcessSettings:
-        return cls(threads, memory_limit(), allowed())
+    memory: int | None = field(default_factory=memory_limit)
+    allowed: tuple[str, ...] = field(default_factory=allowed)
 
     def apply(self) -> None:
         """Take them over, in the worker process, before it loads PyTorch."""
@@ -80,7 +76,7 @@ class WorkerProcess:
     def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
         self.line, theirs = context.Pipe()
-        settings = ProcessSettings.of_this_process(threads)
+        settings = ProcessSettings(threads)
         self.process: BaseProcess = context.Process(target=_enter, args=(settings, theirs), daemon=True)
         self.process.start()
         theirs.close()  # so that the line breaks when the process ends
@@ -110,7 +106,6 @@ class Crew(Generic[Task]):
 
     def __init__(self, jobs: int, start: Callable[[], Work[Task]]) -> None:
         self.jobs, self._start = jobs, start
-        self._here: Work[Task] | None = None
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Task] = {}
 
@@ -130,9 +125,10 @@ class Crew(Generic[Task]):
         most_deaths  processes in a row that may die at work; of those that take no task it is always MOST_DEATHS
         """
         if self.jobs == 1:
-            self._here = self._here or self._start()
+            do: Work[Task] | None = None
             for task in tasks:
-                yield task, Done(self._here(task, partial(answer, task)))
+                do = do or self._start()
+                yield task, Done(do(task, partial(answer, task)))
             return
         returned: list[Task] = []  # by processes that died before they took them
         taken: set[WorkerProcess] = set()
