@@ -8,7 +8,9 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib import resources
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,10 +79,7 @@ def candidate_configurations(
     candidates = _open_choice(layers := _layered(name, changes, overrides))
     if candidates and ("training", "epochs") in layers.origins:
         raise ConfigError("training.epochs: how long each model trains follows from --minutes; or name a model, too")
-    return {
-        candidate: _judged(name, _layered(name, changes, overrides, sections))
-        for candidate, sections in candidates.items()
-    }
+    return {one: _judged(name, _layered(name, changes, overrides, said)) for one, said in candidates.items()}
 
 
 def _layered(
@@ -88,9 +87,7 @@ def _layered(
 ) -> _Layers:
     """What was said, one after another; sections: of a candidate, before all changes."""
     layers = _read(name)
-    layers.values |= {
-        key: copy(value) for key, value in (sections or {}).items() if key in ("task", "model", "training")
-    }
+    layers.values |= {key: copy(value) for key, value in (sections or {}).items() if key != "plain"}
     for change in changes:
         layers.change(change)
     for key, value in (overrides or {}).items():
@@ -118,8 +115,10 @@ def _judged(name: str, layers: _Layers) -> RunConfig:
     if (task := _task(layers)) is None:  # then nothing more can be judged
         refuse_problems(name, layers.problems, layers.origins)
     layers.values["task"], kind = task, task_of(str(task)).run_config
-    if layers.of_graph:
-        layers.suit(kind.sections()["training"])
+    model, training = layers.values.get("model"), layers.values.setdefault("training", {})
+    if layers.of_graph and isinstance(model, dict) and isinstance(training, dict):  # as suits the model that is named
+        suits = model.get("name") in kind.sections()["training"].shorthands
+        layers.values["training"] = ({"name": model["name"]} if suits else {}) | training
     refuse_problems(name, [*layers.problems, *find_problems(kind, layers.values)], layers.origins)
     config = kind.model_validate(layers.values)
     refuse_problems(name, _found_missing(config, layers), layers.origins)
@@ -172,10 +171,10 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping) and name not in besides:
-            settings |= {f"{name}.{key}": setting for key, setting in value.items()}
-        elif name not in besides:
-            settings[name] = value
+        if name not in besides:
+            settings |= (
+                {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+            )
     return settings
 
 
@@ -194,10 +193,7 @@ def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any
     values = config.model_dump(mode="json")
     for key, value in changes.items():
         *path, name = key.split(".")
-        section = values
-        for part in path:
-            section = section[part]
-        section[name] = value
+        reduce(getitem, path, values)[name] = value
     return values
 
 
@@ -217,13 +213,11 @@ class Difference(NamedTuple):
 def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
     """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""
     first, second = flat_settings(a, besides), flat_settings(b, besides)
-    keys = dict.fromkeys([*first, *second])
-    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
-    sides = [
-        Difference(key, first.get(key), second.get(key), key in first, key in second)
-        for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0]))
-    ]
-    return [side for side in sides if side.a != side.b or side.in_a != side.in_b]
+    keys = list(dict.fromkeys([*first, *second]))
+    sections = [key.split(".")[0] for key in keys]
+    found = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
+    found.sort(key=lambda each: sections.index(each.key.split(".")[0]))
+    return [each for each in found if each.a != each.b or each.in_a != each.in_b]
 
 
 def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -326,12 +320,6 @@ class _Layers:
         origin = origin_of(path, self.origins)
         return origin is not None and origin.source != self.of_run
 
-    def suit(self, training: type[Section]) -> None:
-        """Train as suits the model that was named, where nothing else was said."""
-        model, given = self.values.get("model"), self.values.setdefault("training", {})
-        if isinstance(model, dict) and model.get("name") in training.shorthands and isinstance(given, dict):
-            given.setdefault("name", model["name"])
-
 
 def _read(name: str) -> _Layers:
     if data := _graph(name):
@@ -421,15 +409,12 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
 def _task(layers: _Layers) -> str | None:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
     task = layers.values.get("task", DEFAULT_TASK)
-    words = TASKS.problem(task)
     try:
-        if words is None:
-            TASKS.find(task, trusted=layers.is_own(("task",)))
-            return str(task)
+        TASKS.find(task, trusted=layers.is_own(("task",)))
+        return str(task)
     except RgcnError as error:
-        words = str(error)
-    layers.problems.append(Problem("task", words, ("task",)))
-    return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
+        layers.problems.append(Problem("task", str(error), ("task",)))
+        return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
 
 
 def _graph(name: str) -> dict[str, str] | None:

@@ -98,16 +98,11 @@ class Selection:
     def rows(self) -> list[tuple[str, str, str, str, str]]:
         """(model, steps, time, validation, test) of each, best first, those that were skipped last."""
         test = self.metrics.get("test", {}).get(self.metric.name)
-        rows = [
-            (
-                one.name,
-                f"{one.steps or 0:,}",
-                duration(one.seconds or 0.0),
-                self.words(one),
-                self.metric.words(test) if test is not None and one.name == self.chosen else "",
-            )
-            for one in self.ranked()
-        ]
+        tested = {self.chosen: "" if test is None else self.metric.words(test)}
+        rows = []
+        for one in self.ranked():
+            time = duration(one.seconds or 0.0)
+            rows.append((one.name, f"{one.steps or 0:,}", time, self.words(one), tested.get(one.name, "")))
         return [*rows, *((one.name, "", "", f"skipped: {one.skipped}", "") for one in self.candidates if one.skipped)]
 
     def told(self) -> list[dict[str, Any]]:

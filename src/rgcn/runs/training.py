@@ -256,9 +256,8 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = (
-                "another process was lost" if current().is_lost_process(error) else f"{type(error).__name__}: {error}"
-            )
+            lost = current().is_lost_process(error)
+            words = "another process was lost" if lost else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
@@ -275,14 +274,12 @@ class _Session(_Training):
         self.run.begin_session(self.steps_taken, here)
 
     def _open_trackers(self) -> None:
-        # One by one, the files first: should a server refuse, those before it are closed.
-        columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
-        path, plain = self.run.path, self.config.model_dump(mode="json")
-        if not current().is_main:
-            return
-        self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
-        for name in self.config.trackers:
-            self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
+        if current().is_main:  # one by one, the files first: should a server refuse, those before it are closed
+            path, plain = self.run.path, self.config.model_dump(mode="json")
+            columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
+            self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
+            for name in self.config.trackers:
+                self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
 
     def _take_steps(self, fitting: Fitting) -> None:
         settings = self.config.checkpoints
