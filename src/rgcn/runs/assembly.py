@@ -197,7 +197,11 @@ def refuse_changed_data(run: RunFolder) -> None:
     gone cannot contradict: the model has its copy of the graph.
     """
     config, stamps = run.config(), run.about()["data"].get("files")
-    if (stamps and stamps == stamps_of(config.data)) or not _can_be_read(config.data):
+    known = CATALOG.get(str(config.data.dataset).lower())
+    can_be_read = all(Path(source).exists() for source in config.data.source_paths())
+    if config.data.dataset is not None:
+        can_be_read = known is not None and known.embedded
+    if (stamps and stamps == stamps_of(config.data)) or not can_be_read:
         return
     advice = "put them back, train anew, or ask the model about the graph it knew with --accept-changed-data"
     try:
@@ -207,13 +211,6 @@ def refuse_changed_data(run: RunFolder) -> None:
             f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
         ) from error
     refuse_other_data(run, now, advice)
-
-
-def _can_be_read(data: DataConfig) -> bool:
-    if data.dataset is not None:
-        known = CATALOG.get(data.dataset.lower())
-        return known is not None and known.embedded
-    return all(Path(source).exists() for source in data.source_paths())
 
 
 def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Estimator:

@@ -171,10 +171,8 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in besides:
-            settings |= (
-                {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
-            )
+        inner = {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+        settings |= {} if name in besides else {key: v for key, v in inner.items() if key not in besides}
     return settings
 
 

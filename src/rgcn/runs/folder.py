@@ -36,14 +36,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
 from rgcn.plugins import TASKS
-from rgcn.runs.configuration import (
-    WITHOUT_EFFECT,
-    differences,
-    dump_configuration,
-    kept_configuration,
-    load_configuration,
-    with_whole_paths,
-)
+from rgcn.runs import configuration as configurations
 from rgcn.runs.tracking import read_metrics
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
 from rgcn.system.memory import MEMINFO, size_in
@@ -115,15 +108,15 @@ class RunFolder:
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
         about, path = self.about(), self.path / "config.yaml"
-        begun = kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
+        begun = configurations.kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
         if not path.exists():  # cut off between the two files: what the second would have said is in the first
             return begun
         try:
-            edited = load_configuration(str(path))
+            edited = configurations.load_configuration(str(path))
         except ConfigError as error:
             warnings.warn(f"{error}\nrun.json has the configuration the run began with: that is used", stacklevel=2)
             return begun
-        changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
+        changes = configurations.differences(begun, edited, (*configurations.WITHOUT_EFFECT, "training.device"))
         if changes:
             words = "; ".join(map(str, changes[:5]))
             raise DataError(
@@ -214,7 +207,7 @@ class RunFolder:
     def create(self, config: RunConfig, graph: KnowledgeGraph) -> None:
         """Write down what will run; under the lock, in a folder that holds nothing else."""
         self.refuse_unless_free(ours=True)
-        config = with_whole_paths(config)
+        config = configurations.with_whole_paths(config)
         about = {
             "format": "rgcn-run",
             "version": FORMAT_VERSION,
@@ -236,7 +229,7 @@ class RunFolder:
             "sessions": [],
         }
         self.write("run.json", about)  # first: from here on it is a run that can be resumed, whatever happens next
-        self.write("config.yaml", dump_configuration(config))
+        self.write("config.yaml", configurations.dump_configuration(config))
 
     @_by_the_first
     def refuse_unless_free(self, ours: bool = False) -> None:
@@ -264,7 +257,7 @@ class RunFolder:
         """Note that this process works on the run from now on."""
         about = self.about()
         if not (self.path / "config.yaml").exists():
-            self.write("config.yaml", dump_configuration(self.config()))
+            self.write("config.yaml", configurations.dump_configuration(self.config()))
         open_still = {"ended": None, "outcome": None, "to_step": None}
         here = {"pid": os.getpid(), "host": platform.node()}
         about["sessions"].append({"began": now(), "from_step": from_step, **open_still, **here})

@@ -4,7 +4,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
@@ -128,15 +128,12 @@ def resume(
     """
     run = RunFolder(folder)
     run.check()
-    if (result := run.result()) is not None:
-        return _finished(run, result)
-    with run.writing():
-        if (result := run.result()) is not None:  # another process finished it while we waited for the lock
-            return _finished(run, result)
+    with run.writing() if run.result() is None else nullcontext():
+        if (result := run.result()) is not None:  # before, or by another process while we waited for the lock
+            return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
-        graph = load_data(config.data, mirror) if graph is None else graph
-        graph = task_of(config.task).with_held_out(graph, config)
+        graph = task_of(config.task).with_held_out(load_data(config.data, mirror) if graph is None else graph, config)
         refuse_other_data(run, graph)
         plan = plan_run(config, graph, mirror)
         _agree(plan)
@@ -153,10 +150,6 @@ def _agree(plan: RunPlan) -> None:
     current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
     current().require_same("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
-
-
-def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
-    return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
 
 
 @contextmanager
