@@ -194,7 +194,7 @@ def test_combinations_are_judged_beside_fields_that_are_wrong():
             "training": {"epochs": "many", "device": "tpu"},
         },
     )
-    keys = ["data.nonsense", "model.dropout", "training.device", "training.epochs"]
+    keys = ["data.nonsense", "model.dropout", "training.epochs", "training.device"]
     keys += ["data.dataset", "model.bases", "model.blocks", "data.prune"]
     assert [problem.key for problem in found] == keys
 

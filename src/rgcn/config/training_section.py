@@ -40,20 +40,7 @@ def _known_device(value: str) -> str:
 Device = Annotated[str, AfterValidator(_known_device)]
 
 
-class ComputingConfig(Section):
-    """Where a training computes, and in how many processes."""
-
-    device: Device = "auto"
-    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
-    deterministic: bool = False
-    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
-    sharded: bool | None = None
-    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
-    Else each holds everything, and they divide the labels, or triples. null: where several begin a run and its nodes
-    have vectors, yes; that is then written down here. One process alone holds everything anyway."""
-
-
-class NodeTrainingConfig(ComputingConfig):
+class NodeTrainingConfig(Section):
     """How the network learns."""
 
     epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
@@ -84,13 +71,21 @@ class NodeTrainingConfig(ComputingConfig):
     """Stop after so many epochs without a better validation figure."""
     watch: Literal["loss", "accuracy"] = "loss"
     """The validation figure by which the best weights are told, and which patience watches."""
+    device: Device = "auto"
+    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    deterministic: bool = False
+    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    sharded: bool | None = None
+    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
+    Else each holds everything, and they divide the labels. null: where several begin a run and its nodes have vectors,
+    yes; that is then written down here. One process alone holds everything anyway."""
 
     def in_batches(self, labels: int) -> bool:
         """Whether a step takes a part of so many training labels, or hears a part of their edges."""
         return self.fan_out is not None or (self.batch_labels is not None and self.batch_labels < labels)
 
 
-class LinkTrainingConfig(ComputingConfig):
+class LinkTrainingConfig(Section):
     """How the link predictor learns."""
 
     # What suits a model that is chosen by its name from Python; a file says what it wants.
@@ -178,6 +173,14 @@ class LinkTrainingConfig(ComputingConfig):
     """Stop after so many measurements without a better one."""
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = "mrr"
     """The validation figure by which the best weights are told, and which patience watches."""
+    device: Device = "auto"
+    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    deterministic: bool = False
+    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    sharded: bool | None = None
+    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
+    Else each holds everything, and they divide the triples. null: where several begin a run and its nodes have
+    embeddings, yes; that is then written down here. One process alone holds everything anyway."""
 
     @impossible("patience", "evaluate_every")
     def _patience_counts_measurements(self) -> Iterator[str]:

@@ -57,7 +57,8 @@ def titles_of(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None = 
 
 def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:
     """The model of a configuration, not trained yet; mirror: where it finds data sets that it reads by name."""
-    model = task_of(config.task).estimator_class.from_settings(config.settings())
+    settings = config.settings()
+    model = task_of(config.task).estimator_class.from_settings(settings)
     model.mirror = mirror
     return model
 

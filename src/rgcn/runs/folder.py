@@ -208,6 +208,7 @@ class RunFolder:
         """Write down what will run; under the lock, in a folder that holds nothing else."""
         self.refuse_unless_free(ours=True)
         config = configurations.with_whole_paths(config)
+        files = stamps_of(config.data)
         about = {
             "format": "rgcn-run",
             "version": FORMAT_VERSION,
@@ -223,7 +224,7 @@ class RunFolder:
                 "nodes": graph.num_nodes,
                 "relations": graph.num_relations,
                 "triples": len(graph),
-                "files": stamps_of(config.data),
+                "files": files,
             },
             "configuration": config.model_dump(mode="json"),
             "sessions": [],
