@@ -368,13 +368,10 @@ class SearchSpace:
     default: Any = None  # what to set where `when` does not hold
 
     def __post_init__(self) -> None:
-        if bool(self.choices) == (self.low is not None and self.high is not None):
+        low, high = self.low, self.high
+        if bool(self.choices) == (low is not None and high is not None):
             raise ValueError("a search space is an interval, low and high, or choices")
-        if (
-            self.low is not None
-            and self.high is not None
-            and not (self.low < self.high and (self.low > 0 or not self.log))
-        ):
+        if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
             raise ValueError("low lies below high, and above 0 where the logarithm is taken")
 
     def __call__(self, schema: dict[str, Any]) -> None:

@@ -11,14 +11,8 @@ from pydantic import Field
 from rgcn.config.fields import Description, OnAxis, OptionsOf, Rule, Section, described, impossible, tuned
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, ENCODERS, HEADS, MESSAGE_FUNCTIONS
 
-Scheme = Literal[
-    "glorot-uniform",
-    "glorot-normal",
-    "kaiming-uniform",
-    "kaiming-normal",
-    "schlichtkrull-uniform",
-    "schlichtkrull-normal",
-]
+Published = Literal["schlichtkrull-uniform", "schlichtkrull-normal"]
+Scheme = Literal["glorot-uniform", "glorot-normal", "kaiming-uniform", "kaiming-normal", Published]
 Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages

@@ -169,6 +169,11 @@ class RunConfig(Section):
         if twice:
             yield f"{twice[0]!r} is named twice: keep one"
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is of, in a few words: what lists and results begin with."""
+        return {"task": self.task, "dataset": self.data.title, "model": self.model.title, "seed": self.seed}
+
     def settings(self) -> dict[str, Any]:
         """What an estimator takes of it, flat."""
         return {"seed": self.seed, **self.model.model_dump(), **self.training.model_dump()}

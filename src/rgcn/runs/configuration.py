@@ -17,17 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from pydantic.json_schema import models_json_schema
 
-from rgcn.config import RunConfig, validated
-from rgcn.config.fields import (
-    Origin,
-    Problem,
-    Section,
-    choices,
-    find_problems,
-    option_problems,
-    origin_of,
-    refuse_problems,
-)
+from rgcn.config import RunConfig, Section, validated
+from rgcn.config.fields import Origin, Problem, choices, find_problems, option_problems, origin_of, refuse_problems
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
@@ -337,11 +328,10 @@ def _read(name: str) -> _Layers:
             f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
             "sections, such as data, model and training; a file of triples is told by its ending, such as .nt or .csv"
         )
-    problems = [
-        Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
-        for path, first, line in read.duplicates
-    ]
-    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
+    problems, origins = [], {place: Origin(shown, line) for place, line in read.lines.items()}
+    for path, first, line in read.duplicates:
+        key, words = ".".join(map(str, path)), f"already given on line {first}: keep one"
+        problems.append(Problem(key, words, Origin(shown, line)))
     if (file.parent / "run.json").is_file():  # its paths were made whole when it began
         return _Layers(_without_missing_trackers(read.values, shown), origins, problems, of_run=shown)
     return _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)

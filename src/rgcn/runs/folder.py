@@ -214,10 +214,7 @@ class RunFolder:
             "version": FORMAT_VERSION,
             "rgcn": __version__,
             "created": now(),
-            "task": config.task,
-            "dataset": config.data.title,
-            "model": config.model.title,
-            "seed": config.seed,
+            **config.about,
             "epochs": config.training.epochs,
             "data": {
                 "fingerprint": graph.fingerprint,

@@ -71,12 +71,7 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
                 raise ConfigError(f"a step takes {duration(marks[-1] - marks[-2])}: give it more --minutes")
         step = fitting.trainer.steps_an_epoch * (marks[-1] - marks[0]) / (len(marks) - 1) if marks else 0.0
         fitting.finish()
-        labels, splits = model.graph_.labels if "classes" in model.task_().answers else None, model.measured_splits()
-        there = {
-            split: len(model.graph_.split_triples(split) if labels is None else labels.of(split)[0])
-            for split in splits
-            if split != "train"
-        }
+        there = {split: plan.split_sizes[split] for split in model.measured_splits() if split != "train"}
         validated, asked = there.get("valid", 0), 0.0
         for number, few in enumerate(TIMED_QUESTIONS if validated else ()):
             if number < 2 or asked * few < patience:

@@ -71,9 +71,7 @@ class SeriesResult:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "task": self.config.task,
-            "dataset": self.config.data.title,
-            "model": self.config.model.title,
+            **self.config.about,
             "planned": self.planned,
             "jobs": self.jobs,
             "runs": [asdict(row) for row in self.rows],

@@ -245,11 +245,9 @@ class TensorBoardTracker(RunTracker):
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         writer = import_extra("tensorboard", "tensorboard", "torch.utils.tensorboard").SummaryWriter
         target = folder / "tensorboard"
-        earlier = target.is_dir() and any(target.iterdir())
         # A run that goes on writes the steps after its checkpoint again: the first ones must not be shown twice.
-        self._writer = writer(
-            str(target), purge_step=from_step + 1 if earlier else None, flush_secs=FLUSH_SECONDS, max_queue=1000
-        )
+        purge = from_step + 1 if target.is_dir() and any(target.iterdir()) else None
+        self._writer = writer(str(target), purge_step=purge, flush_secs=FLUSH_SECONDS, max_queue=1000)
         self._step = from_step
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         indented = "".join(f"    {line}\n" for line in text.splitlines())  # a code block, in Markdown
@@ -316,9 +314,8 @@ class MlflowTracker(RunTracker):
     extra = "mlflow"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
-        tracking, self._entities = (
-            import_extra("mlflow", "mlflow", f"mlflow.{part}") for part in ("tracking", "entities")
-        )
+        tracking = import_extra("mlflow", "mlflow", "mlflow.tracking")
+        self._entities = import_extra("mlflow", "mlflow", "mlflow.entities")
         address = os.environ.get("MLFLOW_TRACKING_URI") or LOCAL_STORE
         for package in ("sqlalchemy", "alembic") if address.startswith("sqlite:") else ():  # mlflow-skinny has none
             import_extra(package, "mlflow")

@@ -59,10 +59,7 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "task": self.config.task,
-            "dataset": self.config.data.title,
-            "model": self.config.model.title,
-            "seed": self.config.seed,
+            **self.config.about,
             "epochs": self.epochs,
             "parameters": self.parameters,
             "stored_parameters": self.model.num_parameters_,
