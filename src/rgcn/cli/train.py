@@ -284,7 +284,7 @@ def _free_folder(configuration: str) -> Path:
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
     from rgcn.runs.assembly import plan_run
-    from rgcn.runs.model_selection import estimate, plan_selection, with_validation
+    from rgcn.runs.selection import estimate, plan_selection, with_validation
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
     tried = {name: with_validation(config) for name, config in configs.items()}
@@ -313,7 +313,7 @@ def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: 
 
 
 def _choose(selection: Selection, folder: Path, graph: KnowledgeGraph, how: TellingOptions, kept: bool = True) -> None:
-    from rgcn.runs.model_selection import choose
+    from rgcn.runs.selection import choose
 
     with progress("choosing", round(60 * selection.minutes), "s", show=how.bars) as meter:
         result = choose(selection, folder, graph, None if how.quiet else meter)
@@ -348,7 +348,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 
     plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     if minutes is not None:
-        from rgcn.runs.model_selection import with_steps_for
+        from rgcn.runs.selection import with_steps_for
 
         plan = with_steps_for(plan, minutes)
     if not asked.quiet:
@@ -362,7 +362,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand) -> None:
     """What a training would do, or each of those that would be tried; nothing is trained or written."""
     from rgcn.runs.assembly import plan_run
-    from rgcn.runs.model_selection import with_validation
+    from rgcn.runs.selection import with_validation
 
     if len(configs) > 1:  # of which the best on validation data is kept
         configs = {name: with_validation(config) for name, config in configs.items()}

@@ -135,10 +135,10 @@ class Crew(Generic[Task]):
             return
         deaths, threads = 0, threads_each(self.jobs)
         while True:
-            while len(self._busy) < self.jobs and (task := next(tasks, None)) is not None:
+            while len(self._busy) < self.jobs and (todo := next(tasks, None)) is not None:
                 process = self._idle.pop() if self._idle else WorkerProcess(_serve, self._start, threads=threads)
-                process.send(task)  # should it be gone already, that is heard as a death
-                self._busy[process] = task
+                process.send(todo)  # should it be gone already, that is heard as a death
+                self._busy[process] = todo
             if not self._busy:
                 return
             for process, message in hear_from(self._busy):
