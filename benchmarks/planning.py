@@ -3,7 +3,7 @@
     python benchmarks/planning.py [--edges 1e6 3e6] [--out results/planning.json]
 
 Each training has a process of its own: a drawn graph (four edges a node, fifty relations) is saved, opened and planned
-(`rgcn.runs.planning`), then some steps are taken. Memory is the peak of resident memory of the whole process; seconds
+(`rgcn.runs.assembly`), then some steps are taken. Memory is the peak of resident memory of the whole process; seconds
 are those of the steps after the first ones, by which the time is planned.
 """
 
@@ -68,8 +68,7 @@ def save(edges: int, folder: Path) -> None:
 def one(name: str, folder: str) -> dict[str, Any]:
     from rgcn.data.graph_store import load_graph
     from rgcn.runs import load_configuration
-    from rgcn.runs.assembly import make_model
-    from rgcn.runs.planning import plan_run
+    from rgcn.runs.assembly import make_model, plan_run
     from rgcn.system.memory import size_in
 
     configuration, changes = TRAININGS[name]

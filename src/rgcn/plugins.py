@@ -258,8 +258,8 @@ TRACKERS = Axis(
     "tracker",
     "rgcn.runs.tracking:RunTracker",
     {
-        "tensorboard": "rgcn.runs.tracking_services:TensorBoardTracker",
-        "mlflow": "rgcn.runs.tracking_services:MlflowTracker",
-        "wandb": "rgcn.runs.tracking_services:WandbTracker",
+        "tensorboard": "rgcn.runs.tracking:TensorBoardTracker",
+        "mlflow": "rgcn.runs.tracking:MlflowTracker",
+        "wandb": "rgcn.runs.tracking:WandbTracker",
     },
 )

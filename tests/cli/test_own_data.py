@@ -8,8 +8,8 @@ import pytest
 from in_process import rgcn
 
 from rgcn.models import task as built_in_tasks
-from rgcn.runs import model_selection, training_time
-from rgcn.runs.training_time import ModelCost
+from rgcn.runs import selection
+from rgcn.runs.selection import ModelCost
 
 FEW = {
     "links": {
@@ -28,8 +28,7 @@ def here(tmp_path, monkeypatch):
     # As if a step of RGCN took a minute.
     step = {"distmult": 0.5, "rgcn": 60.0}
     cost = lambda plan, _: ModelCost(0.0, step.get(plan.config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731
-    for module in (model_selection, training_time):
-        monkeypatch.setattr(module, "cost_of", cost)
+    monkeypatch.setattr(selection, "cost_of", cost)
     return tmp_path
 
 

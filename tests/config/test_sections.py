@@ -24,7 +24,7 @@ from rgcn.config import (
     tuned,
     validated,
 )
-from rgcn.config.base_section import FIELDS_ONLY, Origin, find_problems
+from rgcn.config.fields import FIELDS_ONLY, Origin, find_problems, refuse_problems
 from rgcn.errors import ConfigError
 from rgcn.models.link_predictor import LinkSettings
 from rgcn.models.node_classifier import NodeSettings
@@ -213,10 +213,13 @@ def test_a_problem_is_shown_where_its_value_was_given():
         ("model", "decomposition"): Origin("f.yaml", 5),
         ("model", "hidden"): Origin("--set model.hidden=0"),
     }
-    lines = [str(problem) for problem in find_problems(NodeClassificationRun, values, origins)]
-    assert lines[0].startswith("--set model.hidden=0: model.hidden: must be")
-    assert lines[1].startswith("f.yaml, line 1: training.epochs: ")
-    assert lines[2].startswith("f.yaml, line 5: model.decomposition: `bases` goes with")
+    with pytest.raises(ConfigError) as caught:
+        refuse_problems("f.yaml", find_problems(NodeClassificationRun, values), origins)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "f.yaml: 3 problems"
+    assert lines[1].startswith("  f.yaml, line 1: training.epochs: ")
+    assert lines[2].startswith("  f.yaml, line 5: model.decomposition: `bases` goes with")
+    assert lines[3].startswith("  --set model.hidden=0: model.hidden: must be")
 
 
 class Recorder:
@@ -281,7 +284,7 @@ def test_search_spaces_hold_valid_values_and_know_what_they_depend_on(kind):
         values = space.choices or (space.low, space.high)
         for value in values:
             problems = find_problems(kind, {**WORLD, section: {name: int(value) if space.integer else value}})
-            assert not any(f"{key}: must be" in str(problem) for problem in problems)
+            assert not any(problem.key == key and problem.words.startswith("must be") for problem in problems)
         for parent in space.when:
             inner, setting = parent.split(".")
             assert setting in kind.sections()[inner].model_fields

@@ -13,8 +13,7 @@ from rgcn.models.task import task_of
 from rgcn.plugins import TASKS
 from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
 from rgcn.runs.assembly import make_model
-from rgcn.runs.configuration import changed_settings, differences, run_schema
-from rgcn.runs.folder import with_whole_paths
+from rgcn.runs.configuration import changed_settings, differences, run_schema, with_whole_paths
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 
 RUNS = {name: task_of(name).run_config for name in TASKS.names()}

@@ -16,9 +16,8 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.models.estimator import Estimator
 from rgcn.runs import load_configuration
-from rgcn.runs.assembly import make_model
+from rgcn.runs.assembly import make_model, plan_run, refuse_what_does_not_fit
 from rgcn.runs.configuration import changed
-from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
 from rgcn.system.memory import LIMIT, available_bytes, held_bytes, limit_memory
 
 

@@ -9,13 +9,20 @@ import pytest
 import rgcn
 from rgcn.errors import DataError, StoppedError
 from rgcn.pages.run_report import make_report
-from rgcn.runs import model_selection as choosing
+from rgcn.runs import selection as choosing
 from rgcn.runs.configuration import candidate_configurations, load_configuration
 from rgcn.runs.folder import RunFolder
-from rgcn.runs.model_selection import choose, estimate, plan_selection, with_validation
-from rgcn.runs.selection import Candidate, Selection, read_selection
+from rgcn.runs.selection import (
+    Candidate,
+    ModelCost,
+    Selection,
+    choose,
+    estimate,
+    plan_selection,
+    read_selection,
+    with_validation,
+)
 from rgcn.runs.training import train
-from rgcn.runs.training_time import ModelCost
 from rgcn.system.progress import ProgressMeter
 from rgcn.training import resources
 

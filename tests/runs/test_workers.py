@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
@@ -13,8 +14,8 @@ from rgcn import plugins as axes
 from rgcn.errors import DataError
 from rgcn.plugins import allowed
 from rgcn.runs import load_configuration
-from rgcn.runs.series import SeedTraining, SeriesListener, training_team
-from rgcn.runs.worker_pool import Died, Done, WorkerProcess, hear_from, stop
+from rgcn.runs.series import SeedTraining, SeriesRow, _trainer
+from rgcn.runs.worker_pool import Crew, Died, Done, WorkerProcess, hear_from, stop
 from rgcn.system import memory
 from rgcn.system.environment import WAITING
 from rgcn.system.memory import memory_limit
@@ -86,14 +87,25 @@ def training() -> SeedTraining:
     return SeedTraining(load_configuration("rgcn/nc-world", ["training.epochs=2", "training.device=cpu"]))
 
 
+def crew(training: SeedTraining) -> Crew[SeedTraining]:
+    return Crew(2, partial(_trainer, training.config, None, True))
+
+
+def errors(crew: Crew[SeedTraining], *trainings: SeedTraining) -> list[str | None]:
+    """What became of trainings: None of one that is finished, else why it is not."""
+    found = []
+    for _, end in crew.run(iter(trainings), lambda *_: None):
+        assert isinstance(end, Died) or isinstance(end.value, SeriesRow)
+        found.append(end.words if isinstance(end, Died) else end.value.error)
+    return found
+
+
 def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monkeypatch: pytest.MonkeyPatch) -> None:
     workshop = Workshop(monkeypatch, [dies_after_saying(Done)])
-    with training_team(2) as team:
-        (first,) = team.rows([training], SeriesListener())
+    with crew(training) as one:
+        first = errors(one, training)
         workshop.started[0].process.join()
-        (second,) = team.rows([training], SeriesListener())
-        (third,) = team.rows([training], SeriesListener())
-    assert (first.error, second.error, third.error) == (None, None, None)
+        assert [first, errors(one, training), errors(one, training)] == [[None], [None], [None]]
     assert len(workshop.started) == 2  # the second one took the third training too
     assert not any(worker.process.is_alive() for worker in workshop.started)
 
@@ -102,22 +114,20 @@ def test_a_process_that_dies_at_work_costs_its_training(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Workshop(monkeypatch, [dies_at_work])
-    with training_team(2) as team:
-        rows = list(team.rows([training] * 3, SeriesListener()))
-    errors = [row.error for row in rows if row.error is not None]
-    assert errors == ["its process ended without a word (exit code -9)"]
-    assert len(rows) == 3
+    with crew(training) as one:
+        found = errors(one, *[training] * 3)
+    assert sorted(found, key=str) == [None, None, "its process ended without a word (exit code -9)"]
 
 
 def test_every_training_may_lose_its_process_but_not_before_it_began(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Workshop(monkeypatch, [dies_at_work] * 5)
-    with training_team(2) as team:
-        assert len([row for row in team.rows([training] * 5, SeriesListener()) if row.error is not None]) == 5
+    with crew(training) as one:
+        assert None not in errors(one, *[training] * 5)
     Workshop(monkeypatch, [dies_at_once, dies_after_hearing_something])
-    with training_team(2) as team:
-        assert [row.error for row in team.rows([training] * 2, SeriesListener())] == [None, None]
+    with crew(training) as one:
+        assert errors(one, *[training] * 2) == [None, None]
     Workshop(monkeypatch, [dies_at_once] * 9)
-    with training_team(2) as team, pytest.raises(DataError, match="3 processes in a row died"):
-        list(team.rows([training] * 2, SeriesListener()))
+    with crew(training) as one, pytest.raises(DataError, match="3 processes in a row died"):
+        errors(one, *[training] * 2)

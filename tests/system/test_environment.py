@@ -131,10 +131,10 @@ def test_a_limit_of_memory_and_trusted_packages_are_state_of_the_process(monkeyp
     monkeypatch.setenv(axes.ALLOWED, "theirs, ours")
     monkeypatch.setattr(memory, "_limit", None)
     monkeypatch.setattr(axes, "_allowed", [])
-    assert ProcessSettings.of_this_process(1) == ProcessSettings(1, 2 << 30, ("theirs", "ours"))
+    assert ProcessSettings(1) == ProcessSettings(1, 2 << 30, ("theirs", "ours"))
     limit_memory("1GiB")
     allow("ours", "mine:Class")
-    assert ProcessSettings.of_this_process(3) == ProcessSettings(3, 1 << 30, ("theirs", "ours", "mine"))
+    assert ProcessSettings(3) == ProcessSettings(3, 1 << 30, ("theirs", "ours", "mine"))
     assert (os.environ[memory.LIMIT], os.environ[axes.ALLOWED]) == ("2GiB", "theirs, ours")
 
 

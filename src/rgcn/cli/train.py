@@ -29,6 +29,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
 from rgcn.placement import current
 from rgcn.runs import run_record
+from rgcn.runs.configuration import candidate_configurations
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Selection, read_selection
 from rgcn.runs.series import SeriesResult, read_series, run_series
@@ -39,7 +40,7 @@ from rgcn.system.memory import limit_memory
 from rgcn.system.progress import progress
 
 if TYPE_CHECKING:
-    from rgcn.runs.planning import RunPlan
+    from rgcn.runs.assembly import RunPlan
     from rgcn.runs.training import RunResult
 
 Configuring = commands.TrainCommand | commands.TuneCommand | commands.PretrainCommand
@@ -62,7 +63,7 @@ def train(asked: commands.TrainCommand) -> None:
     if asked.memory is not None:
         limit_memory(asked.memory, "--memory")
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
-    candidates = runs.candidate_configurations(*said)
+    candidates = candidate_configurations(*said)
     if asked.runs > 1 and (candidates or asked.minutes is not None):
         raise ConfigError("--runs repeats one training: name its model and steps (--set model.name=path), no --minutes")
     if asked.several and candidates:
@@ -282,8 +283,8 @@ def _free_folder(configuration: str) -> Path:
 
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
-    from rgcn.runs.model_selection import estimate, plan_selection, with_validation
-    from rgcn.runs.planning import plan_run
+    from rgcn.runs.assembly import plan_run
+    from rgcn.runs.selection import estimate, plan_selection, with_validation
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
     tried = {name: with_validation(config) for name, config in configs.items()}
@@ -312,7 +313,7 @@ def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: 
 
 
 def _choose(selection: Selection, folder: Path, graph: KnowledgeGraph, how: TellingOptions, kept: bool = True) -> None:
-    from rgcn.runs.model_selection import choose
+    from rgcn.runs.selection import choose
 
     with progress("choosing", round(60 * selection.minutes), "s", show=how.bars) as meter:
         result = choose(selection, folder, graph, None if how.quiet else meter)
@@ -343,11 +344,11 @@ def _report_splits(plan: RunPlan) -> None:
 
 def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> RunPlan:
     """The plan of a run, refused where the machine has less than it takes."""
-    from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
+    from rgcn.runs.assembly import plan_run, refuse_what_does_not_fit
 
     plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     if minutes is not None:
-        from rgcn.runs.training_time import with_steps_for
+        from rgcn.runs.selection import with_steps_for
 
         plan = with_steps_for(plan, minutes)
     if not asked.quiet:
@@ -360,8 +361,8 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: f
 
 def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand) -> None:
     """What a training would do, or each of those that would be tried; nothing is trained or written."""
-    from rgcn.runs.model_selection import with_validation
-    from rgcn.runs.planning import plan_run
+    from rgcn.runs.assembly import plan_run
+    from rgcn.runs.selection import with_validation
 
     if len(configs) > 1:  # of which the best on validation data is kept
         configs = {name: with_validation(config) for name, config in configs.items()}
@@ -383,8 +384,10 @@ def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand
 
 
 def _train_one(plan: RunPlan, folder: Path | None, quiet: bool) -> RunResult:
+    from rgcn.runs.training import train_as_planned
+
     with training_progress(plan.config.training.epochs, quiet, plan.task.headline) as progress:
-        return runs.train_as_planned(plan, folder, progress.epoch, progress.step)
+        return train_as_planned(plan, folder, progress.epoch, progress.step)
 
 
 def _train_series(

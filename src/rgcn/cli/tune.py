@@ -9,7 +9,7 @@ from rgcn.cli.model_commands import TuneCommand
 from rgcn.cli.output import busy, print_json
 from rgcn.cli.train import configured, plain_name
 from rgcn.errors import ConfigError, StoppedError
-from rgcn.runs.folder import with_whole_paths
+from rgcn.runs.configuration import with_whole_paths
 from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces
 from rgcn.tuning import tune as run
 from rgcn.tuning.result import summary

@@ -1,21 +1,225 @@
-"""What a knob says beside its type: the axis it chooses on, `Annotated[str, OnAxis(TRACKERS)]`, and where to search.
+"""Sections of a configuration: what their fields take, which settings cannot be together, and where to search for good
+ones.
 
-Choices are names in a file; from Python a class will do, and is kept by its dotted name. Components have settings of
-their own (`HasOptions`), which are checked once it is known which components were chosen.
+Fields say what they take by their types. What two fields cannot be together is said by rules, declared with
+`@impossible`. A rule names the fields it reads, so that it can be judged wherever those are valid, whatever else is
+wrong, and so that its problem can be shown where the value was written.
+
+A field that chooses a component names the registry, `Annotated[str, OnAxis(TRACKERS)]`. Choices are names in a file;
+from Python a class will do, and is kept by its dotted name. Components have settings of their own (`HasOptions`), which
+are checked once it is known which components were chosen. A field worth tuning says where to search (`tuned`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator, model_validator
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from typing_extensions import Self
 
-from rgcn.config.base_section import Origin, Path, Problem, Section, find_problems, origin_of
-from rgcn.errors import RgcnError
+from rgcn.errors import ConfigError, RgcnError, close_matches
 from rgcn.plugins import ENCODERS, Axis, dotted_name
+from rgcn.system.formatting import count
+
+Path = tuple[str | int, ...]
+FIELDS_ONLY = {"fields_only": True}  # validation context: leave the rules for later
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something that cannot be: `judge` yields the words for it, with the fix; nothing where all is well."""
+
+    keys: tuple[str, ...]
+    judge: Callable[[Any], Iterator[str]]
+
+
+def impossible(*keys: str) -> Callable[[Callable[[Any], Iterator[str]]], Rule]:
+    """Declare a rule of a section. It may read only the named fields; its problem is shown at the first one given."""
+    return lambda judge: Rule(keys, judge)
+
+
+class Section(BaseModel):
+    """A part of a configuration: frozen, strict about names, and never in an impossible state.
+
+    What a field does is said by the text below it, which `--explain` and the JSON Schema show.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,), use_attribute_docstrings=True
+    )
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # {value of `name`: settings, unless given themselves}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled_out(cls, values: Any) -> Any:
+        name = values.get("name") if isinstance(values, Mapping) else None
+        if not isinstance(name, str) or name not in cls.shorthands:
+            return values
+        return {**cls.shorthands[name], **{key: value for key, value in values.items() if key != "name"}}
+
+    @classmethod
+    def rules(cls) -> list[Rule]:
+        return [value for owner in reversed(cls.__mro__) for value in vars(owner).values() if isinstance(value, Rule)]
+
+    @classmethod
+    def sections(cls) -> dict[str, type[Section]]:
+        inner = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: Any) -> Any:
+        # Python, and with it pydantic, would take `epochs: yes` for 1.
+        if isinstance(value, bool) and info.field_name is not None:
+            annotation = cls.model_fields[info.field_name].annotation
+            if any(kind in (int, float) for kind in (annotation, *get_args(annotation))):
+                raise PydanticCustomError("number_type", "must be a number")
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self, info: Any) -> Self:
+        if info.context is not FIELDS_ONLY:
+            found = "; ".join(words for rule in self.rules() for words in rule.judge(self))
+            if found:
+                raise ValueError(found)
+        return self
+
+
+class Origin(NamedTuple):
+    """Where a value was given: a line of a file, or an argument."""
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}, line {self.line}"
+
+
+Origins = Mapping[Path, Origin]
+"""Where each key was given, by its path; () is the whole."""
+
+
+class Problem(NamedTuple):
+    """What is wrong with a key, and how to put it right; `place` is the path by which its origin is found, or that."""
+
+    key: str
+    words: str
+    place: Path | Origin = ()
+
+    def origin(self, origins: Origins) -> Origin | None:
+        return self.place if isinstance(self.place, Origin) else origin_of(self.place, origins)
+
+
+def origin_of(path: Path, origins: Origins) -> Origin | None:
+    """Where a key was given, or else the section it is or should be in."""
+    return next((origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in origins), None)
+
+
+def validated(section: type[Section], values: Mapping[Any, Any], source: str = "configuration") -> Any:
+    """A section from plain values, or a ConfigError that lists every problem and its fix."""
+    refuse_problems(source, find_problems(section, values))
+    return section.model_validate(dict(values))
+
+
+def refuse_problems(source: str, problems: Iterable[Problem], origins: Origins | None = None) -> None:
+    """Raise ConfigError where there are problems: a line each, those in a file in the order of its lines."""
+    placed = [(problem.origin(origins or {}), problem) for problem in problems]
+    placed.sort(key=lambda pair: (pair[0] and pair[0].line) or float("inf"))
+    lines = [": ".join(str(part) for part in (origin, key, words) if part) for origin, (key, words, _) in placed]
+    if lines:
+        raise ConfigError("\n  ".join([f"{source}: {count(len(lines), 'problem')}", *lines]))
+
+
+def find_problems(section: type[Section], values: Mapping[Any, Any]) -> list[Problem]:
+    """Every field that is wrong, and every rule broken by fields that are right."""
+    found: dict[Path, Problem] = {}
+    doubtful: set[Path] = set()  # what no rule may rely on
+    valid = deepcopy(dict(values))
+    try:
+        whole = section.model_validate(valid, context=FIELDS_ONLY)
+    except ValidationError as error:
+        for wrong in error.errors(include_url=False):
+            owner, path = _field_at(section, wrong["loc"])
+            if wrong["type"] in ("extra_forbidden", "invalid_key"):
+                words, meant = _unknown_key(section, owner, path)
+                doubtful |= {meant}
+            else:
+                words = _wrong_value(owner, path, wrong)
+            if path in found:  # each item of a list complains, and each member of a union
+                words = f"{found[path].words}; {'' if isinstance(wrong['loc'][-1], int) else 'or '}{words}"
+            found[path] = Problem(".".join(map(str, path)), words, wrong["loc"])
+            _put_right(valid, owner, path)
+        doubtful |= found.keys()
+        try:
+            whole = section.model_validate(valid, context=FIELDS_ONLY)
+        except ValidationError:  # something is missing that has no example to stand for it
+            return list(found.values())
+    problems = list(found.values())
+    for start, part in [*(((name,), getattr(whole, name)) for name in section.sections()), ((), whole)]:
+        for rule in part.rules():
+            keys = [(*start, *key.split(".")) for key in rule.keys]
+            if not any(key[: len(bad)] == bad for key in keys for bad in doubtful):
+                shown = next((key for key in keys if _is_given(key, values)), keys[0])
+                problems += [Problem(".".join(shown), words, shown) for words in rule.judge(part)]
+    return problems
+
+
+def _put_right(values: dict[Any, Any], owner: type[Section], path: Path) -> None:
+    """Leave out what is wrong; an example stands for what must be there."""
+    for part in path[:-1]:
+        values = values[part]
+    values.pop(path[-1], None)
+    field = owner.model_fields.get(str(path[-1]))
+    if field is not None and field.is_required() and field.examples:
+        values[path[-1]] = field.examples[0]
+
+
+def _is_given(path: Path, values: Any) -> bool:
+    return not path or (isinstance(values, Mapping) and path[0] in values and _is_given(path[1:], values[path[0]]))
+
+
+def _field_at(section: type[Section], where: Path) -> tuple[type[Section], Path]:
+    """The section a problem lies in, and the path of its field: without items of lists and members of unions."""
+    depth = 1
+    while depth < len(where) and (inner := section.sections().get(str(where[depth - 1]))):
+        section, depth = inner, depth + 1
+    return section, where[:depth]
+
+
+def _unknown_key(whole: type[Section], owner: type[Section], path: Path) -> tuple[str, Path]:
+    """The words for a key that is not known, and the one that was likely meant."""
+    name, section = str(path[-1]), path[:-1]
+    for other, kind in whole.sections().items():
+        if name in kind.model_fields and (other,) != section:
+            return f"unknown key; did you mean '{other}.{name}'?", (other, name)
+    if close := close_matches(name, owner.model_fields):
+        return f"unknown key; did you mean {close[0]!r}?", (*section, close[0])
+    return f"unknown key; known here: {', '.join(owner.model_fields)}", path
+
+
+def _wrong_value(owner: type[Section], path: Path, error: ErrorDetails) -> str:
+    """What pydantic says of a value, with the value, and the choice that was likely meant."""
+    name, given = str(path[-1]), error["input"]
+    shown = str(given).lower() if isinstance(given, bool) else "null" if given is None else reprlib.repr(given)
+    if error["type"] == "value_error":
+        return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "missing":
+        example = ", ".join(f"{key}: {value}" for key, value in (owner.model_fields[name].examples or [{}])[0].items())
+        return f"missing; give it, for example `{name}: {{{example}}}`"
+    if name in owner.sections():
+        if given is None:
+            return "a section without keys: remove the line, or write its keys below it, indented"
+        return f"must be a section: its keys on lines of their own, indented (got {shown})"
+    close = close_matches(str(given), re.findall("'([^']+)'", error.get("ctx", {}).get("expected", "")))
+    words = error["msg"].replace("Input should", "must").partition(", unable to parse")[0]
+    return f"{words} (got {shown})" + (f"; did you mean {close[0]!r}?" if close else "")
 
 
 @dataclass(frozen=True)
@@ -25,10 +229,10 @@ class OnAxis:
     axis: Axis
     closed: bool = True  # a name that is not there is refused here; else by whoever uses it, who may know other names
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._as_name, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
         other: dict[str, Any] = {"type": "string", "examples": ["package.module:Class"]}
         if self.closed:
             other["pattern"] = r"^[\w.]+:[\w.]+$"
@@ -42,7 +246,7 @@ class OnAxis:
         return self.axis.name_of(given) if isinstance(given, type) else given
 
 
-def settings_of(section: Section, path: Path = ()) -> Iterator[tuple[Path, Section, FieldInfo]]:
+def settings_of(section: Section, path: tuple[str, ...] = ()) -> Iterator[tuple[Path, Section, FieldInfo]]:
     """Every setting of a section and of the sections in it: (its path, the section that has it, its field)."""
     for name, setting in type(section).model_fields.items():
         value = getattr(section, name)
@@ -96,34 +300,26 @@ class OptionsOf:
     fields: tuple[str, ...]
 
 
-def option_problems(section: Section, origins: Mapping[Path, Origin] | None = None) -> Iterator[Problem]:
-    """Find options that no chosen component declares, and values that are wrong.
-
-    Args:
-        section: A valid section; the sections in it are checked, too.
-        origins: Where each key of the whole configuration was given.
-    """
+def option_problems(section: Section) -> Iterator[Problem]:
+    """Find options that no chosen component declares, and values that are wrong, in a valid section and those in it."""
     for path, owner, setting in settings_of(section):
-        given = getattr(owner, str(path[-1]))
         for mark in setting.metadata:
-            if isinstance(mark, OptionsOf) and given:
-                for problem in _undeclared(owner, mark, given):
-                    where = (*path, *problem.key.split("."))
-                    yield problem._replace(key=".".join(map(str, where)), origin=origin_of(where, origins or {}))
+            if isinstance(mark, OptionsOf) and (given := getattr(owner, str(path[-1]))):
+                chosen = [(axis, choice) for at, axis, choice in choices(owner) if at[0] in mark.fields]
+                for key, words in _undeclared(chosen, given):
+                    yield Problem(f"{'.'.join(map(str, path))}.{key}", words, (*path, *key.split(".")))
 
 
-def _undeclared(section: Section, mark: OptionsOf, options: Mapping[str, Any]) -> Iterator[Problem]:
-    chosen = [(axis, choice) for path, axis, choice in choices(section) if path[0] in mark.fields]
+def _undeclared(chosen: Sequence[tuple[Axis, str]], options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     try:
         declared = dict.fromkeys(axis.find(choice).Options for axis, choice in chosen)
     except RgcnError:  # a component that may not be imported, or is not installed: said when it is used
         return
     bases = tuple(kind for kind in declared if kind is not Section)
     owners = " and ".join(f"the {axis.kind} {choice}" for axis, choice in chosen)
+    nowhere = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
     for problem in find_problems(create_model("Options", __base__=bases or Section), options):
-        nowhere = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
-        words = f"{problem.words} (options of {owners})" if bases else nowhere
-        yield problem._replace(words=words)
+        yield problem.key, f"{problem.words} (options of {owners})" if bases else nowhere
 
 
 class Description(NamedTuple):
@@ -171,6 +367,18 @@ class SearchSpace:
     when: Mapping[str, Any] = field(default_factory=dict)
     default: Any = None  # what to set where `when` does not hold
 
+    def __post_init__(self) -> None:
+        low, high = self.low, self.high
+        if bool(self.choices) == (low is not None and high is not None):
+            raise ValueError("a search space is an interval, low and high, or choices")
+        if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
+            raise ValueError("low lies below high, and above 0 where the logarithm is taken")
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Add what the JSON Schema tells of it."""
+        plain = {"choices": [*self.choices]} if self.choices else {"low": self.low, "high": self.high, "log": self.log}
+        schema["search"] = plain | ({"when": dict(self.when)} if self.when else {})
+
     def applies(self, settings: Mapping[str, Any]) -> bool:
         """Whether the setting means anything beside these, given as {"model.encoder": "rgcn", ...}."""
         return all(
@@ -179,27 +387,14 @@ class SearchSpace:
         )
 
 
-def tuned(
-    default: Any,
-    choices: Sequence[Any] = (),
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    log: bool = False,
-    when: Mapping[str, Any] | None = None,
-    **bounds: Any,
-) -> Any:
-    """A field worth tuning: its default, where to search, which the JSON Schema tells too, and what a `Field` takes.
+def tuned(default: Any, choices: Sequence[Any] = (), **given: Any) -> Any:
+    """A field worth tuning: its default, where to search (arguments of `SearchSpace`), and what a `Field` takes.
 
-    >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra
-    {'search': {'low': 0.001, 'high': 0.1, 'log': True}}
+    >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra.high
+    0.1
     """
-    if bool(choices) == (low is not None and high is not None):
-        raise ValueError("a search space is an interval, low and high, or choices")
-    if low is not None and high is not None and not (low < high and (low > 0 or not log)):
-        raise ValueError(f"low = {low} lies below high = {high}, and above 0 where the logarithm is taken")
-    space: dict[str, Any] = {"choices": list(choices)} if choices else {"low": low, "high": high, "log": log}
-    return Field(default, json_schema_extra={"search": {**space, "when": dict(when)} if when else space}, **bounds)
+    where = {key: given.pop(key) for key in ("low", "high", "log", "when") if key in given}
+    return Field(default, json_schema_extra=SearchSpace(**where, choices=tuple(choices)), **given)
 
 
 def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchSpace]:
@@ -210,14 +405,10 @@ def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchS
     SearchSpace(low=0.001, high=0.1, log=True, integer=False, choices=(), when={}, default=0.01)
     """
     spaces: dict[str, SearchSpace] = {}
-    inner = section.sections()
     for name, setting in section.model_fields.items():
-        extra = setting.json_schema_extra
-        if name in inner:
-            spaces |= search_spaces(inner[name], f"{prefix}{name}.")
-        elif isinstance(extra, dict) and (declared := extra.get("search")):
-            given: dict[str, Any] = {"choices": (), **declared}  # type: ignore[dict-item]
-            whole = "low" in given and int in (setting.annotation, *get_args(setting.annotation))
-            given |= {"choices": tuple(given["choices"]), "default": setting.get_default(call_default_factory=True)}
-            spaces[prefix + name] = SearchSpace(**given, integer=whole)
+        if name in section.sections():
+            spaces |= search_spaces(section.sections()[name], f"{prefix}{name}.")
+        elif isinstance(space := setting.json_schema_extra, SearchSpace):
+            whole = not space.choices and int in (setting.annotation, *get_args(setting.annotation))
+            spaces[prefix + name] = replace(space, integer=whole, default=setting.default)
     return spaces

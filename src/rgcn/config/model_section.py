@@ -8,18 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rgcn.config.base_section import Rule, Section, impossible
-from rgcn.config.fields import Description, OnAxis, OptionsOf, described, tuned
+from rgcn.config.fields import Description, OnAxis, OptionsOf, Rule, Section, described, impossible, tuned
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, ENCODERS, HEADS, MESSAGE_FUNCTIONS
 
-Scheme = Literal[
-    "glorot-uniform",
-    "glorot-normal",
-    "kaiming-uniform",
-    "kaiming-normal",
-    "schlichtkrull-uniform",
-    "schlichtkrull-normal",
-]
+Published = Literal["schlichtkrull-uniform", "schlichtkrull-normal"]
+Scheme = Literal["glorot-uniform", "glorot-normal", "kaiming-uniform", "kaiming-normal", Published]
 Normalization = Literal["relation", "node", "direction", "none"]
 
 CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages

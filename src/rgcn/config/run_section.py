@@ -1,13 +1,12 @@
-"""A whole run: the sections of each task together, and what they cannot be together."""
+"""A whole run: the section `data`, the sections of each task together, and what they cannot be together."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rgcn.config.base_section import Section, impossible
-from rgcn.config.data_section import DataConfig
-from rgcn.config.fields import OnAxis
+from rgcn.config.fields import OnAxis, Section, impossible
 from rgcn.config.model_section import LinkModelConfig, NodeModelConfig
 from rgcn.config.training_section import (
     ClassLinkTrainingConfig,
@@ -15,9 +14,127 @@ from rgcn.config.training_section import (
     NodeTrainingConfig,
     PretrainingConfig,
 )
-from rgcn.plugins import TRACKERS
+from rgcn.plugins import READERS, TRACKERS
 
 Tracker = Annotated[str, OnAxis(TRACKERS)]
+# How `path` is read: arguments of `rgcn.read`.
+READING = (
+    *("labels", "labels_from", "inverse", "multiple", "missing_labels", "label_columns", "label_header", "features"),
+    *("format", "columns", "weight", "time", "header", "literals", "skip_bad_lines"),
+)
+
+
+class DataConfig(Section):
+    """Which graph to learn from."""
+
+    dataset: str | None = None
+    """Name of a data set of the registry (see `rgcn data list`)."""
+    path: str | None = None
+    """A file or folder of triples, instead of a data set."""
+    labels: str | dict[str, str] | None = None
+    """File of labels for `path`: one file, or one for each of train, valid, test."""
+    labels_from: str | None = None
+    """A relation of the graph whose objects are the classes; it is then removed from the graph. A training holds out
+    `test` of the labels, as it does of labels from a file without splits."""
+    inverse: str | list[str] | None = None
+    """The inverse of `labels_from`, and others that say the same: they are removed, for they give the answer away."""
+    multiple: Literal["error", "first"] | None = None
+    """A node with several classes by `labels_from`: an error, or the first that the file mentions."""
+    missing_labels: Literal["error", "add", "drop"] | None = None
+    """A label whose node is not in the graph: an error, an isolated node is added, or the label is dropped."""
+    label_columns: list[str | int] | None = None
+    """Node, class and perhaps split in the table of `labels`: names, or positions from 0; null: as its header says."""
+    label_header: bool | None = None
+    """Whether the first line of `labels` names its columns; null: it does if it reads so."""
+    features: str | None = None
+    """Table of node names and their numbers, for `path`."""
+    format: Annotated[str, OnAxis(READERS, closed=False)] | None = None
+    """Format of `path` where its name does not tell, or the reader to use: package.module:Class."""
+    columns: list[str | int] | None = None
+    """Subject, relation and object in a table: names, or positions from 0; null: as its header says, else the first
+    three."""
+    weight: str | int | None = None
+    """Column of edge weights in a table."""
+    header: bool | None = None
+    """Whether a table's first line names its columns; null: it does if it reads so (subject,relation,object)."""
+    literals: Literal["keep", "drop"] = "keep"
+    """RDF: keep triples whose object is a literal, or drop them."""
+    skip_bad_lines: bool = False
+    """Count malformed lines instead of stopping at the first."""
+    time: str | int | None = None
+    """Column of a table that says when each triple was true, a number or a date: for `split: time`."""
+    split: Literal["random", "time"] | None = "random"
+    """How triples (of classification: labels) are held out where the data bring no split: at random, or the latest for
+    test and those before them for validation; null: not at all. Validation takes training.validation of them."""
+    test: float = Field(0.1, ge=0, lt=1)
+    """Share that `split` holds out for test."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Draws what `split` holds out; apart from the run's seed, so that runs of several seeds have one test split."""
+    prune: Annotated[bool, Field(strict=True)] | Annotated[int, Field(strict=True, ge=1)] = False
+    """Node classification: keep only what lies within so many hops of a labelled node; true: as many as the model has
+    layers. Changes no prediction for labelled nodes; nodes further away can no longer be asked for."""
+
+    @impossible("dataset", "path")
+    def _one_source(self) -> Iterator[str]:
+        if (self.dataset is None) == (self.path is None):
+            yield "give either `dataset` or `path`, and not both"
+
+    @impossible(*READING, "dataset")
+    def _reading_goes_with_path(self) -> Iterator[str]:
+        reading = self.reading_options()
+        if self.dataset is not None and reading:
+            yield f"`{'`, `'.join(reading)}` goes with `path`, not with `dataset`: remove it, or give `path` instead"
+
+    @impossible("labels_from", "labels")
+    def _one_source_of_labels(self) -> Iterator[str]:
+        if self.labels is not None and self.labels_from is not None:
+            yield "labels come from files (`labels`) or from a relation (`labels_from`): remove one of the two"
+
+    @impossible("labels")
+    def _labels_by_split(self) -> Iterator[str]:
+        unknown = set(self.labels) - {"train", "valid", "dev", "test"} if isinstance(self.labels, dict) else ()
+        if unknown:
+            yield f"unknown split {min(unknown)!r}: there are train, valid (or dev) and test"
+
+    @impossible("inverse", "multiple", "labels_from")
+    def _of_the_label_relation(self) -> Iterator[str]:
+        if (self.inverse is not None or self.multiple is not None) and self.labels_from is None:
+            yield "`inverse` and `multiple` go with `labels_from`, which is not given: give it, or remove this"
+
+    @impossible("label_columns", "label_header", "missing_labels", "labels")
+    def _of_the_label_files(self) -> Iterator[str]:
+        told = (self.label_columns, self.label_header, self.missing_labels)
+        if self.labels is None and any(value is not None for value in told):
+            yield "`label_columns`, `label_header` and `missing_labels` go with `labels`: give it, or remove this"
+
+    @impossible("columns")
+    def _three_columns(self) -> Iterator[str]:
+        if self.columns is not None and len(self.columns) != 3:
+            yield f"takes three, subject, relation and object; these are {len(self.columns)}"
+
+    @impossible("split", "time")
+    def _time_to_split_by(self) -> Iterator[str]:
+        if (self.split == "time") != (self.time is not None):
+            yield "`split: time` and the column `time` go together: give both or neither"
+
+    @impossible("label_columns")
+    def _two_or_three_columns(self) -> Iterator[str]:
+        if self.label_columns is not None and len(self.label_columns) not in (2, 3):
+            yield f"takes two or three, node, class and split; these are {len(self.label_columns)}"
+
+    def reading_options(self) -> dict[str, Any]:
+        """What is said about reading `path`, as arguments of `rgcn.read`."""
+        return self.model_dump(include=set(READING), exclude_defaults=True)
+
+    def source_paths(self) -> list[str]:
+        """The files and folders that are read; none for a data set of the registry."""
+        labels = self.labels.values() if isinstance(self.labels, dict) else [self.labels]
+        return [source for source in (self.path, *labels, self.features) if source is not None]
+
+    @property
+    def title(self) -> str:
+        """The data set, or the last part of the path: where a file lies on a machine is nobody else's affair."""
+        return self.dataset or Path(str(self.path)).name
 
 
 class CheckpointConfig(Section):
@@ -51,6 +168,11 @@ class RunConfig(Section):
         twice = sorted(name for name in set(self.trackers) if self.trackers.count(name) > 1)
         if twice:
             yield f"{twice[0]!r} is named twice: keep one"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it is of, in a few words: what lists and results begin with."""
+        return {"task": self.task, "dataset": self.data.title, "model": self.model.title, "seed": self.seed}
 
     def settings(self) -> dict[str, Any]:
         """What an estimator takes of it, flat."""

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from rgcn.config.base_section import Section, impossible
-from rgcn.config.fields import OnAxis, OptionsOf, tuned
+from rgcn.config.fields import OnAxis, OptionsOf, Section, impossible, tuned
 from rgcn.config.model_section import CONVOLVES, WALKS
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 from typing_extensions import Self, TypedDict
 
 from rgcn.config import Scheme, Section, validated
-from rgcn.config.base_section import listed
-from rgcn.config.fields import choices, option_problems
+from rgcn.config.fields import choices, option_problems, refuse_problems
 from rgcn.errors import ConfigError, close_matches
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
@@ -90,8 +89,7 @@ class HasSettings(ABC):
         if trusted:
             for _, axis, choice in (*choices(self.model), *choices(self.training)):
                 axis.find(choice, trusted=True)
-            if problems := [*option_problems(self.model), *option_problems(self.training)]:
-                raise ConfigError(listed(owner, problems))
+            refuse_problems(owner, [*option_problems(self.model), *option_problems(self.training)])
         for key, default in self.own_settings.items():
             setattr(self, key, given.get(key, default))
         self._forget()

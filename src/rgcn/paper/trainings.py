@@ -17,7 +17,7 @@ from rgcn.paper.published import ACCURACY, METRICS, RANKING, RULE, TITLES, Figur
 from rgcn.runs.configuration import load_configuration
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.series import SeriesListener, run_series, training_team
+from rgcn.runs.series import SeriesListener, run_series
 
 CONFIGURATIONS: Mapping[str, Sequence[str]] = {NODE: tuple(ACCURACY), LINK: tuple(RANKING)}
 DEFAULT_RUNS, LONG_RUNS = 10, {"rgcn/lp-wn18": 1, "c-rgcn/lp-wn18": 1}
@@ -145,22 +145,21 @@ def run_trainings(names: Iterable[str], plan: ReproductionPlan, listener: Series
         raise DataError(f"--fresh, but there are runs in {', '.join(old)}: choose another --out, or remove them")
     hears = listener or SeriesListener()
     overrides = {"seed": plan.seed} | ({} if plan.device is None else {"training.device": plan.device})
-    with training_team(plan.jobs) as team:
-        for name, folder in zip(chosen, folders, strict=True):
-            config = load_configuration(name, plan.changes, overrides)
-            try:
-                get(config.data.title, mirror=plan.mirror)
-            except RgcnError as error:
-                trainings.outcomes[name] = why = reason(error)
-                hears.absent(name, why)
-                continue
-            runs = plan.runs_of(name)
-            hears.begin(name, runs, config.training.epochs)
-            series = run_series(config, runs, folder=folder, mirror=plan.mirror, listener=hears, team=team)
-            failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
-            trainings.failures.extend(failed)
-            note = f"{len(failed)} of {runs} runs failed" if failed else ""
-            trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
+    for name, folder in zip(chosen, folders, strict=True):
+        config = load_configuration(name, plan.changes, overrides)
+        try:
+            get(config.data.title, mirror=plan.mirror)
+        except RgcnError as error:
+            trainings.outcomes[name] = why = reason(error)
+            hears.absent(name, why)
+            continue
+        runs = plan.runs_of(name)
+        hears.begin(name, runs, config.training.epochs)
+        series = run_series(config, runs, folder=folder, jobs=plan.jobs, mirror=plan.mirror, listener=hears)
+        failed = [f"{name}, seed {row.seed}: {row.error}" for row in series.failures]
+        trainings.failures.extend(failed)
+        note = f"{len(failed)} of {runs} runs failed" if failed else ""
+        trainings.outcomes[name] = Trained.of(series.results, note) if series.results else note
     return trainings
 
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from rgcn.runs.assembly import evaluate as evaluate
     from rgcn.runs.assembly import load_data as load_data
     from rgcn.runs.assembly import load_run_data as load_run_data
-    from rgcn.runs.configuration import candidate_configurations as candidate_configurations
     from rgcn.runs.configuration import dump_configuration as dump_configuration
     from rgcn.runs.configuration import load_configuration as load_configuration
     from rgcn.runs.configuration import shipped_configurations as shipped_configurations
@@ -18,20 +17,12 @@ if TYPE_CHECKING:
     from rgcn.runs.training import RunResult as RunResult
     from rgcn.runs.training import resume as resume
     from rgcn.runs.training import train as train
-    from rgcn.runs.training import train_as_planned as train_as_planned
 else:
     # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "assembly": ("evaluate", "load_data", "load_run_data"),
-            "configuration": (
-                "candidate_configurations",
-                "dump_configuration",
-                "load_configuration",
-                "shipped_configurations",
-            ),
-            "folder": ("RunFolder",),
-            "training": ("RunResult", "resume", "train", "train_as_planned"),
-        },
-    )
+    _NAMES = {
+        "assembly": ("evaluate", "load_data", "load_run_data"),
+        "configuration": ("dump_configuration", "load_configuration", "shipped_configurations"),
+        "folder": ("RunFolder",),
+        "training": ("RunResult", "resume", "train"),
+    }
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -11,14 +11,12 @@ Several processes call everything together: the first writes what all have alike
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from torch import Tensor
 
 from rgcn.conversion import converted_names
 from rgcn.data.graph_store import read_json
@@ -42,15 +40,12 @@ class Checkpoints:
 
     def save(self, state: TrainingState) -> None:
         """Write a state under the number of steps taken; only then the oldest goes, lest a full disk cost us both."""
-        step, placement = state.values["steps_taken"], current()
+        step, placement, files = state.values["steps_taken"], current(), Files()
         try:
-            weights = {name: tensor for name, tensor in state.tensors.items() if name.startswith("best/")}
-            rest = {name: tensor for name, tensor in state.tensors.items() if name not in weights}
-            files: Files = {}
-            if weights:
+            if any(name.startswith("best/") for name in state.tensors):
                 best = f"best-{state.values['best']['step']:09d}"
-                files |= self._kept(best, step) or self._write("best", best, weights, state)
-            files |= self._write("state", f"step-{step:09d}", rest, state)
+                files |= self._kept(best, step) or self._write("best", best, state)
+            files |= self._write("state", f"step-{step:09d}", state)
             about = {"format": "rgcn-checkpoint", "version": VERSION, "files": files, "values": state.values}
             about["check"] = _digest_of_values(about)
             words, path = json.dumps(about, indent=1) + "\n", self.folder / f"step-{step:09d}.json"
@@ -104,8 +99,11 @@ class Checkpoints:
                 found = found or kept
         return current().from_main(lambda: found) or {}
 
-    def _write(self, role: str, stem: str, tensors: Mapping[str, Tensor], state: TrainingState) -> Files:
-        placement, local = current(), {name: state.partitions[name] for name in tensors if name in state.partitions}
+    def _write(self, role: str, stem: str, state: TrainingState) -> Files:
+        """Write the tensors of a role: the best weights, or the state that is left."""
+        placement = current()
+        tensors = {name: one for name, one in state.tensors.items() if name.startswith("best/") == (role == "best")}
+        local = {name: state.partitions[name] for name in tensors if name in state.partitions}
         plain = {name: tensor for name, tensor in tensors.items() if name not in local}
         files: Files = {role: {"name": f"{stem}.safetensors"}}
 

@@ -8,16 +8,17 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import reduce
 from importlib import resources
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import yaml
 from pydantic.json_schema import models_json_schema
 
-from rgcn.config import RunConfig, validated
-from rgcn.config.base_section import Origin, Problem, Section, listed, origin_of
-from rgcn.config.fields import choices, option_problems
+from rgcn.config import RunConfig, Section, validated
+from rgcn.config.fields import Origin, Problem, choices, find_problems, option_problems, origin_of, refuse_problems
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET, path_or_dataset
 from rgcn.errors import ConfigError, DataError, RgcnError, UnknownNameError, close_matches
@@ -69,10 +70,7 @@ def candidate_configurations(
     candidates = _open_choice(layers := _layered(name, changes, overrides))
     if candidates and ("training", "epochs") in layers.origins:
         raise ConfigError("training.epochs: how long each model trains follows from --minutes; or name a model, too")
-    return {
-        candidate: _judged(name, _layered(name, changes, overrides, sections))
-        for candidate, sections in candidates.items()
-    }
+    return {one: _judged(name, _layered(name, changes, overrides, said)) for one, said in candidates.items()}
 
 
 def _layered(
@@ -80,9 +78,7 @@ def _layered(
 ) -> _Layers:
     """What was said, one after another; sections: of a candidate, before all changes."""
     layers = _read(name)
-    for section in ("task", "model", "training"):
-        if sections and section in sections:
-            layers.values[section] = copy(sections[section])
+    layers.values |= {key: copy(value) for key, value in (sections or {}).items() if key != "plain"}
     for change in changes:
         layers.change(change)
     for key, value in (overrides or {}).items():
@@ -106,15 +102,17 @@ def _answering(kind: str) -> str:
 
 
 def _judged(name: str, layers: _Layers) -> RunConfig:
-    task = layers.values["task"] = _task(layers)
-    if task is None:  # then nothing more can be judged
-        raise ConfigError(listed(name, layers.problems))
-    kind = task_of(task).run_config
-    if layers.of_graph:
-        layers.suit(kind.sections()["training"])
-    config: RunConfig = validated(kind, layers.values, name, layers.origins, layers.problems)
-    if problems := list(_found_missing(config, layers)):
-        raise ConfigError(listed(name, problems))
+    """The configuration, or a ConfigError with all that is wrong with it."""
+    if (task := _task(layers)) is None:  # then nothing more can be judged
+        refuse_problems(name, layers.problems, layers.origins)
+    layers.values["task"], kind = task, task_of(str(task)).run_config
+    model, training = layers.values.get("model"), layers.values.setdefault("training", {})
+    if layers.of_graph and isinstance(model, dict) and isinstance(training, dict):  # as suits the model that is named
+        suits = model.get("name") in kind.sections()["training"].shorthands
+        layers.values["training"] = ({"name": model["name"]} if suits else {}) | training
+    refuse_problems(name, [*layers.problems, *find_problems(kind, layers.values)], layers.origins)
+    config = kind.model_validate(layers.values)
+    refuse_problems(name, _found_missing(config, layers), layers.origins)
     return config
 
 
@@ -150,6 +148,11 @@ def without_folders(config: Config) -> Config:
     return type(config).model_validate(with_paths(config.model_dump(), end))
 
 
+def with_whole_paths(config: Config) -> Config:
+    """The same with absolute paths: a run is resumed from wherever its user happens to be."""
+    return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
+
+
 def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str] = ()) -> dict[str, Any]:
     """Every setting by its key; `besides`: sections and knobs to leave out.
 
@@ -159,16 +162,13 @@ def flat_settings(config: RunConfig | Mapping[str, Any], besides: Collection[str
     values = config if isinstance(config, Mapping) else config.model_dump(mode="json")
     settings: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping) and name not in besides:
-            settings |= {f"{name}.{key}": setting for key, setting in value.items()}
-        elif name not in besides:
-            settings[name] = value
+        inner = {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+        settings |= {} if name in besides else {key: v for key, v in inner.items() if key not in besides}
     return settings
 
 
 def changed(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    result: RunConfig = validated(type(config), with_changes(config, changes), "the changed settings")
-    return result
+    return validated(type(config), with_changes(config, changes), "the changed settings")  # type: ignore[no-any-return]
 
 
 def changed_training(config: RunConfig, **settings: Any) -> RunConfig:
@@ -182,10 +182,7 @@ def with_changes(config: RunConfig, changes: Mapping[str, Any]) -> dict[str, Any
     values = config.model_dump(mode="json")
     for key, value in changes.items():
         *path, name = key.split(".")
-        section = values
-        for part in path:
-            section = section[part]
-        section[name] = value
+        reduce(getitem, path, values)[name] = value
     return values
 
 
@@ -205,13 +202,11 @@ class Difference(NamedTuple):
 def differences(a: RunConfig, b: RunConfig, besides: Collection[str] = ()) -> list[Difference]:
     """Where two configurations differ, in the order of the knobs; `besides`: sections and knobs to pass over."""
     first, second = flat_settings(a, besides), flat_settings(b, besides)
-    keys = dict.fromkeys([*first, *second])
-    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
-    sides = [
-        Difference(key, first.get(key), second.get(key), key in first, key in second)
-        for key in sorted(keys, key=lambda key: sections.index(key.split(".")[0]))
-    ]
-    return [side for side in sides if side.a != side.b or side.in_a != side.in_b]
+    keys = list(dict.fromkeys([*first, *second]))
+    sections = [key.split(".")[0] for key in keys]
+    found = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
+    found.sort(key=lambda each: sections.index(each.key.split(".")[0]))
+    return [each for each in found if each.a != each.b or each.in_a != each.in_b]
 
 
 def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -232,9 +227,8 @@ def settings_called(name: str) -> list[str]:
     >>> settings_called("epochs")
     ['training.epochs']
     """
-    kinds = [task_of(task).run_config.sections() for task in TASKS.names()]
-    found = (f"{section}.{name}" for kind in kinds for section, inner in kind.items() if name in inner.model_fields)
-    return list(dict.fromkeys(found))
+    sections = [each for task in TASKS.names() for each in task_of(task).run_config.sections().items()]
+    return list(dict.fromkeys(f"{section}.{name}" for section, inner in sections if name in inner.model_fields))
 
 
 def run_schema(task: str | None = None) -> dict[str, Any]:
@@ -279,11 +273,10 @@ class _Layers:
 
     def change(self, change: str) -> None:
         key, separator, text = change.partition("=")
-        origin = Origin(f"--set {change}")
-        path = tuple(part.strip() for part in key.split("."))
+        origin, path = Origin(f"--set {change}"), tuple(part.strip() for part in key.split("."))
         if not separator or not all(path):
             words = f"takes section.key=value, for example training.epochs=100; got {change!r}"
-            self.problems.append(Problem("--set", words))
+            self.problems.append(Problem("", words, Origin("--set")))
             return
         try:
             read = parse_yaml(text)
@@ -296,28 +289,25 @@ class _Layers:
 
     def put(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
         values = self.values
-        for depth, part in enumerate(path[:-1]):
+        for depth, part in enumerate(path[:-1], start=1):
             if part not in values:
-                self.origins[path[: depth + 1]] = origin
-            inner = values.setdefault(part, {})
-            if not isinstance(inner, dict):
-                section = ".".join(path[: depth + 1])
-                self.problems.append(Problem(".".join(path), f"{section} is a value, not a section", origin))
+                self.origins[path[:depth]] = origin
+            values = values.setdefault(part, {})
+            if not isinstance(values, dict):
+                words = f"{'.'.join(path[:depth])} is a value, not a section"
+                self.problems.append(Problem(".".join(path), words, origin))
                 return
-            values = inner
         values[path[-1]] = value
         if path == SHORTHAND:  # what it stands for is said anew
             for axis in AXES:
                 values.pop(axis, None)
-        for known in [known for known in self.origins if known[: len(path)] == path]:
-            del self.origins[known]
+        self.origins = {known: where for known, where in self.origins.items() if known[: len(path)] != path}
         self.origins[path] = origin
 
-    def suit(self, training: type[Section]) -> None:
-        """Train as suits the model that was named, where nothing else was said."""
-        model, given = self.values.get("model"), self.values.setdefault("training", {})
-        if isinstance(model, dict) and model.get("name") in training.shorthands and isinstance(given, dict):
-            given.setdefault("name", model["name"])
+    def is_own(self, path: Any) -> bool:
+        """Whether the user gave what is there, rather than a run."""
+        origin = origin_of(path, self.origins)
+        return origin is not None and origin.source != self.of_run
 
 
 def _read(name: str) -> _Layers:
@@ -338,11 +328,10 @@ def _read(name: str) -> _Layers:
             f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
             "sections, such as data, model and training; a file of triples is told by its ending, such as .nt or .csv"
         )
-    problems = [
-        Problem(".".join(map(str, path)), f"already given on line {first}: keep one", Origin(shown, line))
-        for path, first, line in read.duplicates
-    ]
-    origins = {place: Origin(shown, line) for place, line in read.lines.items()}
+    problems, origins = [], {place: Origin(shown, line) for place, line in read.lines.items()}
+    for path, first, line in read.duplicates:
+        key, words = ".".join(map(str, path)), f"already given on line {first}: keep one"
+        problems.append(Problem(key, words, Origin(shown, line)))
     if (file.parent / "run.json").is_file():  # its paths were made whole when it began
         return _Layers(_without_missing_trackers(read.values, shown), origins, problems, of_run=shown)
     return _Layers(with_paths(read.values, file.parent.joinpath), origins, problems)
@@ -378,15 +367,12 @@ def with_paths(values: dict[str, Any], change: Callable[[str], str | Path]) -> d
 def _found_missing(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
     """Import what the user named themself, and say what cannot be had; what a run names is judged when it is used."""
     for path, axis, choice in choices(config):
-        origin = origin_of(path, layers.origins)
-        if ":" in choice and origin is not None and origin.source != layers.of_run:
+        if ":" in choice and layers.is_own(path):
             try:
                 axis.find(choice, trusted=True)
             except RgcnError as error:
-                yield Problem(".".join(map(str, path)), str(error), origin)
-    for problem in option_problems(config, layers.origins):
-        if problem.origin is None or problem.origin.source != layers.of_run:
-            yield problem
+                yield Problem(".".join(map(str, path)), str(error), path)
+    yield from (problem for problem in option_problems(config) if layers.is_own(problem.place))
     for key in PATHS:
         placed, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
         if isinstance(placed, str) and origin is not None and origin.line and not Path(placed).exists():
@@ -410,16 +396,13 @@ def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, 
 
 def _task(layers: _Layers) -> str | None:
     """The task; where it is wrong, the one that was likely meant, so that the rest can be judged too."""
-    task, origin = layers.values.get("task", DEFAULT_TASK), origin_of(("task",), layers.origins)
-    words = TASKS.problem(task)
-    if words is None:
-        try:
-            TASKS.find(task, trusted=origin is not None and origin.source != layers.of_run)
-            return str(task)
-        except RgcnError as error:
-            words = str(error)
-    layers.problems.append(Problem("task", words, origin))
-    return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
+    task = layers.values.get("task", DEFAULT_TASK)
+    try:
+        TASKS.find(task, trusted=layers.is_own(("task",)))
+        return str(task)
+    except RgcnError as error:
+        layers.problems.append(Problem("task", str(error), ("task",)))
+        return next(iter(close_matches(str(task), TASKS.names(), 1)), None)
 
 
 def _graph(name: str) -> dict[str, str] | None:

@@ -36,7 +36,10 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.placement import current
 from rgcn.plugins import TASKS
+from rgcn.runs import configuration as configurations
+from rgcn.runs.tracking import read_metrics
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, remedy, remove_temporaries, write_atomically
+from rgcn.system.memory import MEMINFO, size_in
 from rgcn.version import __version__
 
 FORMAT_VERSION = 2
@@ -104,18 +107,16 @@ class RunFolder:
 
     def config(self) -> RunConfig:
         """The configuration the run was started with; how it is saved and whom it tells may have been edited since."""
-        from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, load_configuration
-
         about, path = self.about(), self.path / "config.yaml"
-        begun = kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
+        begun = configurations.kept_configuration(about["task"], about["configuration"], str(self.path / "run.json"))
         if not path.exists():  # cut off between the two files: what the second would have said is in the first
             return begun
         try:
-            edited = load_configuration(str(path))
+            edited = configurations.load_configuration(str(path))
         except ConfigError as error:
             warnings.warn(f"{error}\nrun.json has the configuration the run began with: that is used", stacklevel=2)
             return begun
-        changes = [each for each in differences(begun, edited, WITHOUT_EFFECT) if each.key != "training.device"]
+        changes = configurations.differences(begun, edited, (*configurations.WITHOUT_EFFECT, "training.device"))
         if changes:
             words = "; ".join(map(str, changes[:5]))
             raise DataError(
@@ -143,8 +144,6 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every report of the training, oldest first; a line that cannot be read is passed over with a warning."""
-        from rgcn.runs.tracking import read_metrics
-
         return read_metrics(self.path / "metrics.jsonl")
 
     def status(self) -> str:
@@ -207,32 +206,28 @@ class RunFolder:
     @_by_the_first
     def create(self, config: RunConfig, graph: KnowledgeGraph) -> None:
         """Write down what will run; under the lock, in a folder that holds nothing else."""
-        from rgcn.runs.configuration import dump_configuration
-
         self.refuse_unless_free(ours=True)
-        config = with_whole_paths(config)
+        config = configurations.with_whole_paths(config)
+        files = stamps_of(config.data)
         about = {
             "format": "rgcn-run",
             "version": FORMAT_VERSION,
             "rgcn": __version__,
             "created": now(),
-            "task": config.task,
-            "dataset": config.data.title,
-            "model": config.model.title,
-            "seed": config.seed,
+            **config.about,
             "epochs": config.training.epochs,
             "data": {
                 "fingerprint": graph.fingerprint,
                 "nodes": graph.num_nodes,
                 "relations": graph.num_relations,
                 "triples": len(graph),
-                "files": stamps_of(config.data),
+                "files": files,
             },
             "configuration": config.model_dump(mode="json"),
             "sessions": [],
         }
         self.write("run.json", about)  # first: from here on it is a run that can be resumed, whatever happens next
-        self.write("config.yaml", dump_configuration(config))
+        self.write("config.yaml", configurations.dump_configuration(config))
 
     @_by_the_first
     def refuse_unless_free(self, ours: bool = False) -> None:
@@ -258,11 +253,9 @@ class RunFolder:
     @_by_the_first
     def begin_session(self, from_step: int, environment: dict[str, Any]) -> None:
         """Note that this process works on the run from now on."""
-        from rgcn.runs.configuration import dump_configuration
-
         about = self.about()
         if not (self.path / "config.yaml").exists():
-            self.write("config.yaml", dump_configuration(self.config()))
+            self.write("config.yaml", configurations.dump_configuration(self.config()))
         open_still = {"ended": None, "outcome": None, "to_step": None}
         here = {"pid": os.getpid(), "host": platform.node()}
         about["sessions"].append({"began": now(), "from_step": from_step, **open_still, **here})
@@ -348,13 +341,6 @@ def stamps_of(data: DataConfig) -> list[dict[str, Any]]:
     return stamps
 
 
-def with_whole_paths(config: RunConfig) -> RunConfig:
-    """The same with absolute paths: a run is resumed from wherever its user happens to be."""
-    from rgcn.runs.configuration import with_paths
-
-    return type(config).model_validate(with_paths(config.model_dump(), Path.cwd().joinpath))
-
-
 def environment() -> dict[str, Any]:
     """Versions, hardware, git state of the working folder and the command; plain values, ready for JSON."""
     import torch
@@ -369,7 +355,7 @@ def environment() -> dict[str, Any]:
             "cpu": _cpu(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
-            "memory_bytes": _memory(),
+            "memory_bytes": size_in(MEMINFO, "MemTotal"),
             "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
@@ -387,18 +373,14 @@ def decisive_differences(before: dict[str, Any], now: dict[str, Any]) -> list[st
 
 def _git_state() -> dict[str, Any] | None:
     """Commit, branch and whether anything is uncommitted; None outside a repository, or without git."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "--no-optional-locks", *arguments], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
     try:
-        commit, branch = git("rev-parse", "HEAD"), git("rev-parse", "--abbrev-ref", "HEAD")
-        changed = bool(git("status", "--porcelain", "--untracked-files=no"))
-        return {"commit": commit, "branch": branch, "changed": changed}
+        said = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
         return None
+    about = dict(line[2:].split(" ", 1) for line in said if line.startswith("# "))
+    changed = any(not line.startswith("# ") for line in said)
+    return {"commit": about["branch.oid"], "branch": about["branch.head"], "changed": changed}
 
 
 def _cpu() -> str:
@@ -406,10 +388,3 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -93,8 +93,8 @@ def _line(run: RunFolder) -> RunLine:
 def _final(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> tuple[str | None, float | None]:
     """The figure the task is judged by, of the last split that has one: test, else validation."""
     name = task.headline.name
-    split = next((split for split in ("test", "valid", "train") if name in metrics.get(split, {})), None)
-    return (None, None) if split is None else (f"{split} {name}", metrics[split][name])
+    found = ((f"{split} {name}", metrics.get(split, {}).get(name)) for split in ("test", "valid", "train"))
+    return next((each for each in found if each[1] is not None), (None, None))
 
 
 def _best_so_far(task: Task, reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:

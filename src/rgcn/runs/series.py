@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,16 +24,14 @@ from rgcn.data.registry import get
 from rgcn.errors import ConfigError, DataError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.plugins import TASKS
-from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration
-from rgcn.runs.folder import RunFolder, sole_use, with_whole_paths
+from rgcn.runs.configuration import WITHOUT_EFFECT, differences, kept_configuration, with_whole_paths
+from rgcn.runs.folder import RunFolder, sole_use
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.worker_pool import Crew, Done, Interruption
+from rgcn.runs.worker_pool import Crew, Done, Interruption, Work
 from rgcn.version import __version__
 
 FORMAT, VERSION = "rgcn-series", 1
 SECONDS_BETWEEN_REPORTS = 0.2
-
-Shelf = dict[tuple[str, Path | None], KnowledgeGraph]
 
 
 @dataclass(frozen=True)
@@ -74,9 +71,7 @@ class SeriesResult:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "task": self.config.task,
-            "dataset": self.config.data.title,
-            "model": self.config.model.title,
+            **self.config.about,
             "planned": self.planned,
             "jobs": self.jobs,
             "runs": [asdict(row) for row in self.rows],
@@ -112,40 +107,48 @@ def run_series(
     jobs: int = 1,
     mirror: Path | None = None,
     listener: SeriesListener | None = None,
-    team: TrainingTeam | None = None,
 ) -> SeriesResult:
     """Train with seeds config.seed, config.seed + 1, ... and keep each run in a folder of its own.
 
     folder  None keeps nothing; else finished seeds found there are not run again, and unfinished ones go on
     jobs    trainings at a time; with more than one, each in a process of its own with its share of the cores
-    team    does the trainings instead of `jobs` new processes; for several series one after another
 
     A seed that fails is a row with its error. Ctrl-C stops whatever runs; what is finished stays.
     """
     if runs < 1 or jobs < 1:
         raise ConfigError(f"a series has at least one run and one job; got runs = {runs}, jobs = {jobs}")
-    hears = listener or SeriesListener()
-    result = SeriesResult(with_whole_paths(config), runs, team.jobs if team else jobs)
+    hears, result = listener or SeriesListener(), SeriesResult(with_whole_paths(config), runs, jobs)
     wanted = [
         SeedTraining(result.config.model_copy(update={"seed": seed}), folder and folder / f"seed-{seed}", mirror)
         for seed in range(config.seed, config.seed + runs)
     ]
+
+    def add(row: SeriesRow) -> None:
+        result.rows.append(row)
+        result.rows.sort(key=lambda row: row.seed)
+        _keep(result, folder)
+        hears.ran(row)
+
+    interruption = Interruption(at_once=True)
+    how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
     try:
         with nullcontext() if folder is None else _claimed(folder):
             found = [training.found() for training in wanted]  # or refused, before anything is written
             _keep(result, folder)  # so that `read_series` knows what to do, however soon this ends
+            for row in filter(None, found):
+                add(row)
             left = [training for training, row in zip(wanted, found, strict=True) if row is None]
-            if left and result.jobs > 1 and config.data.dataset is not None:
+            if left and jobs > 1 and config.data.dataset is not None:
                 get(config.data.dataset, mirror=mirror)  # before several processes ask for it at once
-            with nullcontext(team) if team else training_team(min(jobs, max(1, len(left)))) as trains:
-                for row in chain(filter(None, found), trains.rows(left, hears)):
-                    result.rows.append(row)
-                    result.rows.sort(key=lambda row: row.seed)
-                    _keep(result, folder)
-                    hears.ran(row)
+            crew = Crew(min(jobs, max(1, len(left))), partial(_trainer, result.config, mirror, jobs > 1))
+            # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
+            with crew, interruption if crew.jobs > 1 else nullcontext():
+                for one, end in crew.run(iter(left), lambda one, epoch: hears.epoch(one.config.seed, epoch)):
+                    add(end.value if isinstance(end, Done) else SeriesRow(one.config.seed, "failed", error=end.words))
     except StoppedError as error:  # of one training, which names its own folder; here it is the whole that goes on
-        how = "" if folder is None else f"finished runs stay, and `rgcn resume {folder}` goes on with the others"
         raise error.advising(how) from None
+    except KeyboardInterrupt:
+        raise interruption.error(advice=how) from None
     return result
 
 
@@ -178,10 +181,10 @@ class SeedTraining:
         result = run.result()
         return None if result is None else SeriesRow(self.config.seed, "reused", result)
 
-    def do(self, shelf: Shelf, on_epoch: Callable[[Any], None]) -> SeriesRow:
+    def do(self, graph: KnowledgeGraph, on_epoch: Callable[[Any], None]) -> SeriesRow:
         from rgcn.runs.training import resume, train
 
-        seed, graph = self.config.seed, self.graph(shelf)  # data that cannot be had are no seed's failure
+        seed = self.config.seed
         try:
             if self.folder is not None and RunFolder(self.folder).exists():
                 result = resume(self.folder, self.mirror, on_epoch=on_epoch, graph=graph)
@@ -194,52 +197,22 @@ class SeedTraining:
             words = str(error) if isinstance(error, RgcnError) else f"{type(error).__name__}: {error}"
             return SeriesRow(seed, "failed", error=words)
 
-    def graph(self, shelf: Shelf) -> KnowledgeGraph:
-        """Its data; `shelf` holds those that were used last, so that trainings on the same data read them once."""
-        from rgcn.runs.assembly import load_data
 
-        key = self.config.data.model_dump_json(), self.mirror
-        if key not in shelf:
-            shelf.clear()  # first: two large graphs may not fit
-            shelf[key] = load_data(self.config.data, self.mirror)
-        return shelf[key]
+def _trainer(config: RunConfig, mirror: Path | None, seldom: bool) -> Work[SeedTraining]:
+    """Does trainings on data that are read once; `seldom`: passes on epochs only now and then."""
+    from rgcn.runs.assembly import load_data
 
-
-class TrainingTeam(Crew[SeedTraining]):
-    """Takes trainings, `jobs` at a time: with one, in this process. Use `training_team`."""
-
-    def rows(self, trainings: Sequence[SeedTraining], listener: SeriesListener) -> Iterator[SeriesRow]:
-        """Rows of all trainings in the order they are done; one that fails does not stop the others."""
-        for training, end in self.run(iter(trainings), lambda one, epoch: listener.epoch(one.config.seed, epoch)):
-            yield end.value if isinstance(end, Done) else SeriesRow(training.config.seed, "failed", error=end.words)
-
-
-@contextmanager
-def training_team(jobs: int) -> Iterator[TrainingTeam]:
-    """A team; on leaving, whatever still runs is stopped."""
-    interruption = Interruption(at_once=True)
-    try:
-        # One training in this process hears signals itself; several are stopped by us, SIGTERM or Ctrl-C.
-        with TrainingTeam(jobs, partial(_trainer, jobs > 1)) as team, interruption if jobs > 1 else nullcontext():
-            yield team
-    except KeyboardInterrupt:
-        raise interruption.error() from None
-
-
-def _trainer(seldom: bool) -> Callable[[SeedTraining, Callable[[Any], None]], SeriesRow]:
-    """Does trainings, and reads data once for all on the same; `seldom`: passes on epochs only now and then."""
-    shelf: Shelf = {}
-    last = 0.0
+    graph, last = load_data(config.data, mirror), 0.0
 
     def do(training: SeedTraining, tell: Callable[[Any], None]) -> SeriesRow:
         def pass_on(epoch: Any) -> None:
             nonlocal last
-            if time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
+            if not seldom or time.monotonic() - last >= SECONDS_BETWEEN_REPORTS:
                 last = time.monotonic()
                 with suppress(OSError, EOFError):  # a parent that is gone: its end is what stops us, in an orderly way
                     tell(epoch)
 
-        return training.do(shelf, pass_on if seldom else tell)
+        return training.do(graph, pass_on)
 
     return do
 

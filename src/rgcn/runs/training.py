@@ -4,7 +4,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
@@ -18,11 +18,10 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models.estimator import Estimator, OnEpoch
 from rgcn.models.task import task_of
 from rgcn.placement import current
-from rgcn.runs.assembly import load_data, load_trained, make_model, refuse_other_data
+from rgcn.runs.assembly import RunPlan, load_data, load_trained, make_model, plan_run, refuse_other_data
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
 from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
-from rgcn.runs.planning import RunPlan, plan_run
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
 from rgcn.runs.worker_pool import HEARD, Interruption
 from rgcn.system.atomic_files import remedy
@@ -60,10 +59,7 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "task": self.config.task,
-            "dataset": self.config.data.title,
-            "model": self.config.model.title,
-            "seed": self.config.seed,
+            **self.config.about,
             "epochs": self.epochs,
             "parameters": self.parameters,
             "stored_parameters": self.model.num_parameters_,
@@ -129,15 +125,12 @@ def resume(
     """
     run = RunFolder(folder)
     run.check()
-    if (result := run.result()) is not None:
-        return _finished(run, result)
-    with run.writing():
-        if (result := run.result()) is not None:  # another process finished it while we waited for the lock
-            return _finished(run, result)
+    with run.writing() if run.result() is None else nullcontext():
+        if (result := run.result()) is not None:  # before, or by another process while we waited for the lock
+            return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
-        graph = load_data(config.data, mirror) if graph is None else graph
-        graph = task_of(config.task).with_held_out(graph, config)
+        graph = task_of(config.task).with_held_out(load_data(config.data, mirror) if graph is None else graph, config)
         refuse_other_data(run, graph)
         plan = plan_run(config, graph, mirror)
         _agree(plan)
@@ -154,10 +147,6 @@ def _agree(plan: RunPlan) -> None:
     current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
     current().require_same("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
-
-
-def _finished(run: RunFolder, result: dict[str, Any]) -> RunResult:
-    return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
 
 
 @contextmanager
@@ -257,9 +246,8 @@ class _Session(_Training):
             outcome, words = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            words = (
-                "another process was lost" if current().is_lost_process(error) else f"{type(error).__name__}: {error}"
-            )
+            lost = current().is_lost_process(error)
+            words = "another process was lost" if lost else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
@@ -276,14 +264,12 @@ class _Session(_Training):
         self.run.begin_session(self.steps_taken, here)
 
     def _open_trackers(self) -> None:
-        # One by one, the files first: should a server refuse, those before it are closed.
-        columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
-        path, plain = self.run.path, self.config.model_dump(mode="json")
-        if not current().is_main:
-            return
-        self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
-        for name in self.config.trackers:
-            self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
+        if current().is_main:  # one by one, the files first: should a server refuse, those before it are closed
+            path, plain = self.run.path, self.config.model_dump(mode="json")
+            columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
+            self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
+            for name in self.config.trackers:
+                self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
 
     def _take_steps(self, fitting: Fitting) -> None:
         settings = self.config.checkpoints

@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -59,12 +60,8 @@ class ProcessSettings:
     """
 
     threads: int
-    memory: int | None
-    allowed: tuple[str, ...]
-
-    @classmethod
-    def of_this_process(cls, threads: int) -> ProcessSettings:
-        return cls(threads, memory_limit(), allowed())
+    memory: int | None = field(default_factory=memory_limit)
+    allowed: tuple[str, ...] = field(default_factory=allowed)
 
     def apply(self) -> None:
         """Take them over, in the worker process, before it loads PyTorch."""
@@ -77,10 +74,12 @@ class ProcessSettings:
 class WorkerProcess:
     """A process that runs `work(line, *arguments)`, importable by name, and our end of the line to it."""
 
+    has_task = False  # it has said that it heard one
+
     def __init__(self, work: Callable[..., None], *arguments: Any, threads: int) -> None:
         context = get_context("spawn")  # a fork would inherit threads that no longer run
         self.line, theirs = context.Pipe()
-        settings = ProcessSettings.of_this_process(threads)
+        settings = ProcessSettings(threads)
         self.process: BaseProcess = context.Process(target=_enter, args=(settings, theirs), daemon=True)
         self.process.start()
         theirs.close()  # so that the line breaks when the process ends
@@ -110,7 +109,6 @@ class Crew(Generic[Task]):
 
     def __init__(self, jobs: int, start: Callable[[], Work[Task]]) -> None:
         self.jobs, self._start = jobs, start
-        self._here: Work[Task] | None = None
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, Task] = {}
 
@@ -130,46 +128,37 @@ class Crew(Generic[Task]):
         most_deaths  processes in a row that may die at work; of those that take no task it is always MOST_DEATHS
         """
         if self.jobs == 1:
-            self._here = self._here or self._start()
+            do: Work[Task] | None = None
             for task in tasks:
-                yield task, Done(self._here(task, partial(answer, task)))
+                do = do or self._start()
+                yield task, Done(do(task, partial(answer, task)))
             return
-        returned: list[Task] = []  # by processes that died before they took them
-        taken: set[WorkerProcess] = set()
-        deaths = 0
+        deaths, threads = 0, threads_each(self.jobs)
         while True:
-            while len(self._busy) < self.jobs:
-                next_task = returned.pop() if returned else next(tasks, None)
-                if next_task is None:
-                    break
-                if not self._idle:
-                    self._idle.append(WorkerProcess(_serve, self._start, threads=threads_each(self.jobs)))
-                process = self._idle.pop()
-                process.send(next_task)  # should it be gone already, that is heard as a death
-                self._busy[process] = next_task
+            while len(self._busy) < self.jobs and (todo := next(tasks, None)) is not None:
+                process = self._idle.pop() if self._idle else WorkerProcess(_serve, self._start, threads=threads)
+                process.send(todo)  # should it be gone already, that is heard as a death
+                self._busy[process] = todo
             if not self._busy:
                 return
             for process, message in hear_from(self._busy):
-                task = self._busy[process]
                 if message == TAKEN:
-                    taken.add(process)
+                    process.has_task = True
                 elif isinstance(message, Done):
-                    deaths = 0
-                    taken.remove(process)
+                    deaths, process.has_task = 0, False
                     self._idle.append(process)
                     yield self._busy.pop(process), message
                 elif isinstance(message, Died):
-                    deaths += 1
-                    del self._busy[process]
+                    deaths, task = deaths + 1, self._busy.pop(process)
                     stop([process])
-                    if process in taken:
+                    if process.has_task:
                         yield task, message
                     else:
-                        returned.append(task)
-                    if deaths >= (most_deaths if process in taken else MOST_DEATHS):
+                        tasks = chain([task], tasks)
+                    if deaths >= (most_deaths if process.has_task else MOST_DEATHS):
                         raise DataError(f"{deaths} processes in a row died, the last with: {message.words}")
                 else:
-                    process.send(answer(task, message))
+                    process.send(answer(self._busy[process], message))
 
 
 def _serve(line: Connection, start: Callable[[], Work[Any]]) -> None:

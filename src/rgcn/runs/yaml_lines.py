@@ -1,11 +1,9 @@
 """YAML with the line of every key, read without trusting the file.
 
-Only plain values are made: no tag can call anything. What would grow without bound when its aliases are written out, or
-is far too large for a configuration, is refused before any value is made.
+Only plain values are made: no tag can call anything. Aliases are written out, so that changing one place changes no
+other, and counted meanwhile: what would grow without bound, or is far too large for a configuration, is refused.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import yaml
@@ -14,8 +12,7 @@ from rgcn.errors import RgcnError
 
 MAX_BYTES = 100_000
 MAX_VALUES = 20_000  # after aliases are written out
-MERGE, TEXT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:str"
-READ_AS_OTHER = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null", "timestamp")}
+SEQUENCE, MAPPING, MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("seq", "map", "merge"))
 
 Path = tuple[str | int, ...]
 
@@ -36,13 +33,12 @@ class Duplicate(NamedTuple):
     line: int
 
 
-@dataclass
-class YamlText:
+class YamlText(NamedTuple):
     """Plain values, the line of each key and item by its path (the whole is at ()), and keys that stand twice."""
 
-    values: Any = None
-    lines: dict[Path, int] = field(default_factory=lambda: {(): 1})
-    duplicates: list[Duplicate] = field(default_factory=list)
+    values: Any
+    lines: dict[Path, int]
+    duplicates: list[Duplicate]
 
 
 def parse_yaml(text: str) -> YamlText:
@@ -56,14 +52,11 @@ def parse_yaml(text: str) -> YamlText:
     """
     if len(text) > MAX_BYTES:
         raise YamlError(f"too large: a configuration has at most {MAX_BYTES:,} bytes")
-    read = YamlText()
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        if node is not None:
-            _prepare(node, (), read.duplicates, {}, set())
-            read.values = _unshared(loader.construct_document(node))
-            read.lines = dict(_lines(node, (), node))
+        reader = _Reader(text)
+        node = reader.get_single_node()
+        values = None if node is None else reader.value(node, (), ())
+        return YamlText(values, {(): 1} | reader.lines, reader.duplicates)
     except yaml.MarkedYAMLError as error:
         words = f"{error.context}, {error.problem}" if error.context else str(error.problem)
         hint = "; indent with spaces" if "'\\t'" in words else ""
@@ -73,62 +66,52 @@ def parse_yaml(text: str) -> YamlText:
         raise YamlError(f"not valid YAML: {str(error).splitlines()[0]}") from error
     except RecursionError:
         raise YamlError("not valid YAML: nested too deeply") from None
-    return read
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, whose numbers and dates that cannot be are errors with a line like all others."""
+class _Reader(yaml.SafeLoader):
+    """PyYAML's safe loader, which notes lines, and lets a key be a word: `on`, `1` and `null` too."""
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lines, self.duplicates, self.made = dict[Path, int](), list[Duplicate](), 0
+
+    def value(self, node: yaml.Node, path: Path, above: tuple[yaml.Node, ...]) -> Any:
+        """The value of a node; `above` are those it is in."""
+        line, self.made = node.start_mark.line + 1, self.made + 1
+        self.lines.setdefault(path, line)
+        if node in above:
+            raise YamlError("an alias that contains itself", line)
+        if self.made > MAX_VALUES:
+            raise YamlError(f"too large: its aliases written out, it has more than {MAX_VALUES:,} values", line)
+        if node.tag == MAPPING and isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, (*above, node))
+        if node.tag == SEQUENCE and isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, i), (*above, node)) for i, item in enumerate(node.value)]
         try:
-            return super().construct_object(node, deep)
-        except (ValueError, OverflowError) as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+            return self.construct_object(node, deep=True)
+        except (ValueError, OverflowError) as error:  # numbers and dates that cannot be
+            raise _wrong(str(error), node) from error
 
-
-def _children(node: yaml.Node) -> list[tuple[str | int, yaml.Node, yaml.Node]]:
-    """(key or number, the node that shows where it stands, the node of the value)."""
-    if isinstance(node, yaml.MappingNode):
-        return [(str(key.value), key, value) for key, value in node.value]
-    return [(i, item, item) for i, item in enumerate(node.value)] if isinstance(node, yaml.SequenceNode) else []
-
-
-def _prepare(node: yaml.Node, path: Path, twice: list[Duplicate], sizes: dict[int, int], above: set[int]) -> int:
-    """How many values a node stands for when aliases are written out; on the way `twice` is filled, keys become words.
-
-    Let `on`, `1` or `null` be words where they are keys, and not what YAML takes them for. Each node is looked at once.
-    """
-    if id(node) in above:
-        raise YamlError("an alias that contains itself", node.start_mark.line + 1)
-    if id(node) in sizes:
-        return sizes[id(node)]
-    above.add(id(node))
-    size, first = 1, dict[str | int, int]()
-    for name, shown, value in _children(node):
-        size += 1 + _prepare(value, (*path, name), twice, sizes, above)
-        if shown is not value and isinstance(shown, yaml.ScalarNode) and shown.tag != MERGE:
-            shown.tag = TEXT if shown.tag in READ_AS_OTHER else shown.tag
-            line = shown.start_mark.line + 1
+    def _mapping(self, node: yaml.MappingNode, path: Path, above: tuple[yaml.Node, ...]) -> dict[str, Any]:
+        values, first = dict[str, Any](), dict[str, int]()
+        for key, value in sorted(node.value, key=lambda pair: pair[0].tag != MERGE):  # own keys last: they count
+            if key.tag == MERGE:
+                sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for source in reversed(sources):
+                    if not isinstance(source, yaml.MappingNode):
+                        raise _wrong("expected a mapping for merging", source)
+                    values |= self.value(source, path, above)
+                continue
+            if not isinstance(key, yaml.ScalarNode):
+                raise _wrong("found unhashable key", key)
+            name, at, line = str(key.value), (*path, str(key.value)), key.start_mark.line + 1
             if name in first:
-                twice.append(Duplicate((*path, name), first[name], line))
+                self.duplicates.append(Duplicate(at, first[name], line))
+            self.lines[at] = line
             first.setdefault(name, line)
-    above.discard(id(node))
-    if size > MAX_VALUES:
-        words = f"too large: its aliases written out, it has more than {MAX_VALUES:,} values"
-        raise YamlError(words, node.start_mark.line + 1)
-    sizes[id(node)] = size
-    return size
+            values[name] = self.value(value, at, above)
+        return values
 
 
-def _lines(node: yaml.Node, path: Path, shown: yaml.Node) -> Iterator[tuple[Path, int]]:
-    """After construction, which has put merged keys (`<<`) before a mapping's own: the last of a name counts."""
-    yield path, shown.start_mark.line + 1
-    for name, place, value in _children(node):
-        yield from _lines(value, (*path, name), place)
-
-
-def _unshared(value: Any) -> Any:
-    """A copy in which an alias is a value of its own, so that changing one place changes no other."""
-    if isinstance(value, dict):
-        return {key: _unshared(inner) for key, inner in value.items()}
-    return [_unshared(inner) for inner in value] if isinstance(value, list) else value
+def _wrong(words: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, words, node.start_mark)

@@ -11,8 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from rgcn.config import RunConfig
-from rgcn.config.base_section import FIELDS_ONLY, Section, find_problems
-from rgcn.config.fields import SearchSpace, search_spaces
+from rgcn.config.fields import FIELDS_ONLY, SearchSpace, Section, find_problems, search_spaces
 from rgcn.errors import ConfigError, UnknownNameError
 from rgcn.runs.configuration import changed, flat_settings, with_changes
 
