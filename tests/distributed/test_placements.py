@@ -13,7 +13,7 @@ import torch
 
 import rgcn
 from rgcn.placement import NodePartition
-from rgcn.training.resources import SHARDS_SINCE
+from rgcn.training.plan import SHARDS_SINCE
 
 SCRIPT = Path(__file__).parent / "trained_together.py"
 SECONDS = 300

@@ -22,9 +22,9 @@ from rgcn.links.calibration import (
     hidden_examples,
     validation_examples,
 )
-from rgcn.links.link_calibration import FIRST
-from rgcn.links.reliability import (
+from rgcn.links.calibration_curves import (
     COLDEST,
+    FIRST,
     Bin,
     as_text,
     bins_of,
@@ -36,7 +36,7 @@ from rgcn.links.top_k import answer_links, rate_triples
 from rgcn.nn.scorer import Questions
 from rgcn.predict import open_model
 from rgcn.predict.opened_model import calibration_of
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 from small_models import answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 from tabled import TableScorer
 

@@ -10,9 +10,10 @@ import torch
 import rgcn
 from naive_rules import NaiveRules, ruled_out
 from rgcn.errors import ConfigError, DataError
-from rgcn.links import top_k as module
-from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
-from rgcn.links.top_k import level_of, rate_triples, standing_of
+from rgcn.links import best_answers
+from rgcn.links.best_answers import Marks, level_of
+from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Permitted
+from rgcn.links.top_k import rate_triples, standing_of
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
@@ -70,9 +71,9 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     fast = answers_to(opened, given, relation, True, 6)
     single = [answers_to(opened, given[i : i + 1], relation[i : i + 1], True, 6).node[0] for i in range(70)]
     assert torch.equal(torch.stack(single), fast.node)
-    monkeypatch.setattr(module, "BLOCK", 4 * 70 * 9)
+    monkeypatch.setattr("rgcn.links.top_k.BLOCK", 4 * 70 * 9)
     assert torch.equal(answers_to(opened, given, relation, True, 6).node, fast.node)
-    monkeypatch.setattr(module, "_compiled", lambda: None)
+    monkeypatch.setattr(best_answers, "_compiled", lambda: None)
     plain = answers_to(opened, given, relation, True, 6)
     assert torch.equal(plain.node, fast.node)
     assert torch.equal(plain.score, fast.score)
@@ -84,7 +85,7 @@ def test_several_threads_find_the_same(monkeypatch, restore_threads):
     given, relation = torch.arange(50), torch.arange(50) % 3
     alone = answers_to(opened, given, relation, False, 4, "drop")
     torch.set_num_threads(3)
-    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(best_answers, "WORTH_A_THREAD", 1)
     assert torch.equal(answers_to(opened, given, relation, False, 4, "drop").node, alone.node)
 
 
@@ -114,7 +115,7 @@ def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
     opened = with_whole_numbers(random_graph(0))
     opened.model.scorer().nodes[5] = torch.nan
     if not compiled:
-        monkeypatch.setattr(module, "_compiled", lambda: None)
+        monkeypatch.setattr(best_answers, "_compiled", lambda: None)
     with pytest.raises(DataError, match="NaN"):
         answers_to(opened, torch.tensor([1]), torch.tensor([0]), True, 3)
 
@@ -158,7 +159,7 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
     scores, there = every_score(opened), mask(graph, "train")
     nothing = there | ruled_out(graph, there, for_objects=for_objects)
     index = KnownTriples.of_graph(graph, "train")
-    marks = Marks.of(graph, index, given, relation, for_objects)
+    marks = Marks.of(graph, index, Questions(given, relation, for_objects))
     sides = scores if for_objects else scores.permute(2, 1, 0)
     levels = level_of(sides.reshape(len(given), -1), marks)
     empty = 0
@@ -176,10 +177,11 @@ def test_marks_of_some_candidates_are_those_of_all_selected(permitted, for_objec
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
-    whole = Marks.of(graph, index, given, relation, for_objects, permitted)
+    asked = Questions(given, relation, for_objects)
+    whole = Marks.of(graph, index, asked, permitted)
     assert whole.out.shape == (35, 35)
     for candidates in (torch.arange(0, 35, 3), torch.tensor([34]), torch.arange(35), torch.empty(0, dtype=torch.int64)):
-        some = Marks.of(graph, index, given, relation, for_objects, permitted, candidates)
+        some = Marks.of(graph, index, asked, permitted, candidates)
         assert torch.equal(some.out, whole.out[:, candidates])
 
 

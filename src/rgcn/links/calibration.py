@@ -5,6 +5,7 @@ Without any, known triples and labels do, each hidden while it is asked about, w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,19 +14,18 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.hash_draws import Keys, drawn, label_keys, triple_keys
-from rgcn.links import reliability as curves
-from rgcn.links.link_calibration import FIRST, LinkCurve, LinkExamples
-from rgcn.links.relation_constraints import Marks, rules_of
-from rgcn.links.reliability import Bin, Fit
-from rgcn.links.ties import settle_ties
+from rgcn.links import calibration_curves as curves
+from rgcn.links.best_answers import Marks, best_of, level_of
+from rgcn.links.calibration_curves import FIRST, Bin, Fit, LinkCurve, LinkExamples
+from rgcn.links.relation_constraints import rules_of
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples
-from rgcn.system.progress import progress
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget, progress
 
 FEWEST = 20
 # Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
@@ -92,14 +92,12 @@ class Calibration:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
         """Of what `as_dict` gave; KeyError, TypeError or ValueError where it is something else."""
-        given = {key: values[key] for key in cls.__dataclass_fields__}
-        fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
-        curve = None if given["curve"] is None else LinkCurve.from_dict(given["curve"])
-        bins = tuple(Bin(**row) for row in given["reliability"])
-        made = cls(**{**given, **fits, "curve": curve, "reliability": bins})
-        finite = isinstance(made.words, str) and np.isfinite([made.temperature, made.ruled_out_share or 0.0]).all()
-        lacking = made.fitted and made.kind != "classes" and curve is None
-        if made.kind not in MEANING or not finite or made.temperature <= 0 or lacking:
+        made = TypeAdapter(cls).validate_json(
+            json.dumps({key: values[key] for key in cls.__dataclass_fields__}), strict=True
+        )
+        numbers = [made.temperature, made.ruled_out_share or 0.0, *(() if made.curve is None else made.curve.numbers)]
+        lacking = made.fitted and made.kind != "classes" and made.curve is None
+        if not np.isfinite(numbers).all() or made.temperature <= 0 or lacking:
             raise ValueError("this is no calibration")
         return made
 
@@ -191,14 +189,14 @@ def _most(size: int, work: float) -> int:
     return min(size, max(FEWEST, QUICK.times(work, size)))
 
 
-def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:
+def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: Budget | None = None) -> Calibration:
     """A temperature from the validation labels; where they are few, from training labels that are hidden in turn.
 
     hiding  what to say of figures on known labels, which `model.logits` hides; None where they would prove nothing,
             empty where weights come from elsewhere
-    budget  of what is asked for the sake of calibration alone: not of a trained model's validation labels
+    budget  of what is asked for the sake of calibration alone: not of a trained model's validation labels; None: `QUICK`
     """
-    graph = model.graph_
+    graph, budget = model.graph_, budget or QUICK
     assert graph.labels is not None
     nodes, classes = graph.labels.of("valid")
     hidden = len(nodes) < FEWEST and hiding is not None
@@ -251,14 +249,14 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
     return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
 
 
-def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:
+def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget | None = None) -> Calibration:
     """A curve from the validation triples and all unknown answers to the questions they ask.
 
     Where these are few, from known triples, each hidden while it is asked about.
 
     hiding, budget  as for `calibrate_classes`, of triples
     """
-    graph = model.graph_
+    graph, budget = model.graph_, budget or QUICK
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
     hidden = len(triples) < FEWEST and hiding is not None
     if hidden:
@@ -373,29 +371,22 @@ def first_answers(
 ) -> LinkExamples:
     """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.
 
-    hidden    what is true is known, and was hidden: it counts as new
+    hidden    what is true is known, one answer to each question, and was hidden: it counts as new
     rounding  as a scorer has it
     """
     rules, index = rules_of(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
-    marks = Marks.of(graph, index, questions.node, questions.relation, bool(questions.for_objects))
-    true, known, out = (torch.zeros(scores.shape, dtype=torch.bool, device=scores.device) for _ in range(3))
+    marks = Marks.of(graph, index, questions, hidden=node if hidden else None)
+    true, known = torch.zeros_like(marks.out), torch.zeros_like(marks.out)
     true[row, node] = True
     known[marks.known_nodes()] = True
-    if hidden:  # that its node has this one told what rules expect of it: then only who can stand there counts
-        known, ends = known & ~true, rules.answer_place(questions).tolist()
-        out = torch.stack([rules.outside(end, "seen") for end in ends]).to(scores.device)
-    else:
-        true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
-    new = scores.masked_fill(known | out, -torch.inf)
-    level, best = torch.logsumexp(new, dim=1), torch.topk(new, min(FIRST + 1, scores.shape[1]), dim=1)
-    every = torch.arange(scores.shape[1], device=scores.device)
-    found = best.indices.cpu(), best.values.cpu()
-    nodes, values, _ = settle_ties(*found, FIRST, new.__getitem__, every, graph.nodes, rounding)
-    real = torch.isfinite(values)
+    true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
+    nodes, values, _ = best_of(scores, FIRST, marks, True, graph.nodes, rounding=rounding)
+    real = nodes >= 0
     each = real.sum(1)
-    count, place = rules.known_answers(index.to("cpu"), questions) - int(hidden), rules.answer_place(questions)
-    level = torch.repeat_interleave(level, each.to(level.device))
-    columns = (values[real], level, true.gather(1, nodes.to(true.device)).cpu()[real])
-    score, levels, right = (column.double().cpu().numpy() for column in columns)
-    counts, at = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
-    return LinkExamples(score, levels, counts, at, right, int((out & ~known).sum()), int((out & true).sum()))
+    right = true.gather(1, nodes.clamp(min=0).to(true.device)).cpu()[real]
+    count, place = rules.known_answers(index, questions) - int(hidden), rules.answer_place(questions)
+    level, *counted = (
+        torch.repeat_interleave(of, each).numpy() for of in (level_of(scores, marks).double().cpu(), count, place)
+    )
+    score, true_ones = (of.double().numpy() for of in (values[real], right))
+    return LinkExamples(score, level, *counted, true_ones, int(out.sum()), int((out & true).sum()))

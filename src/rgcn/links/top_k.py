@@ -1,7 +1,7 @@
 """Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
 
-Exact, known answers marked or left out. Equal scores come in the order of a hash of the names (`ties`), not of the ids,
-which follow the order of the input's rows.
+Exact, known answers marked or left out. Equal scores come in the order of a hash of the names (`best_answers`), not of
+the ids, which follow the order of the input's rows.
 
 An answer has the score of the direction that was asked; a given triple (`rate_triples`) the mean of both directions.
 Either way a known triple is hidden while it is scored, where the model can hide it.
@@ -10,38 +10,26 @@ Either way a known triple is hidden while it is scored, where the model can hide
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from types import ModuleType
-from typing import Any, Literal, NoReturn
+from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import Vocabulary
+from rgcn.links.best_answers import Best, Marks, best_of, first_of, level_of, merged
 from rgcn.links.calibration import AnsweringModel, Calibration
-from rgcn.links.relation_constraints import Marks, Permitted, mark, rules_of
-from rgcn.links.ties import best_first, settle_ties
+from rgcn.links.relation_constraints import Permitted, rules_of
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.known_triples import KnownTriples
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 Known = Literal["mark", "drop"]
-Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
 
 # Scores held at once, in bytes; fifty questions over the nodes of WN18 are 8 MB.
 BLOCK = 64 << 20
-# A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
-LONGEST_LIST = 512
-# Fewer comparisons than this are done before a second thread has woken up.
-WORTH_A_THREAD = 4_000_000
 # Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
 # whatever k is, so that a longer list begins with the shorter one. Fewer where so many cost more work than this
 # (`Scorer.work`), one at least.
@@ -178,39 +166,22 @@ def _best(
         candidates = torch.sort(partition.nodes.to(scorer.device)).values
         among = partition.row(candidates)
     for part in torch.split(order, rows):
-        asked = questions.take(part).to(scorer.device)
-        scores = scorer.local(asked).scores(asked, among)
-        objects = int(for_objects[part].sum())
+        together = questions.take(part).to(scorer.device)
+        every, objects = scorer.local(together).scores(together, among), int(for_objects[part].sum())
         for side, first in ((slice(objects), True), (slice(objects, None), False)):
-            node = asked.node[side]
-            if len(node):
-                marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                drop = known == "drop" or scorer.hides
-                best = best_of(scores[side], k, marks, drop, names, candidates, scorer.rounding)
-                if known == "mark" and scorer.hides:
-                    given = Questions(node, asked.relation[side], first)
-                    best = _with_known(model, given, scores[side], best, k, marks)
-                found.append(best if partition is None else merged(best, k, scorer.placement, names))
-                levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
+            asked, scores = together.take(side)._replace(for_objects=first), every[side]
+            if not asked.size:
+                continue
+            marks = Marks.of(model.graph_, index, asked, permitted, candidates)
+            drop = known == "drop" or scorer.hides
+            best = best_of(scores, k, marks, drop, names, candidates, scorer.rounding)
+            if known == "mark" and scorer.hides:
+                best = _with_known(model, asked, scores, best, k, marks)
+            found.append(best if partition is None else merged(best, k, scorer.placement, names))
+            levels.append(level_of(scores, marks, candidates, scorer.placement).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
-
-
-def merged(best: Best, k: int, placement: Placement, names: Vocabulary) -> Best:
-    """The k best of what each process found among its local nodes; equal ones by their names' hashes, as in one."""
-    missing = k - best[0].shape[1]
-    whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
-    every = [placement.stack_over_nodes(part).cpu() for part in whole]
-    node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
-    return _first((node, score, is_known), k, names)
-
-
-def _first(found: Best, k: int, names: Vocabulary, rounding: float = 0.0) -> Best:
-    """The k best of each row, best first, equal ones by their names' hashes."""
-    order = best_first(found[0], found[1], names, rounding)[:, :k]
-    node, score, is_known = (part.gather(1, order) for part in found)
-    return node, score, is_known
 
 
 def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
@@ -221,34 +192,7 @@ def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new
     if len(row):
         score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()
     both = (torch.cat(pair, dim=1) for pair in zip(new, (node, score, is_known), strict=True))
-    return _first(tuple(both), k, names, scorer.rounding)  # type: ignore[arg-type]
-
-
-def level_of(
-    scores: Tensor,
-    marks: Marks,
-    candidates: Tensor | None = None,
-    hidden: tuple[Tensor, Tensor] | None = None,
-    placement: Placement = LOCAL,
-) -> Tensor:
-    """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
-
-    Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
-
-    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
-    hidden      (question, node) of answers that count as new, whatever is known
-    placement   of the scorer: where nodes are divided among processes, each has other candidates
-    """
-    nothing = marks.out.clone()
-    if candidates is None:
-        candidates = torch.arange(scores.shape[1], device=scores.device)
-    mark(nothing, candidates, *marks.known_nodes())
-    if hidden is not None:
-        nothing[hidden] = False
-    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
-    if placement.partition is not None:
-        level = torch.logsumexp(placement.stack_over_nodes(level), dim=0)
-    return torch.where(torch.isfinite(level), level, 0.0)
+    return first_of(tuple(both), k, names, scorer.rounding)  # type: ignore[arg-type]
 
 
 def _calibration(model: AnsweringModel) -> Calibration | None:
@@ -327,9 +271,8 @@ def _as_answers(
 
     Answers that are not known (bool [q]) and have the same question share one row of scores.
     """
-    graph, scorer, for_objects = model.graph_, model.scorer(), bool(questions.for_objects)
-    index, rules = KnownTriples.of_graph(graph, "train", device=scorer.device), rules_of(graph)
-    permitted, place = Permitted(new=tuple(model.new_nodes)), rules.answer_place(questions)
+    graph, scorer = model.graph_, model.scorer()
+    index, permitted = KnownTriples.of_graph(graph, "train", device=scorer.device), Permitted(new=model.new_nodes)
     alone = torch.where(known, 1 + torch.arange(len(known)), 0)
     keys = torch.stack([questions.node, questions.relation, alone], dim=1)
     distinct, row = torch.unique(keys, dim=0, return_inverse=True)
@@ -337,18 +280,13 @@ def _as_answers(
     one = numbers.new_zeros(len(distinct)).scatter_reduce(0, row, numbers, "amin", include_self=False)  # of each row
     parts, order = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))], torch.argsort(row, stable=True)
     for first, chosen in zip(range(0, len(one), size), torch.split(one, size), strict=True):
-        asked, hidden = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
-        scores = scorer.scores_hiding(asked, hidden)
-        marks = Marks.of(graph, index, asked.node, asked.relation, for_objects, permitted)
+        asked, answer = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
+        scores, hidden = scorer.scores_hiding(asked, answer), torch.where(known[chosen].to(answer.device), answer, -1)
+        marks = Marks.of(graph, index, asked, permitted, hidden=hidden)
         mine = order[(row[order] >= first) & (row[order] < first + size)]
         at = (row[mine] - first).to(scorer.device), answers[mine].to(scorer.device)
-        score, forbidden = scores[at], marks.out[at]
-        there = torch.nonzero(known[chosen]).squeeze(1)
-        for number in there.tolist():  # that it is known told what rules expect: as `hidden_examples` has it
-            marks.out[number] = rules.outside(int(place[chosen[number]]), "seen").to(scores.device)
-        there = there.to(scores.device)
-        level = level_of(scores, marks, hidden=(there, hidden[there]))
-        parts.append((score.cpu(), level[at[0]].cpu(), forbidden.cpu() & ~known[mine]))
+        score, level = scores[at], level_of(scores, marks)[at[0]]
+        parts.append((score.cpu(), level.cpu(), marks.out[at].cpu() & ~known[mine]))
     back = torch.argsort(order)
     score, level, forbidden = map(torch.cat, zip(*parts, strict=True))
     return score[back], level[back], forbidden[back]
@@ -367,89 +305,3 @@ def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor
         return model.scorer().triple_scores(triples).cpu(), None
     standing = standing_of(model, triples)
     return standing.score, standing.probability(calibration)
-
-
-def best_of(
-    scores: Tensor,
-    k: int,
-    marks: Marks,
-    drop: bool,
-    names: Vocabulary,
-    candidates: Tensor | None = None,
-    rounding: float = 0.0,
-) -> Best:
-    """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
-
-    marks       what is known of the answers to each row's question; what rules forbid is left out
-    drop        whether known answers are left out; else they are marked
-    names       of all nodes: equal scores come in the order of the names' hashes
-    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
-    rounding    scores that differ by less than this share are equal
-    """
-    k = min(k, scores.shape[1])
-    if candidates is None:
-        candidates = torch.arange(scores.shape[1], device=scores.device)
-    compiled = _compiled() if scores.device.type == "cpu" and k < LONGEST_LIST else None
-    plainly = compiled is None or scores.dtype not in (torch.float32, torch.float64)
-    one_more = min(k + 1, scores.shape[1])  # shows whether the last one is as good as others that are left out
-    found = (_plainly if plainly else _compiled_best)(scores, one_more, marks, drop, candidates)
-
-    def scores_of(row: int) -> Tensor:
-        nothing, known = marks.out[row : row + 1].clone(), marks.known[marks.known_begin[row] : marks.known_end[row]]
-        there = torch.zeros_like(nothing)
-        mark(there, candidates, torch.zeros_like(known), known)
-        return scores[row].masked_fill((nothing | there if drop else nothing & ~there)[0], -torch.inf)
-
-    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names, rounding)
-    is_known = found[2][:, :k].clone()
-    for row in rows:
-        is_known[row] = torch.isin(node[row], marks.known[marks.known_begin[row] : marks.known_end[row]].cpu())
-    return node, score, is_known
-
-
-def _compiled_best(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
-    """By numba, on the CPU; of equal scores the first column comes first."""
-    compiled, size = _compiled(), len(scores)
-    assert compiled is not None
-    node, score, is_known = (torch.empty(size, k, dtype=kind) for kind in (torch.int64, scores.dtype, torch.bool))
-    arrays: list[Any] = [tensor.contiguous().numpy() for tensor in (scores, candidates, *marks)]
-    arrays += [drop, *[tensor.numpy() for tensor in (node, score, is_known)]]
-    threads = torch.get_num_threads()
-    if threads == 1 or scores.numel() < WORTH_A_THREAD:
-        strange = compiled.best(0, size, *arrays)
-    else:
-        cuts = [size * i // threads for i in range(threads + 1)]
-        with ThreadPoolExecutor(threads) as pool:
-            strange = sum(pool.map(lambda cut: compiled.best(*cut, *arrays), pairwise(cuts)))
-    if strange:
-        _refuse_strange()
-    return node, score, is_known
-
-
-def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
-    """In PyTorch, on any device; of equal scores the first column comes first."""
-    if bool(scores.isnan().any()):
-        _refuse_strange()
-    known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    if len(candidates):
-        mark(known, candidates, *marks.known_nodes())
-    out = (scores == -torch.inf) | (known | marks.out if drop else marks.out & ~known)
-    ordered = torch.sort(scores.masked_fill(out, -torch.inf), dim=1, descending=True, stable=True)
-    column, score = ordered.indices[:, :k], ordered.values[:, :k]
-    nothing = out.gather(1, column)
-    node, is_known = candidates[column].masked_fill(nothing, -1), known.gather(1, column) & ~nothing
-    return node.cpu(), score.cpu(), is_known.cpu()
-
-
-def _refuse_strange() -> NoReturn:
-    raise DataError("the scores contain NaN: nothing can be ranked by them; the training has probably diverged")
-
-
-@cache
-def _compiled() -> ModuleType | None:
-    """The numba loop; None where numba does not run. Same answers, another speed."""
-    try:
-        from rgcn.links import top_k_loops as _best
-    except ImportError:
-        return None
-    return _best

@@ -18,10 +18,9 @@ from rgcn.graph.shared_names import with_relations
 from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import Permitted
 from rgcn.links.top_k import Known, answer_links, rate_triples
-from rgcn.models.estimator import Estimator
+from rgcn.models.estimator import Estimator, SharedSettings
 from rgcn.models.growth import fold_in
 from rgcn.models.hooks import one_hot_words
-from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.pretrained_weights import shipped_card
@@ -33,8 +32,7 @@ from rgcn.system.formatting import Rows
 from rgcn.system.progress import progress
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.plan import Plan, on_device
-from rgcn.training.resources import chosen_at_size
+from rgcn.training.plan import Plan, chosen_at_size, on_device
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100

@@ -31,7 +31,7 @@ from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, tit
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph

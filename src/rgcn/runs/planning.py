@@ -16,8 +16,7 @@ from rgcn.runs.assembly import make_model
 from rgcn.runs.configuration import changed
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.plan import Plan
-from rgcn.training.resources import ResourceEstimate
+from rgcn.training.plan import Plan, ResourceEstimate
 
 
 @dataclass(frozen=True, eq=False)

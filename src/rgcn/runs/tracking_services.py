@@ -15,7 +15,7 @@ import yaml
 
 from rgcn.runs.configuration import flat_settings
 from rgcn.runs.tracking import RunTracker, Value, by_split, cannot_start, read_metrics, remember_id, remembered_id
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 FLUSH_SECONDS = 10  # of TensorBoard
 EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed

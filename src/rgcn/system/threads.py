@@ -37,17 +37,14 @@ def available_cores() -> int:
 
 def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterator[tuple[Block, Found]]:
     """Each block with what `work` makes of it; that of the next ones is made meanwhile, on other threads."""
-    threads = available_cores()
-    waiting: deque[tuple[Block, Future[Found]]] = deque()
+    threads, waiting = available_cores(), deque[tuple[Block, Future[Found]]]()
     with ThreadPoolExecutor(threads) as pool:
         for block in blocks:
             waiting.append((block, pool.submit(work, block)))
             if len(waiting) > threads:
                 done, found = waiting.popleft()
                 yield done, found.result()
-        while waiting:
-            done, found = waiting.popleft()
-            yield done, found.result()
+        yield from ((done, found.result()) for done, found in waiting)
 
 
 def thread_limits(threads: int) -> dict[str, str]:

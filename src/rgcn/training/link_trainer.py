@@ -18,11 +18,10 @@ from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.sampling import EdgeSampler, HiddenTriples, ScatteredEdges, prefetched
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.fitting import Trainer
+from rgcn.training.fitting import StepRecording, Trainer
 from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.training.optimizers import RowOptimizer
 from rgcn.training.plan import choose_device
-from rgcn.training.recording import StepRecording
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64

@@ -20,9 +20,8 @@ from rgcn.nn.inputs import EmbeddingInput
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling import FieldSampler, prefetched
 from rgcn.sampling.edges import seed_word
-from rgcn.training.fitting import Trainer
+from rgcn.training.fitting import StepRecording, Trainer
 from rgcn.training.optimizers import Adam
-from rgcn.training.recording import StepRecording
 
 
 class NodeTrainer(Trainer):

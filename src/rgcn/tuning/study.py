@@ -18,8 +18,8 @@ from rgcn.config import RunConfig, SearchSpace
 from rgcn.errors import ConfigError, DataError
 from rgcn.models.task import task_of
 from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings
-from rgcn.system.extras import import_extra
 from rgcn.system.formatting import shortened
+from rgcn.system.lazy import import_extra
 from rgcn.training.history import Metric
 from rgcn.tuning.spaces import Spaces, described, own_values
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 from rgcn.visualization.neighborhoods import Floats
 from rgcn.visualization.tsne import EARLY_STEPS, LATE_STEPS, tsne
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.graph.vocabulary import SPLITS, NodeKind
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
     import polars as pl

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from rgcn.links.calibration import Calibration
-from rgcn.links.link_calibration import LOWEST, LinkCurve, LinkExamples
-from rgcn.links.reliability import fit_of
+from rgcn.links.calibration_curves import LOWEST, LinkCurve, LinkExamples, fit_of
 
 
 def drawn(curve, size=8_000, places=4, seed=0):
