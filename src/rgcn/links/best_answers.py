@@ -143,7 +143,8 @@ def best_of(
         every = _plainly(scores[row : row + 1], size, marks.take(int(row)), drop, candidates)
         level = torch.cumsum(_falls(every[1][0], rounding), 0)  # of the second score and all after it
         count = 1 + int((level <= (level[k - 2] if k > 1 else 0)).sum())
-        chosen = first_of(tuple(part[:, :count] for part in every), k, names, rounding)
+        node_of, score_of, known_of = (part[:, :count] for part in every)
+        chosen = first_of((node_of, score_of, known_of), k, names, rounding)
         for part, found in zip(best, chosen, strict=True):
             part[row] = found[0]
     return node, score, is_known

@@ -194,7 +194,8 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
 
     hiding  what to say of figures on known labels, which `model.logits` hides; None where they would prove nothing,
             empty where weights come from elsewhere
-    budget  of what is asked for the sake of calibration alone: not of a trained model's validation labels; None: `QUICK`
+    budget  of what is asked for the sake of calibration alone, `QUICK` by default: not of a trained model's validation
+            labels
     """
     graph, budget = model.graph_, budget or QUICK
     assert graph.labels is not None
@@ -385,8 +386,8 @@ def first_answers(
     each = real.sum(1)
     right = true.gather(1, nodes.clamp(min=0).to(true.device)).cpu()[real]
     count, place = rules.known_answers(index, questions) - int(hidden), rules.answer_place(questions)
-    level, *counted = (
-        torch.repeat_interleave(of, each).numpy() for of in (level_of(scores, marks).double().cpu(), count, place)
-    )
-    score, true_ones = (of.double().numpy() for of in (values[real], right))
-    return LinkExamples(score, level, *counted, true_ones, int(out.sum()), int((out & true).sum()))
+    of_questions = level_of(scores, marks).double().cpu(), count, place
+    level, count, place = (torch.repeat_interleave(of, each) for of in of_questions)
+    score, true_ones = values[real].double(), right.double()
+    columns: list[Any] = [of.numpy() for of in (score, level, count, place, true_ones)]
+    return LinkExamples(*columns, out=int(out.sum()), out_true=int((out & true).sum()))

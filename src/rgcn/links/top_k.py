@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -68,9 +68,8 @@ class ScoredTriples:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        share = None if self.probability is None else self.probability[part]
-        note = None if self.note is None else self.note[part]
-        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
+        columns = self.triples, self.score, self.probability, self.known, self.note
+        return ScoredTriples(*(None if column is None else column[part] for column in columns))  # type: ignore[arg-type]
 
     def at_least(self, probability: float) -> ScoredTriples:
         """Those that are known, or at least so probable."""
@@ -88,11 +87,15 @@ class ScoredTriples:
         share = answers.probability
         return cls(
             torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
-            answers.score[row, column].float().numpy(),
-            None if share is None else share[row, column].float().numpy(),
+            _numbers(answers.score[row, column]),
+            None if share is None else _numbers(share[row, column]),
             answers.known[row, column].numpy(),
             None if notes is None else np.array(notes, dtype=object)[row.numpy()],
         )
+
+
+def _numbers(column: Tensor) -> NDArray[Any]:
+    return column.to(torch.promote_types(column.dtype, torch.float32)).numpy()  # NumPy has no bfloat16
 
 
 def answer_links(
