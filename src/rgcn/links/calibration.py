@@ -68,6 +68,11 @@ class Calibration:
     curve: LinkCurve | None = None  # of answers to questions
     is_cut: bool = False  # whether a `PATIENT` calibration would ask more: there was not time for all
 
+    @classmethod
+    def none(cls, kind: Literal["classes", "links"], why: str, **figures: Any) -> Calibration:
+        """Where there was nothing to calibrate on."""
+        return cls(kind, False, f"No probabilities{', only scores' if kind == 'links' else ''}: {why}", **figures)
+
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -204,17 +209,17 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
     if hidden:
         nodes, classes = graph.labels.of("train")
     if not len(nodes):
-        words = (
-            "No probabilities: they are calibrated on validation nodes, and none were held out. Train with "
-            "--set training.validation=0.1 to have some; until then the model only says which class is likeliest."
+        return Calibration.none(
+            "classes",
+            "they are calibrated on validation nodes, and none were held out. Train with --set training.validation=0.1 "
+            "to have some; until then the model only says which class is likeliest.",
         )
-        return Calibration("classes", False, words)
     which = "labelled" if hidden else "validation"
-    too_few = f"No probabilities: {len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
+    too_few = f"{len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
     drawing = _Drawing(label_keys(graph, nodes, classes), len(nodes), 0, None, PATIENT)
     if hidden or hiding == "":
         if len(nodes) < FEWEST:
-            return Calibration("classes", False, too_few, examples=len(nodes))
+            return Calibration.none("classes", too_few, examples=len(nodes))
         scorer = model.scorer()
         most, size = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.questions_at_once
         drawing = _Drawing(label_keys(graph, nodes, classes), most, scorer.work, size, budget)
@@ -230,12 +235,12 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
 
     found = drawing.parts(ask)
     if not found:
-        return Calibration("classes", False, f"No probabilities: {drawing.words(f'{which} nodes')}", is_cut=True)
+        return Calibration.none("classes", drawing.words(f"{which} nodes"), is_cut=True)
     nodes, classes, logits = nodes[drawing.asked], classes[drawing.asked], np.concatenate(found)
     before, bins_before = curves.class_reliability(logits, classes, 1.0)
     figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": drawing.is_cut}
     if len(nodes) < FEWEST:
-        return Calibration("classes", False, too_few, reliability=bins_before, **figures)
+        return Calibration.none("classes", too_few, reliability=bins_before, **figures)
     temperature = curves.fit_temperature(logits, classes)
     after, bins = curves.class_reliability(logits, classes, temperature)
     kind = "labelled nodes, the label of each hidden while it was asked about" if hidden else "validation nodes"
@@ -268,7 +273,7 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
         why = so_few if len(triples) else "they are calibrated on validation triples, and the graph has none"
         if hidden:
             why = f"{len(triples)} known triples between two nodes are too few to calibrate on; {FEWEST} would do"
-        return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
+        return Calibration.none("links", f"{why}.", examples=len(triples))
     scorer = model.scorer()
     most, work = max(LEAST_TRIPLES, min(MOST_TRIPLES, MOST_SCORES // graph.num_nodes)), 2 * scorer.work
     if hidden:
@@ -286,12 +291,12 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
 
     parts, which = drawing.parts(ask), "known triples" if hidden else "validation triples"
     if not parts:
-        return Calibration("links", False, f"No probabilities, only scores: {drawing.words(which)}", is_cut=True)
+        return Calibration.none("links", drawing.words(which), is_cut=True)
     found, size = LinkExamples.together(parts), drawing.done
     kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else which
     if not 0 < found.true.sum() < len(found.true):
         why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
-        return Calibration("links", False, f"No probabilities, only scores: of {size:,} {kind} {why}.")
+        return Calibration.none("links", f"of {size:,} {kind} {why}.")
     curve = LinkCurve.fitted(found, 2 * graph.num_relations)
     p = curve.of(found)
     bins = curves.bins_of(p, found.true, np.ones_like(p), curves.LINK_EDGES)

@@ -83,6 +83,10 @@ class CompletionSession:
     on_progress: Callable[[int, int], bool | None] | None = None
     memory_budget: int = BLOCK
 
+    def __post_init__(self) -> None:
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes is above 0, not {self.minutes}")
+
 
 @torch.no_grad()
 def complete(
@@ -102,8 +106,7 @@ def complete(
     times the chance that the subject lacks any (`RelationRules.chance_of_more`). Of a model that is not calibrated,
     what has the highest score.
 
-    What is most worth asking is asked first: of each relation the subjects that have objects already and those without,
-    these groups in the order of how many hidden training triples each question would find.
+    What is most worth asking is asked first (`_questions`).
 
     relations        ids; None for all
     min_probability  least probability; None: 0.01 where the model is calibrated. One that is not has scores alone, and
@@ -118,8 +121,6 @@ def complete(
     least = _least(calibration, min_probability)
     if k < 1 or limit < 1:
         raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
-    if session.minutes is not None and not session.minutes > 0:
-        raise ConfigError(f"minutes is above 0, not {session.minutes}")
     graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
     permitted = permitted._replace(new=tuple(model.new_nodes))

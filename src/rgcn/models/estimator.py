@@ -113,18 +113,12 @@ class Estimator(ModelHooks):
             raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
         if settings.get("model") is not None:
             given["name"] = settings["model"]
-        self.model, self.training = (
-            validated(
-                section,
-                {
-                    key: value
-                    for key, value in given.items()
-                    if key in section.model_fields or (key == "name" and value in section.shorthands)
-                },
-                owner,
-            )
-            for section in sections
-        )
+
+        def settings_of(section: type[Section]) -> Section:
+            own = {*section.model_fields, *(["name"] if given.get("name") in section.shorthands else [])}
+            return validated(section, {key: value for key, value in given.items() if key in own}, owner)
+
+        self.model, self.training = map(settings_of, sections)
         if trusted:
             for _, axis, choice in (*choices(self.model), *choices(self.training)):
                 axis.find(choice, trusted=True)

@@ -34,8 +34,6 @@ AN_EDGE, OF_A_FIELD, LOADED = 20, 85, 150 << 20
 # table for a batch, its gradient once more; where triples are scored by it, from each of their ends.
 WITH_ADAM, PICKED, SCORED = 3, 2, 3
 STATES = 28  # vectors of each node that a convolution for links holds, forward and backward
-
-
 WORTH_NAMING = 0.05  # of the memory: parts that are named
 PROGRAMS_AND_TRIPLES = {"programs", "triples"}
 OF_NODES = {"edges", "weights", "optimizer state", "the best weights"}
