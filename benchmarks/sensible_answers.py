@@ -33,13 +33,12 @@ from torch import Tensor
 import rgcn
 from rgcn.data.graph_store import is_stored_graph, load_graph
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.best_answers import Marks
-from rgcn.links.calibration import calibrate_links, first_answers
-from rgcn.links.calibration_curves import LinkCurve, LinkExamples, fit_of
+from rgcn.links.calibration import LinkCurve, LinkExamples, fit_of
+from rgcn.links.calibration_fitting import calibrate_links, first_answers
 from rgcn.links.completion import CompletionSession, complete
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
-from rgcn.links.top_k import answer_links
+from rgcn.links.top_k import Marks, answer_links
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to

@@ -21,8 +21,7 @@ from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.explain.methods import QUICK
 from rgcn.graph.titles import readable
-from rgcn.links.calibration import Calibration
-from rgcn.links.calibration_curves import as_text
+from rgcn.links.calibration import Calibration, as_text
 from rgcn.links.completion import WORTH_ADDING, Completion, CompletionSession
 from rgcn.links.completion import complete as search
 from rgcn.links.relation_constraints import SENSELESS, Permitted

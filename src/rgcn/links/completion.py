@@ -19,10 +19,9 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.best_answers import Marks, best_of, level_of
 from rgcn.links.calibration import AnsweringModel, Calibration
 from rgcn.links.relation_constraints import Ids, Permitted, rules_of
-from rgcn.links.top_k import ScoredTriples
+from rgcn.links.top_k import Marks, ScoredTriples, best_of, level_of
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
 from rgcn.system.atomic_files import write_atomically

@@ -21,7 +21,8 @@ from rgcn.config.base_section import listed
 from rgcn.config.fields import choices, option_problems
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import Calibration, calibrate_classes, calibrate_links
+from rgcn.links.calibration import Calibration
+from rgcn.links.calibration_fitting import calibrate_classes, calibrate_links
 from rgcn.models.hooks import ModelHooks, cannot_answer
 from rgcn.models.task import Task, task_of
 from rgcn.nn.decompositions import Decomposition
@@ -114,7 +115,7 @@ class Estimator(ModelHooks):
         if settings.get("model") is not None:
             given["name"] = settings["model"]
 
-        def settings_of(section: type[Section]) -> Section:
+        def settings_of(section: type[Section]) -> Any:
             own = {*section.model_fields, *(["name"] if given.get("name") in section.shorthands else [])}
             return validated(section, {key: value for key, value in given.items() if key in own}, owner)
 
@@ -395,7 +396,7 @@ class Estimator(ModelHooks):
         self._calibration = calibration
 
     def calibrate(self, budget: Budget | None = None) -> Calibration:
-        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration.PATIENT` has no limit."""
+        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration_fitting.PATIENT` has no limit."""
         calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
         self._calibration = calibrate(self, self.hiding_, budget)
         return self._calibration

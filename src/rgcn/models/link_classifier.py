@@ -14,7 +14,7 @@ from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.hash_draws import drawn, label_keys
-from rgcn.links.calibration_curves import ClassLevel
+from rgcn.links.calibration import ClassLevel
 from rgcn.models.estimator import Nodes
 from rgcn.models.growth import grown_graph
 from rgcn.models.link_predictor import LinkEstimator

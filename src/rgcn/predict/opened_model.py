@@ -19,7 +19,8 @@ from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles, askable
-from rgcn.links.calibration import PATIENT, QUICK, Calibration
+from rgcn.links.calibration import Calibration
+from rgcn.links.calibration_fitting import PATIENT, QUICK
 from rgcn.models.estimator import Estimator
 from rgcn.models.hooks import cannot_answer
 from rgcn.models.link_classifier import LinkClassifier
