@@ -36,7 +36,7 @@ def test_no_two_public_classes_share_a_name():
 
 def test_objects_have_the_fields_their_classes_declare():
     # A stream that only cleans what is written passes everything else on to the stream it stands for.
-    assert house.made_up_attributes() == ["system/terminal:_Shown"]
+    assert house.made_up_attributes() == ["system/formatting:_Shown"]
 
 
 def test_an_attribute_that_is_made_up_is_found_behind_a_condition(tmp_path):

@@ -23,7 +23,7 @@ from rgcn.distributed.heartbeat import FAILURE, HEARTBEAT_S, LEFT, SILENCE_S, He
 from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
 from rgcn.system.atomic_files import TEMPORARY_PREFIX, write_atomically
-from rgcn.system.terminal import shown
+from rgcn.system.formatting import shown
 from rgcn.version import __version__
 
 if TYPE_CHECKING:

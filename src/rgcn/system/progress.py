@@ -68,7 +68,7 @@ def progress(
         return
     from rich import progress as rich_progress
 
-    from rgcn.system.terminal import text_console
+    from rgcn.system.formatting import text_console
 
     amount: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit)]
     if unit == "bytes":
