@@ -142,8 +142,8 @@ def answer_links(
     expected = torch.zeros(questions.size, dtype=torch.int8)
     if permitted.nodes != "any":
         expected = rules.expectation(asked, index, permitted.new)
-    most = most_known(model.scorer())
-    not_shown = (counts - most).clamp(min=0) * (known == "mark" and k > most and model.scorer().hides)
+    most = most_known(model.scorer()) if known == "mark" and model.scorer().hides else k
+    not_shown = (counts - most).clamp(min=0) * (k > most)
     return LinkAnswers(node, score, probability, is_known, expected, not_shown)
 
 
