@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.hash_draws import Keys, drawn, label_keys, triple_keys
 from rgcn.links import calibration as curves
 from rgcn.links.calibration import FIRST, AnsweringModel, Calibration, LinkCurve, LinkExamples
-from rgcn.links.relation_constraints import rules_of
+from rgcn.links.relation_constraints import Ids, rules_of
 from rgcn.links.top_k import Marks, best_of, level_of
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples
@@ -38,62 +37,62 @@ class _TimeIsUpError(Exception):
     """Within a block of questions, which then does not count."""
 
 
-Part = TypeVar("Part")
 OnAsking = Callable[[float], object]  # called with a number of triples or labels before they are asked about
 
 
-class _Drawing:
-    """Which triples or labels are asked about, and how many of them there was time for.
+class _Sample(NamedTuple):
+    """Which triples or labels were asked about, what was found of them, and words for what there was no time for."""
+
+    place: Ids
+    parts: list[Any]
+    left_out: str
+
+
+def _sampled(
+    keys: Keys,
+    at_most: int,
+    work: float,
+    at_once: int | None,
+    budget: Budget,
+    kind: str,
+    ask: Callable[[Ids, Ids, OnAsking], Any],
+) -> _Sample:
+    """Ask about triples or labels, one block after the other, while there is time.
 
     They are drawn by a hash of their names: the order of the input's rows changes nothing. How many follows from counts
     alone. The clock of the budget only ends what takes too long, and then whole blocks count, whose size also follows
     from counts.
+
+    Args:
+        keys: Hashes of all there are.
+        at_most: How many are drawn.
+        work: Of each.
+        at_once: How many suit one call; None: all.
+        budget: Where even `FEWEST` would cost more, nothing is asked.
+        kind: What they are.
+        ask: What to do with the places of a block, given those of all blocks before it.
     """
+    place, timer, parts, done = drawn(keys, at_most), budget.started(), list[Any](), 0
+    is_too_much, block = FEWEST * work > budget.work, max(FEWEST, 2 * (at_once or len(place)))  # links: from both ends
+    with progress("calibrating", len(place), show=budget.bars) as meter:
 
-    def __init__(self, keys: Keys, at_most: int, work: float, at_once: int | None, budget: Budget) -> None:
-        """keys: hashes of all there are; work: of each; at_once: how many suit one call, None: all."""
-        self.place, self.work, self.budget = drawn(keys, at_most), work, budget
-        self.at_once = at_once or max(len(self.place), 1)
-        self.block = max(FEWEST, 2 * self.at_once)  # links ask for objects and for subjects
-        self.done = 0
+        def on_asking(count: float) -> None:
+            if timer.is_over():
+                raise _TimeIsUpError
+            meter.advance(count)
 
-    @property
-    def is_too_much(self) -> bool:
-        """Whether even the fewest would take too long."""
-        return FEWEST * self.work > self.budget.work
-
-    @property
-    def is_cut(self) -> bool:
-        return self.done < len(self.place)
-
-    @property
-    def asked(self) -> NDArray[np.int64]:
-        return self.place[: self.done]
-
-    def parts(self, ask: Callable[[NDArray[np.int64], OnAsking], Part]) -> list[Part]:
-        """What `ask` finds of one block of places after the other, while there is time."""
-        timer, found = self.budget.started(), list[Part]()
-        with progress("calibrating", len(self.place), show=self.budget.bars) as meter:
-
-            def on_asking(count: float) -> None:
-                if timer.is_over():
-                    raise _TimeIsUpError
-                meter.advance(count)
-
-            with suppress(_TimeIsUpError):
-                for first in range(0, 0 if self.is_too_much else len(self.place), self.block):
-                    block = self.place[first : first + self.block]
-                    found.append(ask(block, on_asking))
-                    self.done += len(block)
-        return found
-
-    def words(self, kind: str) -> str:
-        """What was left out, and how to have it."""
-        more = "`rgcn predict --reliability` takes the time, once, and keeps the result."
-        if self.done:
-            return f" Of {len(self.place)} drawn, {self.done} could be asked about in {self.budget.seconds:g} s: {more}"
-        long = "takes too long on a graph of this size" if self.is_too_much else f"took over {self.budget.seconds:g} s"
-        return f"they are calibrated on {FEWEST} {kind} at least, and asking about so many {long}. {more}"
+        with suppress(_TimeIsUpError):
+            while done < len(place) and not is_too_much:
+                parts.append(ask(place[done : done + block], place[:done], on_asking))
+                done = min(done + block, len(place))
+    more = "`rgcn predict --reliability` takes the time, once, and keeps the result."
+    left_out, seconds = "", f"{budget.seconds:g} s"
+    if not parts:
+        long = "takes too long on a graph of this size" if is_too_much else f"took over {seconds}"
+        left_out = f"they are calibrated on {FEWEST} {kind} at least, and asking about so many {long}. {more}"
+    elif done < len(place):
+        left_out = f" Of {len(place)} drawn, {done} could be asked about in {seconds}: {more}"
+    return _Sample(place[:done], parts, left_out)
 
 
 def _most(size: int, work: float) -> int:
@@ -123,29 +122,27 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
         )
     which = "labelled" if hidden else "validation"
     too_few = f"{len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
-    drawing = _Drawing(label_keys(graph, nodes, classes), len(nodes), 0, None, PATIENT)
+    how: tuple[int, float, int | None, Budget] = len(nodes), 0, None, PATIENT
     if hidden or hiding == "":
         if len(nodes) < FEWEST:
             return Calibration.none("classes", too_few, examples=len(nodes))
         scorer = model.scorer()
-        most, size = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.questions_at_once
-        drawing = _Drawing(label_keys(graph, nodes, classes), most, scorer.work, size, budget)
+        how = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.work, scorer.questions_at_once, budget
         model.logits([])  # makes once what all of them need
 
-    def ask(block: NDArray[np.int64], on_asking: OnAsking) -> NDArray[np.float64]:
+    def ask(block: Ids, earlier: Ids, on_asking: OnAsking) -> curves.Floats:
         found = []
-        for first in range(0, len(block), drawing.at_once):
-            part = block[first : first + drawing.at_once]
+        for part in torch.from_numpy(nodes[block]).split(how[2] or len(block)):
             on_asking(len(part))
-            found.append(model.logits(nodes[part].tolist()).double().numpy())
+            found.append(model.logits(part.tolist()).double().numpy())
         return np.concatenate(found)
 
-    found = drawing.parts(ask)
+    place, found, left_out = _sampled(label_keys(graph, nodes, classes), *how, f"{which} nodes", ask)
     if not found:
-        return Calibration.none("classes", drawing.words(f"{which} nodes"), is_cut=True)
-    nodes, classes, logits = nodes[drawing.asked], classes[drawing.asked], np.concatenate(found)
+        return Calibration.none("classes", left_out, is_cut=True)
+    nodes, classes, logits = nodes[place], classes[place], np.concatenate(found)
     before, bins_before = curves.class_reliability(logits, classes, 1.0)
-    figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": drawing.is_cut}
+    figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": bool(left_out)}
     if len(nodes) < FEWEST:
         return Calibration.none("classes", too_few, reliability=bins_before, **figures)
     temperature = curves.fit_temperature(logits, classes)
@@ -157,8 +154,7 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
     )
     if (logits.argmax(1) == classes).all():
         words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
-    words += hiding if hidden and hiding else ""
-    words += drawing.words(kind) if drawing.is_cut else ""
+    words += (hiding if hidden and hiding else "") + left_out
     return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
 
 
@@ -189,17 +185,17 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
         most = _most(min(len(triples), most), work)
     else:
         budget = PATIENT
-    drawing = _Drawing(triple_keys(graph, triples), most, work, scorer.questions_at_once, budget)
 
-    def ask(block: NDArray[np.int64], on_asking: OnAsking) -> LinkExamples:
+    def ask(block: Ids, earlier: Ids, on_asking: OnAsking) -> LinkExamples:
         if hidden:
             return hidden_examples(scorer, graph, triples[block], on_asking)
-        return validation_examples(scorer, graph, triples[block], on_asking, triples[drawing.asked])
+        return validation_examples(scorer, graph, triples[block], on_asking, triples[earlier])
 
-    parts, which = drawing.parts(ask), "known triples" if hidden else "validation triples"
+    which, at_once = "known triples" if hidden else "validation triples", scorer.questions_at_once
+    place, parts, left_out = _sampled(triple_keys(graph, triples), most, work, at_once, budget, which, ask)
     if not parts:
-        return Calibration.none("links", drawing.words(which), is_cut=True)
-    found, size = LinkExamples.together(parts), drawing.done
+        return Calibration.none("links", left_out, is_cut=True)
+    found, size = LinkExamples.together(parts), len(place)
     kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else which
     if not 0 < found.true.sum() < len(found.true):
         why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
@@ -214,11 +210,10 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
         f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
         f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
-    words += hiding if hidden and hiding else ""
-    words += drawing.words(which) if drawing.is_cut else ""
+    words += (hiding if hidden and hiding else "") + left_out
     figures: dict[str, Any] = {"examples": size, "before": before, "after": after, "reliability": bins}
+    figures |= {"hidden": hidden, "curve": curve, "is_cut": bool(left_out)}
     share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
-    figures |= {"hidden": hidden, "curve": curve, "is_cut": drawing.is_cut}
     return Calibration("links", True, words, ruled_out_share=share, **figures)
 
 
@@ -226,9 +221,9 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
 def validation_examples(
     scorer: Scorer,
     graph: KnowledgeGraph,
-    triples: NDArray[np.int64],
+    triples: Ids,
     on_asking: OnAsking = lambda count: None,
-    earlier: NDArray[np.int64] | None = None,
+    earlier: Ids | None = None,
 ) -> LinkExamples:
     """The first answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask.
 
@@ -255,7 +250,7 @@ def validation_examples(
 
 @torch.no_grad()
 def hidden_examples(
-    scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64], on_asking: OnAsking = lambda count: None
+    scorer: Scorer, graph: KnowledgeGraph, triples: Ids, on_asking: OnAsking = lambda count: None
 ) -> LinkExamples:
     """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
 
