@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rgcn.system.environment import prepare_process
+from rgcn.system.threads import prepare_process
 
 prepare_process()
 

@@ -18,8 +18,8 @@ import torch
 from _about import write_result
 
 import rgcn
-from rgcn.links import class_offsets as class_level
-from rgcn.links.class_offsets import ClassLevel
+from rgcn.links import calibration
+from rgcn.links.calibration import ClassLevel
 from rgcn.models.link_classifier import LinkClassifier
 
 RIDGES, FOLDS, TIMES = (0.01, 0.1, 1.0, 10.0), 5, 3
@@ -43,7 +43,7 @@ def measured(name: str) -> dict[str, object]:
     classes, logits = torch.from_numpy(numbers.astype(np.int64)), model.logits(nodes)
     row: dict[str, object] = {"dataset": name, "labels": len(nodes), "as_they_are": right(logits, classes)}
     for ridge in RIDGES:
-        class_level.RIDGE = ridge
+        calibration.RIDGE = ridge
         found = []
         for time in range(TIMES):
             fold = torch.from_numpy(np.random.default_rng(time).permutation(len(nodes)) % FOLDS)

@@ -21,8 +21,8 @@ from rgcn.data.graph_store import load_graph
 from rgcn.models.pretrainer import Pretrainer
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train
+from rgcn.training.fitting import WARM_UP
 from rgcn.training.history import Epoch
-from rgcn.training.recording import WARM_UP
 
 LATE = 20  # seconds more than planned before a training is ended where it is
 

@@ -33,13 +33,12 @@ from torch import Tensor
 import rgcn
 from rgcn.data.graph_store import is_stored_graph, load_graph
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import calibrate_links, first_answers
-from rgcn.links.completion import complete
-from rgcn.links.link_calibration import LinkCurve, LinkExamples
+from rgcn.links.calibration import LinkCurve, LinkExamples, fit_of
+from rgcn.links.calibration_fitting import calibrate_links, first_answers
+from rgcn.links.completion import CompletionSession, complete
 from rgcn.links.ranking import rank_triples, summarize
-from rgcn.links.relation_constraints import EVERYTHING, Marks, Permitted, rules_of
-from rgcn.links.reliability import fit_of
-from rgcn.links.top_k import answer_links
+from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
+from rgcn.links.top_k import Marks, answer_links
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
@@ -61,7 +60,7 @@ class Ruled(Scorer):
         for side, flag in ((objects, True), (~objects, False)):
             row = torch.nonzero(side).squeeze(1)
             if len(row):
-                marks = Marks.of(self.graph, index, questions.node[row], questions.relation[row], flag)
+                marks = Marks.of(self.graph, index, questions.take(row)._replace(for_objects=flag))
                 scores[row] -= FORBIDDEN * marks.out
         return scores
 
@@ -121,7 +120,7 @@ def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, permitted: Permitte
 
 
 def both_ways(model: Any, kg: KnowledgeGraph, permitted: Permitted) -> int:
-    found = complete(model, permitted=permitted, limit=2000, minutes=0.3, min_probability=0.0)
+    found = complete(model, permitted=permitted, limit=2000, min_probability=0.0, session=CompletionSession(0.3))
     one_way = rules_of(kg).one_way
     there = {tuple(row) for row in found.triples.tolist()}
     return sum((o, r, s) in there for s, r, o in there if one_way[r] and s < o)

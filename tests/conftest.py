@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import rgcn
-from rgcn.system.environment import prepare_process
+from rgcn.system.threads import prepare_process
 
 prepare_process()  # before PyTorch is loaded, so that its threads leave the cores to other tests
 

@@ -42,7 +42,7 @@ def test_no_two_public_classes_share_a_name():
 
 def test_objects_have_the_fields_their_classes_declare():
     # A stream that only cleans what is written passes everything else on to the stream it stands for.
-    assert structure.dynamic_attributes() == ["system/terminal:_Shown"]
+    assert structure.dynamic_attributes() == ["system/formatting:_Shown"]
 
 
 def test_a_dynamic_attribute_is_found_behind_a_condition(tmp_path):

@@ -15,7 +15,7 @@ from naive import SmallGraph, chain, naive_adjacency
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.data.catalog import load_world
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import calibrate_classes
+from rgcn.links.calibration_fitting import calibrate_classes
 from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, BlockDiagonal, Full, RelationalGraphConv
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 import rgcn
-from rgcn.system.environment import prepare_process
 from rgcn.system.progress import progress
+from rgcn.system.threads import prepare_process
 
 prepare_process()  # before PyTorch is loaded
 

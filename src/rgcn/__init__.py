@@ -19,7 +19,7 @@ _NAMES = {
     "adjacency": ("RelationalAdjacency",),
     "plugins": ("allow",),
     "data": ("load", "read"),
-    "system.environment": ("wait_passively",),
+    "system.threads": ("wait_passively",),
     "errors": ("RgcnError",),
     "graph": ("KnowledgeGraph", "NodeLabels"),
     "predict": ("open_model",),
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rgcn.models import LinkClassifier, LinkPredictor, NodeClassifier, load_model
     from rgcn.plugins import allow
     from rgcn.predict import open_model
-    from rgcn.system.environment import wait_passively
+    from rgcn.system.threads import wait_passively
 else:
     __getattr__ = lazy_names(__name__, _NAMES)
 

@@ -12,7 +12,7 @@ from in_process import rgcn
 import rgcn as package
 from rgcn.links.top_k import rate_triples
 from rgcn.predict import open_model
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from rich.progress import Progress
 
 from rgcn.data.tables import without_formulas
 from rgcn.predict.answer_tables import write_table
+from rgcn.system.formatting import safe_output, text_console
 from rgcn.system.progress import progress
-from rgcn.system.terminal import safe_output, text_console
 
 CLEAR = "\x1b[2J\x1b]0;owned\x07\x9b31m\r"
 

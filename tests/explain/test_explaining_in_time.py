@@ -18,7 +18,7 @@ from rgcn.explain.question import LinkQuestion
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.universal_network import RelationNetwork
 from rgcn.predict import open_model
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """All missing triples, against scoring everything and sorting."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from naive_rules import NaiveRules, ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links import completion
+from rgcn.links.completion import CompletionSession
 from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
 from rgcn.nn.scorer import Scorer
 from small_models import Turning, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
@@ -73,7 +74,9 @@ ANY = Permitted("any")
 def complete(opened, *relations, **settings):
     """Whatever its probability, unless a bound is asked for."""
     least = {"min_probability": 0.0} if opened.calibration.fitted else {}
-    return completion.complete(opened, *relations, **{**least, **settings})
+    names = [field.name for field in fields(CompletionSession)]
+    session = CompletionSession(**{name: settings.pop(name) for name in names if name in settings})
+    return completion.complete(opened, *relations, **{**least, **settings}, session=session)
 
 
 def rows(completion):
@@ -125,11 +128,11 @@ def test_a_bound_on_probabilities_is_kept_to():
 
 def test_progress_counts_every_pair():
     opened = with_whole_numbers(random_graph(1))
-    told, total = [], []
-    found = complete(opened, permitted=ANY, memory_budget=1, on_begin=total.append, on_progress=told.append)
-    assert total == [found.pairs] == [3 * 23]
+    told = []
+    found = complete(opened, permitted=ANY, memory_budget=1, on_progress=lambda *counts: told.append(counts))
+    assert {total for _, total in told} == {found.pairs} == {3 * 23}
     assert told == sorted(told)
-    assert told[-1] == found.pairs
+    assert told[-1] == (found.pairs, found.pairs)
 
 
 def test_literals_are_objects_but_never_subjects():
@@ -236,7 +239,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     file = tmp_path / "new.unfinished"
     for _ in range(30):
         opened, begin = with_dear_questions(), []
-        found = complete(opened, **how, resume=file, on_progress=lambda n, b=begin: b.append(n) or n == b[0])
+        found = complete(opened, **how, resume=file, on_progress=lambda n, _, b=begin: b.append(n) or n == b[0])
         assert opened.scorer().asked <= 4  # nothing is asked twice
         assert (found.pairs, found.left) == (begin[-1], whole.pairs - begin[-1])
         if not found.left:
@@ -249,13 +252,13 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
 
 
 def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("rgcn.links.partial_completion.SAVED_EVERY", 0.0)
-    monkeypatch.setattr("rgcn.links.partial_completion.SHARE_OF_TIME", 1e9)
+    monkeypatch.setattr("rgcn.links.completion.SAVED_EVERY", 0.0)
+    monkeypatch.setattr("rgcn.links.completion.SHARE_OF_TIME", 1e9)
     file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), permitted=ANY)
 
     done = []
 
-    def killed(pairs):
+    def killed(pairs, _):
         done.append(pairs)
         if pairs > 30:
             raise KeyboardInterrupt
@@ -279,7 +282,7 @@ def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
 
 
 def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path):
-    file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs: pairs < 8}
+    file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs, _: pairs < 8}
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
     with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
@@ -292,8 +295,8 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
         complete(other, resume=file)
     assert file.read_bytes() == kept
     # A bound judges what was found, and changes no question.
-    completion.complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.5, **stop)
-    completion.complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
+    complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.5, **stop)
+    complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
     for damage in (b"", kept[:100], b"something else"):
         file.write_bytes(damage)
         with pytest.raises(DataError, match="damaged, or no unfinished completion"):

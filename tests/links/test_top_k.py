@@ -10,9 +10,10 @@ import torch
 import rgcn
 from naive_rules import NaiveRules, ruled_out
 from rgcn.errors import ConfigError, DataError
+from rgcn.graph import Vocabulary
 from rgcn.links import top_k as module
-from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Marks, Permitted
-from rgcn.links.top_k import level_of, rate_triples, standing_of
+from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Permitted
+from rgcn.links.top_k import Marks, best_of, level_of, rate_triples, standing_of
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
@@ -70,7 +71,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     fast = answers_to(opened, given, relation, True, 6)
     single = [answers_to(opened, given[i : i + 1], relation[i : i + 1], True, 6).node[0] for i in range(70)]
     assert torch.equal(torch.stack(single), fast.node)
-    monkeypatch.setattr(module, "BLOCK", 4 * 70 * 9)
+    monkeypatch.setattr("rgcn.links.top_k.BLOCK", 4 * 70 * 9)
     assert torch.equal(answers_to(opened, given, relation, True, 6).node, fast.node)
     monkeypatch.setattr(module, "_compiled", lambda: None)
     plain = answers_to(opened, given, relation, True, 6)
@@ -158,7 +159,7 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
     scores, there = every_score(opened), mask(graph, "train")
     nothing = there | ruled_out(graph, there, for_objects=for_objects)
     index = KnownTriples.of_graph(graph, "train")
-    marks = Marks.of(graph, index, given, relation, for_objects)
+    marks = Marks.of(graph, index, Questions(given, relation, for_objects))
     sides = scores if for_objects else scores.permute(2, 1, 0)
     levels = level_of(sides.reshape(len(given), -1), marks)
     empty = 0
@@ -176,10 +177,11 @@ def test_marks_of_some_candidates_are_those_of_all_selected(permitted, for_objec
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
-    whole = Marks.of(graph, index, given, relation, for_objects, permitted)
+    asked = Questions(given, relation, for_objects)
+    whole = Marks.of(graph, index, asked, permitted)
     assert whole.out.shape == (35, 35)
     for candidates in (torch.arange(0, 35, 3), torch.tensor([34]), torch.arange(35), torch.empty(0, dtype=torch.int64)):
-        some = Marks.of(graph, index, given, relation, for_objects, permitted, candidates)
+        some = Marks.of(graph, index, asked, permitted, candidates)
         assert torch.equal(some.out, whole.out[:, candidates])
 
 
@@ -296,3 +298,44 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
         answers = answers_to(model, hub, torch.tensor([0]), True, 200)
         assert (sum(calls), int(answers.known.sum()), answers.not_shown.tolist()) == (most, most, [300 - most])
         calls.clear()
+
+
+# -- equal scores ----------------------------------------------------------------------------------------------------
+
+NODES = 40
+NAMES = Vocabulary([f"n{i}" for i in range(NODES)])
+KEYS = NAMES.keys(np.arange(NODES)).tolist()
+
+
+def all_may_be_answers(rows):
+    """Marks of so many questions of which nothing is known and nothing is forbidden."""
+    nothing = torch.zeros(rows, dtype=torch.int64)
+    return Marks(torch.empty(0, dtype=torch.int64), nothing, nothing, torch.zeros(rows, NODES, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("k", [1, 4, 39, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_are_those_of_the_definition_however_nodes_are_numbered(k, seed, compiled, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(module, "_compiled", lambda: None)
+    rng = np.random.default_rng(seed)
+    exact = rng.integers(0, 6, (5, NODES)) - 8.0
+    exact[rng.random((5, NODES)) < 0.3] = -np.inf
+    exact[4] = rng.permutation(NODES)  # a row without ties
+    for noise in (0.0, 1e-6):
+        scores = torch.from_numpy(exact + rng.uniform(-noise, noise, exact.shape))
+        rounding = 4e-6 if noise else 0.0
+        node, score, known = best_of(scores, k, all_may_be_answers(5), False, NAMES, rounding=rounding)
+        assert not known.any()
+        for row in range(5):
+            there = [n for n in range(NODES) if np.isfinite(exact[row, n])]
+            wanted = sorted(there, key=lambda n: (-exact[row, n], KEYS[n]))[:k]
+            assert node[row].tolist() == [*wanted, *[-1] * (k - len(wanted))]
+            assert score[row].tolist() == [*scores[row, wanted].tolist(), *[-np.inf] * (k - len(wanted))]
+
+
+def test_scores_that_differ_by_more_than_rounding_keep_their_order():
+    scores = -torch.arange(NODES, dtype=torch.float32)[None] * 1e-4 - 5.0
+    node, _, _ = best_of(scores, 5, all_may_be_answers(1), False, NAMES, rounding=4e-6)
+    assert node[0].tolist() == [0, 1, 2, 3, 4]

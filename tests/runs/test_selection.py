@@ -24,7 +24,7 @@ from rgcn.runs.selection import (
 )
 from rgcn.runs.training import train
 from rgcn.system.progress import ProgressMeter
-from rgcn.training import resources
+from rgcn.training import plan as plans
 
 SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minutes=null")
 
@@ -168,9 +168,9 @@ def test_a_step_takes_a_part_of_a_large_graph_and_the_run_says_how_large(table, 
     config = load_configuration(table, ["model.name=rgcn", "model.embedding=4", "training.epochs=1"])
     graph = rgcn.runs.load_run_data(config)
     assert train(config, graph).config.training.batch_edges is None  # all of it
-    monkeypatch.setattr(resources, "WHOLE", 50)
-    monkeypatch.setattr(resources, "A_PART", 30)
+    monkeypatch.setattr(plans, "WHOLE", 50)
+    monkeypatch.setattr(plans, "A_PART", 30)
     train(config, graph, tmp_path / "run")
     assert RunFolder(tmp_path / "run").config().training.batch_edges == 30
-    monkeypatch.setattr(resources, "available_bytes", lambda device: 2 * 46 * 4 * 7)
+    monkeypatch.setattr(plans, "available_bytes", lambda device: 2 * 46 * 4 * 7)
     assert train(config, graph).config.training.batch_edges == 7  # half of the memory

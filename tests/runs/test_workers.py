@@ -17,9 +17,8 @@ from rgcn.runs import load_configuration
 from rgcn.runs.series import SeedTraining, SeriesRow, _trainer
 from rgcn.runs.worker_pool import Crew, Died, Done, WorkerProcess, hear_from, stop
 from rgcn.system import memory
-from rgcn.system.environment import WAITING
 from rgcn.system.memory import memory_limit
-from rgcn.system.threads import NUMBERS
+from rgcn.system.threads import NUMBERS, WAITING
 from threads_as_processes import Workshop, dies_after_hearing_something, dies_after_saying, dies_at_once, dies_at_work
 
 

@@ -16,14 +16,13 @@ from rgcn import plugins as axes
 from rgcn.errors import ConfigError
 from rgcn.plugins import allow
 from rgcn.runs.worker_pool import ProcessSettings
-from rgcn.system import environment, memory
-from rgcn.system.environment import DEFAULTS, WAITING_CHOSEN, prepare_process
+from rgcn.system import memory, threads
 from rgcn.system.memory import limit_memory, memory_limit
-from rgcn.system.threads import NUMBERS
+from rgcn.system.threads import DEFAULTS, NUMBERS, WAITING_CHOSEN, prepare_process
 from rgcn.training.fitting import CUBLAS_WORKSPACE, FIXED_WORKSPACES, _fixed_order
 from test_structure import structure
 
-SOURCE = Path(environment.__file__).parents[1]
+SOURCE = Path(threads.__file__).parents[1]
 WRITTEN = (*DEFAULTS, *WAITING_CHOSEN, *NUMBERS, "MKL_DYNAMIC", "TORCH_CPP_LOG_LEVEL")
 
 LIBRARY = """
@@ -75,18 +74,30 @@ def writes(tree: ast.Module) -> Iterator[int]:
             yield node.lineno
 
 
+def names_in(tree: ast.AST) -> set[str]:
+    """Names that code imports, or looks up as such or as attributes."""
+    nodes = list(ast.walk(tree))
+    found = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    found |= {node.id for node in nodes if isinstance(node, ast.Name)}
+    return found | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+
 def test_one_module_writes_variables():
     found = {file: lines for file, tree in structure.parsed(SOURCE).items() if (lines := list(writes(tree)))}
-    assert list(found) == ["system/environment"]
+    assert list(found) == ["system/threads"]
 
 
-def test_only_processes_of_its_own_use_that_module():
-    files = set(structure.parsed(SOURCE))
-    users = {
-        file
-        for file, tree in structure.parsed(SOURCE).items()
-        if "system/environment" in structure.imports(tree, files)
-    }
+def test_only_processes_of_its_own_write_variables():
+    """Of the functions of that module that write, or call one that does, all but `wait_passively`, a user's own."""
+    functions = [node for node in structure.parsed(SOURCE)["system/threads"].body if isinstance(node, ast.FunctionDef)]
+    writers = {function.name for function in functions if list(writes(function))}
+    while more := {function.name for function in functions if writers & names_in(function)} - writers:
+        writers |= more
+    assert writers >= {"prepare_process", "use_threads", "limit_threads", "quiet_distributed", "wait_passively"}
+    assert "in_order" not in writers
+    writers.remove("wait_passively")
+    others = {file: tree for file, tree in structure.parsed(SOURCE).items() if file != "system/threads"}
+    users = {file for file, tree in others.items() if writers & names_in(tree)}
     assert {user for user in users if not user.startswith("cli/")} == {
         "runs/worker_pool",
         "bench/__main__",
@@ -110,7 +121,7 @@ def test_what_the_user_set_stays(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "1")
     prepare_process()
     assert {name: os.environ.get(name) for name in DEFAULTS} == {**DEFAULTS, "DO_NOT_TRACK": "0"}
-    assert environment.WAITING not in os.environ
+    assert threads.WAITING not in os.environ
 
 
 def test_deterministic_training_on_a_gpu_says_which_variable_is_missing(monkeypatch):

@@ -12,8 +12,15 @@ import typer.main
 
 from rgcn.cli.commands import app
 from rgcn.system import threads
-from rgcn.system.environment import WAITING, WAITING_CHOSEN, use_threads, wait_passively
-from rgcn.system.threads import NUMBERS, thread_limits, threads_each
+from rgcn.system.threads import (
+    NUMBERS,
+    WAITING,
+    WAITING_CHOSEN,
+    thread_limits,
+    threads_each,
+    use_threads,
+    wait_passively,
+)
 
 
 def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:

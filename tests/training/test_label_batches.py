@@ -13,8 +13,8 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.config import NodeModelConfig, NodeTrainingConfig
 from rgcn.runs import load_configuration, resume, train
 from rgcn.runs.configuration import changed
-from rgcn.training import resources
-from rgcn.training.resources import default_batches, field_edges
+from rgcn.training import plan as plans
+from rgcn.training.plan import default_batches, field_edges
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +74,16 @@ def test_a_run_of_batches_cut_off_within_an_epoch_is_resumed_to_the_same_bits(wo
 
 def test_batches_are_chosen_where_the_graph_is_large_and_has_many_labels_or_does_not_fit(world, monkeypatch):
     model, training = NodeModelConfig(), NodeTrainingConfig()
-    chosen = {"batch_labels": resources.LABELS_AT_ONCE, "fan_out": resources.FAN_OUT}
+    chosen = {"batch_labels": plans.LABELS_AT_ONCE, "fan_out": plans.FAN_OUT}
     assert default_batches(model, training, world) == {}
-    monkeypatch.setattr(resources, "WHOLE_TRIPLES", 100)
+    monkeypatch.setattr(plans, "WHOLE_TRIPLES", 100)
     assert default_batches(model, training, world) == {}
     edges = field_edges(model, world, world.labels.of("train")[0])
-    at_most = edges * resources.BYTES_AN_EDGE
+    at_most = edges * plans.BYTES_AN_EDGE
     for free, found in ((at_most, {}), (at_most - 1, chosen), (None, {})):
-        monkeypatch.setattr(resources, "available_bytes", lambda device, free=free: free)
+        monkeypatch.setattr(plans, "available_bytes", lambda device, free=free: free)
         assert default_batches(model, training, world) == found
-    monkeypatch.setattr(resources, "WHOLE_LABELS", 100)
+    monkeypatch.setattr(plans, "WHOLE_LABELS", 100)
     assert default_batches(model, training, world) == chosen
     assert default_batches(model, NodeTrainingConfig(batch_labels=7), world) == {}
     assert default_batches(model, NodeTrainingConfig(fan_out=7), world) == {}

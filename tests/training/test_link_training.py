@@ -19,7 +19,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.models import LinkPredictor
 from rgcn.nn.decoders import BatchScores, Decoder, DistMult
 from rgcn.sampling.negatives import Negatives, corrupt, share
-from rgcn.training import resources
+from rgcn.training import plan as plans
 from rgcn.training.link_trainer import learning_rate_factor
 from rgcn.training.objectives import cross_entropy
 
@@ -437,13 +437,13 @@ def test_an_optimizer_from_outside_fits():
 
 def test_settings_that_a_large_graph_wants(monkeypatch):
     def chosen(kg, free=1 << 40, model="distmult", **settings):
-        monkeypatch.setattr(resources, "available_bytes", lambda device: free)
+        monkeypatch.setattr(plans, "available_bytes", lambda device: free)
         predictor = LinkPredictor(model, **settings)
-        return resources.chosen_at_size(predictor.model, predictor.training, kg)
+        return plans.chosen_at_size(predictor.model, predictor.training, kg)
 
     kg = chains(50)
     assert chosen(kg) == {}
-    monkeypatch.setattr(resources, "LARGE_TABLE", 50 * 200)
+    monkeypatch.setattr(plans, "LARGE_TABLE", 50 * 200)
     assert chosen(kg) == {}  # every step sees all of it
     assert chosen(kg, batch_edges=5) == {"optimizer": "lazy-adam"}
     assert chosen(kg, batch_edges=5, model="rgcn", input="one-hot", decomposition="basis", bases=2) == {}

@@ -18,7 +18,7 @@ from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_j
 from rgcn.bench.sides import MODELS, PEERS
 from rgcn.bench.turns import BenchPlan, compare
 from rgcn.errors import RgcnError
-from rgcn.system.environment import prepare_process
+from rgcn.system.threads import prepare_process
 
 
 def main(arguments: list[str] | None = None) -> int:

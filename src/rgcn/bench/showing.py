@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import ConfigError
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.extras import import_extra
 from rgcn.system.formatting import count, duration, memory, times
+from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

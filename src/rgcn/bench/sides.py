@@ -12,7 +12,7 @@ from torch.nn import functional
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models import NodeClassifier
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 MODELS = ("rgcn", "e-rgcn")
 PEERS = {"fast": "FastRGCNConv", "plain": "RGCNConv"}

@@ -18,8 +18,8 @@ from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.errors import RgcnError
 from rgcn.placement import current
 from rgcn.system.atomic_files import full_disk
-from rgcn.system.environment import prepare_process, quiet_distributed
-from rgcn.system.terminal import safe_output
+from rgcn.system.formatting import safe_output
+from rgcn.system.threads import prepare_process, quiet_distributed
 from rgcn.version import __version__
 
 GROUPS = {

@@ -27,7 +27,7 @@ from typing_extensions import dataclass_transform
 
 from rgcn.errors import ConfigError
 from rgcn.placement import current
-from rgcn.system.environment import use_threads
+from rgcn.system.threads import use_threads
 
 # Beyond these a slip of the finger is likelier than a wish.
 MOST_JOBS, MOST_RUNS, MOST_THREADS = 256, 10_000, 256

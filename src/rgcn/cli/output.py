@@ -16,9 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.system.formatting import count
+from rgcn.system.formatting import count, text_console
 from rgcn.system.progress import ProgressMeter, progress
-from rgcn.system.terminal import text_console
 
 if TYPE_CHECKING:
     from rgcn.predict import OpenModel

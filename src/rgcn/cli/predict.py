@@ -21,11 +21,10 @@ from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.explain.methods import QUICK
 from rgcn.graph.titles import readable
-from rgcn.links.calibration import Calibration
-from rgcn.links.completion import WORTH_ADDING, Completion
+from rgcn.links.calibration import Calibration, as_text
+from rgcn.links.completion import WORTH_ADDING, Completion, CompletionSession
 from rgcn.links.completion import complete as search
 from rgcn.links.relation_constraints import SENSELESS, Permitted
-from rgcn.links.reliability import as_text
 from rgcn.links.top_k import ScoredTriples, answer_links
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model, predict_classes
@@ -35,8 +34,7 @@ from rgcn.predict.question_files import QuestionTable, read_questions, read_tabl
 from rgcn.predict.question_notes import notes_of, question_words
 from rgcn.runs.worker_pool import Interruption
 from rgcn.system.formatting import count, rough_duration
-from rgcn.system.progress import progress
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget, progress
 
 MOST_ROWS = 20
 ANSWERS = 10  # to each question, where nobody says how many
@@ -300,10 +298,6 @@ def _going_on(kept: Path | None) -> str:
 def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> Completion:
     total = 0
 
-    def begin(pairs: int) -> None:
-        nonlocal total
-        total = pairs
-
     def forecast(seconds: float, left: int) -> str:
         before = "" if left == total else f" ({total - left:,} of {total:,} were asked before)"
         words = f"about {rough_duration(seconds)} for {count(left, 'question')}{before}"
@@ -313,7 +307,9 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
 
     with Interruption() as interruption, late_progress("completing", "pairs", asked.bars, forecast) as meter:
 
-        def progressed(pairs: int) -> bool:
+        def progressed(pairs: int, all_pairs: int) -> bool:
+            nonlocal total
+            total = all_pairs
             meter(pairs, total)
             return interruption.received is None
 
@@ -324,10 +320,7 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
             min_probability=asked.min_probability,
             limit=asked.limit,
             permitted=permitted_by(asked),
-            minutes=asked.minutes,
-            resume=kept,
-            on_begin=begin,
-            on_progress=progressed,
+            session=CompletionSession(asked.minutes, kept, progressed),
         )
     if found.left and interruption.received is not None:
         raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", _going_on(kept))

@@ -16,8 +16,7 @@ from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS
 from rgcn.graph.titles import Titles, readable
 from rgcn.models.task import Task, task_of
-from rgcn.system.formatting import count, duration, memory
-from rgcn.system.terminal import text_console
+from rgcn.system.formatting import count, duration, memory, text_console
 from rgcn.training.history import Metric
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from rich import progress as bars
 
 from rgcn.models.task import task_of
 from rgcn.runs.series import SeriesListener, SeriesRow
-from rgcn.system.formatting import duration, rough_duration
-from rgcn.system.terminal import text_console
+from rgcn.system.formatting import duration, rough_duration, text_console
 from rgcn.training.history import Epoch, Metric
 
 LINES = 10

@@ -14,9 +14,8 @@ from uuid import uuid4
 from rgcn.distributed.rendezvous import RESUME_ADVICE, RUN_ID_PREFIX
 from rgcn.errors import StoppedError
 from rgcn.placement import current
-from rgcn.system.environment import limit_threads, quiet_distributed
-from rgcn.system.terminal import shown
-from rgcn.system.threads import threads_each
+from rgcn.system.formatting import shown
+from rgcn.system.threads import limit_threads, quiet_distributed, threads_each
 
 SAVE_S = 3600  # for the ranks to save a checkpoint after a signal
 EXIT_CODES: dict[type[BaseException], int] = {KeyboardInterrupt: 128 + signal.SIGINT, SystemExit: 2}  # 1 otherwise

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from rgcn.errors import ConfigError, DataError
 from rgcn.placement import LOCAL, Placement, current, use
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.terminal import shown
+from rgcn.system.formatting import shown
 from rgcn.version import __version__
 
 VARIABLES = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")  # set by torchrun

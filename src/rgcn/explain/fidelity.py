@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rgcn.explain.question import LOG_ODDS, Question
 from rgcn.system.formatting import percent
-from rgcn.system.time_budget import Budget, Timer
+from rgcn.system.progress import Budget, Timer
 
 Numbers = NDArray[np.float64]
 

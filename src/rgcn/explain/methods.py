@@ -27,8 +27,7 @@ from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, 
 from rgcn.links.top_k import standing_of
 from rgcn.models.estimator import Estimator
 from rgcn.predict import OpenModel
-from rgcn.system.progress import progress
-from rgcn.system.time_budget import Budget, Timer
+from rgcn.system.progress import Budget, Timer, progress
 
 Method = Literal["paths", "integrated-gradients", "edge-mask"]
 METHODS: tuple[str, ...] = get_args(Method)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
     import polars as pl

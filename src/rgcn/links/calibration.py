@@ -1,40 +1,34 @@
-"""Scores as probabilities that mean something: fitted on validation data, never on the test split, and kept.
+"""Scores as probabilities that mean something, and how well they agree with what was right.
 
-Without any, known triples and labels do, each hidden while it is asked about, where a model can hide them.
+Classes: p = softmax(logits / T). Guo et al., "On calibration of modern neural networks", 2017. Where weights come from
+other graphs, the scores of each class are first set right by an offset (`ClassLevel`).
+
+Links: how likely an answer to a question is right, by its score among the others and by its relation (`LinkCurve`):
+
+    p = σ(w · [u, e^u, log(1 + known)] + offset of the place + slope of the place · u),  u = score - level
+
+e^u is the share that the model itself gives the answer among all new ones. Offsets and slopes lean on zero: a relation
+with few examples has the curve of all. `calibration_fitting` fits both kinds to a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.splitting import Keys, drawn, label_keys, triple_keys
-from rgcn.links import reliability as curves
-from rgcn.links.link_calibration import FIRST, LinkCurve, LinkExamples
-from rgcn.links.relation_constraints import Marks, rules_of
-from rgcn.links.reliability import Bin, Fit
-from rgcn.links.ties import settle_ties
-from rgcn.nn.scorer import Questions, Scorer
-from rgcn.sampling.known_triples import KnownTriples
-from rgcn.system.progress import progress
-from rgcn.system.time_budget import Budget
+from rgcn.nn.scorer import Scorer
 
-FEWEST = 20
-# Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
-MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 40, 100_000_000
-BLOCK = 32 << 20  # scores held at once, in bytes
-MOST_HIDDEN = 500  # known triples and labels that are hidden in turn
-# What a question waits for: as many are asked about as this work affords (`Scorer.work`), none where FEWEST would cost
-# more, and time is up after so many seconds. Without a limit there are always FEWEST.
-QUICK, PATIENT = Budget(work=1.5e11, seconds=15.0), Budget()
+Floats = NDArray[np.float64]
 
 MEANING = {
     "classes": "Of nodes given 0.9, about nine in ten have the class.",
@@ -45,6 +39,270 @@ MEANING = {
     "hidden": "A probability is the share of such new answers, to a question that has one, that are the graph's own, "
     "had these been missing; more are true where the graph lacks truths.",
 }
+TENTHS = tuple(i / 10 for i in range(11))
+# Nearly all unknown triples are false and given next to nothing: bins of their own keep them out of the first tenth.
+LINK_EDGES = (0.0, 0.001, 0.01, *TENTHS[1:])
+COLDEST, HOTTEST = 0.05, 20.0
+# Of (scale - 1)² + Σ offset²; chosen on the training labels of world, AIFB and MUTAG, five folds: docs/any-graph.md.
+RIDGE = 1.0
+LEVEL_STEPS = 100
+FIRST = 50  # answers to a question that are looked at
+LOWEST = -30.0  # of u: below, all are alike
+# How far from zero offsets and slopes of a relation usually are; what is known of them beforehand.
+OFFSETS, SLOPES, WEIGHTS = 1.0, 0.3, 10.0
+STEPS = 200  # at most
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Predictions with a probability in [low, high): their mean probability, and the share of them that was right."""
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well probabilities agree with what was right: mean log loss, and expected calibration error, the mean
+    distance between a probability and the share that was right."""
+
+    log_loss: float
+    calibration_error: float
+
+
+def bins_of(probability: Floats, right: Floats, count: Floats, edges: Sequence[float] = TENTHS) -> tuple[Bin, ...]:
+    """The bins that hold anything.
+
+    right, count [n]  how many predictions have probability[i], and how many of these were right
+
+    >>> bins_of(np.array([1.0, 0.9375]), np.array([1.0, 0.0]), np.array([1.0, 1.0]))
+    (Bin(low=0.9, high=1.0, count=2, confidence=0.96875, accuracy=0.5),)
+    """
+    place = np.clip(np.searchsorted(edges, probability, side="right") - 1, 0, len(edges) - 2)
+    sums = [np.bincount(place, values, len(edges) - 1) for values in (count, count * probability, right)]
+    return tuple(
+        Bin(low, high, round(n), float(p / n), float(r / n))
+        for low, high, n, p, r in zip(edges[:-1], edges[1:], *sums, strict=True)
+        if n > 0
+    )
+
+
+def calibration_error(bins: Sequence[Bin]) -> float:
+    """Σ count · |confidence - accuracy| / Σ count; 0 without any."""
+    total = sum(row.count for row in bins)
+    return sum(row.count * abs(row.confidence - row.accuracy) for row in bins) / total if total else 0.0
+
+
+def as_text(bins: Sequence[Bin], width: int = 24) -> str:
+    """A line a bin: a bar as long as the share that was right, a mark where the probability says it should end.
+
+    >>> print(as_text([Bin(0.5, 0.6, 4, 0.55, 0.25)], width=8))
+     probability    said   right       count
+     0.5 to   0.6   0.55    0.25           4  ██··|···
+    """
+    lines = [" probability    said   right       count"]
+    for row in bins:
+        bar = ["█" if i < round(row.accuracy * width) else "·" for i in range(width)]
+        bar[min(int(row.confidence * width), width - 1)] = "|"
+        span = f"{row.low:>5g} to {row.high:>5g}"
+        numbers = f"{_short(row.confidence)} {_short(row.accuracy)} {row.count:>11,}"
+        lines.append(f"{span} {numbers}  {''.join(bar)}")
+    return "\n".join(lines)
+
+
+def _short(share: float) -> str:
+    return f"{share:6.2f} " if share >= 0.01 or share == 0 else f"{share:7.1e}"
+
+
+def fit_temperature(logits: Floats, classes: NDArray[np.int64]) -> float:
+    """argmin over T of Σ -log softmax(logits / T)[class] + (log T)² / 2, of logits [n, C].
+
+    The last term is a prior: log T is hardly ever larger than 1 or 2. With labels enough it is not felt; with few, or
+    with all of them classified rightly, it keeps T from 0. T lies in 0.05 .. 20.
+    """
+
+    def loss(log_temperature: float) -> float:
+        return float(_cross_entropy(logits / np.exp(log_temperature), classes).sum() + log_temperature**2 / 2)
+
+    grid = np.linspace(np.log(COLDEST), np.log(HOTTEST), 121)
+    near = int(np.argmin([loss(value) for value in grid]))
+    low, high = grid[max(near - 1, 0)], grid[min(near + 1, len(grid) - 1)]
+    return float(np.exp(_golden_section(loss, float(low), float(high))))
+
+
+def class_reliability(logits: Floats, classes: NDArray[np.int64], temperature: float) -> tuple[Fit, tuple[Bin, ...]]:
+    """How well the predicted class's probability agrees with how often it is right."""
+    scaled = logits / temperature
+    exponential = np.exp(scaled - scaled.max(1, keepdims=True))
+    confidence = (exponential / exponential.sum(1, keepdims=True)).max(1)
+    right = (logits.argmax(1) == classes).astype(np.float64)
+    bins = bins_of(confidence, right, np.ones_like(right))
+    return Fit(float(_cross_entropy(scaled, classes).mean()), calibration_error(bins)), bins
+
+
+def _cross_entropy(logits: Floats, classes: NDArray[np.int64]) -> Floats:
+    shifted = logits - logits.max(1, keepdims=True)
+    own = shifted[np.arange(len(classes)), classes]
+    return np.asarray(np.log(np.exp(shifted).sum(1)) - own)
+
+
+def _golden_section(function: Callable[[float], float], low: float, high: float, steps: int = 40) -> float:
+    """The least of a function with one valley between low and high."""
+    ratio = (np.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(steps):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return float((low + high) / 2.0)
+
+
+def fit_of(probability: Floats, right: Floats) -> Fit:
+    """How well probabilities [n] agree with what was right [n]."""
+    p = np.clip(probability, 1e-300, 1 - 1e-15)
+    loss = -(right * np.log(p) + (1 - right) * np.log1p(-p)).mean()
+    return Fit(float(loss), calibration_error(bins_of(p, right, np.ones_like(p))))
+
+
+class ClassLevel(NamedTuple):
+    """scale · score + offset [classes]: a model that never met these classes prefers some for no reason of theirs."""
+
+    scale: Tensor
+    offset: Tensor
+
+    def of(self, logits: Tensor) -> Tensor:
+        return (logits.double() * self.scale + self.offset).to(logits.dtype)
+
+    @classmethod
+    def fitted(cls, logits: Tensor, classes: Tensor) -> ClassLevel:
+        """What makes the known classes int64 [n] likeliest, of logits [n, classes]; few nodes move it little.
+
+        >>> logits = torch.tensor([[3.0, 0.0], [3.0, 1.0], [3.0, 2.5], [3.0, 2.6]]).repeat(20, 1)
+        >>> level = ClassLevel.fitted(logits, torch.tensor([0, 0, 1, 1]).repeat(20))
+        >>> level.of(logits[:4]).argmax(1).tolist()
+        [0, 0, 1, 1]
+        """
+        logits = logits.detach().double().cpu()
+        scale, offset = torch.ones((), dtype=torch.float64), torch.zeros(logits.shape[1], dtype=torch.float64)
+        parts = [scale.requires_grad_(), offset.requires_grad_()]
+        optimizer = torch.optim.LBFGS(parts, max_iter=LEVEL_STEPS, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            wrong = F.cross_entropy(logits * scale + offset, classes.cpu(), reduction="sum")
+            total = wrong + RIDGE * ((scale - 1.0).square() + offset.square().sum())
+            total.backward()  # type: ignore[no-untyped-call]
+            return total
+
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+        return cls(scale.detach(), offset.detach())
+
+
+class LinkExamples(NamedTuple):
+    """First new answers to questions, [n] each."""
+
+    score: Floats
+    level: Floats  # log Σ exp(score) over all new answers to the same question
+    known: NDArray[np.int64]  # how many answers to it are known
+    place: NDArray[np.int64]  # where the answer stands: as object of relation r at r + R, as subject at r
+    true: Floats
+    out: int = 0  # answers that rules forbid; they are not among these
+    out_true: int = 0  # how many of those were right
+
+    @classmethod
+    def together(cls, parts: Sequence[LinkExamples]) -> LinkExamples:
+        columns: list[Any] = [np.concatenate(column) for column in zip(*(part[:5] for part in parts), strict=True)]
+        return cls._make([*columns, sum(part.out for part in parts), sum(part.out_true for part in parts)])
+
+
+@dataclass(frozen=True)
+class LinkCurve:
+    """As fitted; see above."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    weights: list[float]  # of u, e^u and log(1 + known)
+    bias: float
+    offset: list[float]  # [2R]
+    slope: list[float]  # [2R]
+
+    def __post_init__(self) -> None:
+        if (len(self.weights), len(self.offset)) != (3, len(self.slope)):
+            raise ValueError("this is no curve of answers")
+
+    @classmethod
+    def fitted(cls, examples: LinkExamples, places: int) -> LinkCurve:
+        """The curve that makes what was right most likely, and what was not least, with a prior on every number."""
+        true, place = examples.true, examples.place
+        features = _features(*(torch.from_numpy(of) for of in examples[:3])).numpy()
+        u, start = features[:, 0], float(np.clip(true.mean(), 1e-6, 1 - 1e-6))
+        shared = np.column_stack([features, np.ones(len(true))])
+        weights, ends = np.array([0.0, 0.0, 0.0, np.log(start / (1 - start))]), np.zeros((2, places))
+        prior, own = np.array([*[WEIGHTS**-2] * 3, 0.0]), np.array([[OFFSETS**-2], [SLOPES**-2]])
+
+        def logits(weights: Floats, ends: Floats) -> Floats:
+            return np.asarray(shared @ weights + ends[0, place] + ends[1, place] * u)
+
+        def loss(weights: Floats, ends: Floats) -> float:
+            z = logits(weights, ends)
+            unlikely = (prior * weights**2).sum() + (own * ends**2).sum()
+            return float((np.logaddexp(0.0, z) - true * z).sum() + unlikely / 2)
+
+        now = loss(weights, ends)
+        for _ in range(STEPS):  # Newton's, for what all share and for each place in turn: what is minimized is convex
+            before = now
+            for is_shared in (True, False):
+                p = 1 / (1 + np.exp(-logits(weights, ends)))
+                wrong, bend = p - true, p * (1 - p)
+                if is_shared:
+                    curved = shared.T @ (shared * bend[:, None]) + np.diag(prior + 1e-9)
+                    step = (np.linalg.solve(curved, shared.T @ wrong + prior * weights), np.zeros_like(ends))
+                else:
+                    g = np.stack([np.bincount(place, of, places) for of in (wrong, wrong * u)]) + own * ends
+                    a, b, c = (np.bincount(place, bend * u**power, places) for power in range(3))
+                    a, c = a + own[0], c + own[1]
+                    towards = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
+                    step = (np.zeros_like(weights), towards)
+                size = 1.0
+                while (after := loss(weights - size * step[0], ends - size * step[1])) > now and size > 1e-6:
+                    size /= 2
+                if after <= now:
+                    weights, ends, now = weights - size * step[0], ends - size * step[1], after
+            if before - now < 1e-9 * (1 + abs(now)):
+                break
+        weights[:2] = np.maximum(weights[:2], 0.0)  # a higher score is never less likely
+        ends[1] = np.maximum(ends[1], -weights[0])
+        return cls(weights[:3].tolist(), float(weights[3]), *ends.tolist())
+
+    @property
+    def numbers(self) -> list[float]:
+        return [*self.weights, self.bias, *self.offset, *self.slope]
+
+    def probabilities(self, score: Tensor, level: Tensor, known: Tensor, place: Tensor) -> Tensor:
+        """[q, k], of scores [q, k] of answers to q questions, each with a level, known answers and a place."""
+        features = _features(score, level[:, None].expand_as(score), known[:, None].expand_as(score))
+        offset, slope = (torch.tensor(of, dtype=torch.float64)[place][:, None] for of in (self.offset, self.slope))
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        return torch.sigmoid(features @ weights + self.bias + offset + slope * features[..., 0]).float()
+
+    def of(self, examples: LinkExamples) -> Floats:
+        score, level, known, place = (torch.from_numpy(of) for of in examples[:4])
+        return self.probabilities(score[:, None], level, known, place).squeeze(1).double().numpy()
+
+
+def _features(score: Tensor, level: Tensor, known: Tensor) -> Tensor:
+    """[..., 3]"""
+    u = (score - level).clamp(LOWEST, 0.0).double()
+    return torch.stack([u, u.exp(), torch.log1p(known.double())], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +325,11 @@ class Calibration:
     hidden: bool = False  # fitted on what the model knows, each hidden while asked about; else on validation data
     curve: LinkCurve | None = None  # of answers to questions
     is_cut: bool = False  # whether a `PATIENT` calibration would ask more: there was not time for all
+
+    @classmethod
+    def none(cls, kind: Literal["classes", "links"], why: str, **figures: Any) -> Calibration:
+        """Where there was nothing to calibrate on."""
+        return cls(kind, False, f"No probabilities{', only scores' if kind == 'links' else ''}: {why}", **figures)
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
@@ -92,14 +355,12 @@ class Calibration:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
         """Of what `as_dict` gave; KeyError, TypeError or ValueError where it is something else."""
-        given = {key: values[key] for key in cls.__dataclass_fields__}
-        fits = {key: None if given[key] is None else Fit(**given[key]) for key in ("before", "after")}
-        curve = None if given["curve"] is None else LinkCurve.from_dict(given["curve"])
-        bins = tuple(Bin(**row) for row in given["reliability"])
-        made = cls(**{**given, **fits, "curve": curve, "reliability": bins})
-        finite = isinstance(made.words, str) and np.isfinite([made.temperature, made.ruled_out_share or 0.0]).all()
-        lacking = made.fitted and made.kind != "classes" and curve is None
-        if made.kind not in MEANING or not finite or made.temperature <= 0 or lacking:
+        made = TypeAdapter(cls).validate_json(
+            json.dumps({key: values[key] for key in cls.__dataclass_fields__}), strict=True
+        )
+        numbers = [made.temperature, made.ruled_out_share or 0.0, *(() if made.curve is None else made.curve.numbers)]
+        lacking = made.fitted and made.kind != "classes" and made.curve is None
+        if not np.isfinite(numbers).all() or made.temperature <= 0 or lacking:
             raise ValueError("this is no calibration")
         return made
 
@@ -122,280 +383,3 @@ class AnsweringModel(Protocol):
     def scorer(self) -> Scorer: ...
 
     def logits(self, nodes: Iterable[str | int]) -> Tensor: ...
-
-
-class _TimeIsUpError(Exception):
-    """Within a block of questions, which then does not count."""
-
-
-Part = TypeVar("Part")
-OnAsking = Callable[[float], object]  # called with a number of triples or labels before they are asked about
-
-
-class _Drawing:
-    """Which triples or labels are asked about, and how many of them there was time for.
-
-    They are drawn by a hash of their names: the order of the input's rows changes nothing. How many follows from counts
-    alone. The clock of the budget only ends what takes too long, and then whole blocks count, whose size also follows
-    from counts.
-    """
-
-    def __init__(self, keys: Keys, at_most: int, work: float, at_once: int | None, budget: Budget) -> None:
-        """keys: hashes of all there are; work: of each; at_once: how many suit one call, None: all."""
-        self.place, self.work, self.budget = drawn(keys, at_most), work, budget
-        self.at_once = at_once or max(len(self.place), 1)
-        self.block = max(FEWEST, 2 * self.at_once)  # links ask for objects and for subjects
-        self.done = 0
-
-    @property
-    def is_too_much(self) -> bool:
-        """Whether even the fewest would take too long."""
-        return FEWEST * self.work > self.budget.work
-
-    @property
-    def is_cut(self) -> bool:
-        return self.done < len(self.place)
-
-    @property
-    def asked(self) -> NDArray[np.int64]:
-        return self.place[: self.done]
-
-    def parts(self, ask: Callable[[NDArray[np.int64], OnAsking], Part]) -> list[Part]:
-        """What `ask` finds of one block of places after the other, while there is time."""
-        timer, found = self.budget.started(), list[Part]()
-        with progress("calibrating", len(self.place), show=self.budget.bars) as meter:
-
-            def on_asking(count: float) -> None:
-                if timer.is_over():
-                    raise _TimeIsUpError
-                meter.advance(count)
-
-            with suppress(_TimeIsUpError):
-                for first in range(0, 0 if self.is_too_much else len(self.place), self.block):
-                    block = self.place[first : first + self.block]
-                    found.append(ask(block, on_asking))
-                    self.done += len(block)
-        return found
-
-    def words(self, kind: str) -> str:
-        """What was left out, and how to have it."""
-        more = "`rgcn predict --reliability` takes the time, once, and keeps the result."
-        if self.done:
-            return f" Of {len(self.place)} drawn, {self.done} could be asked about in {self.budget.seconds:g} s: {more}"
-        long = "takes too long on a graph of this size" if self.is_too_much else f"took over {self.budget.seconds:g} s"
-        return f"they are calibrated on {FEWEST} {kind} at least, and asking about so many {long}. {more}"
-
-
-def _most(size: int, work: float) -> int:
-    """How many are asked about where each costs so much work."""
-    return min(size, max(FEWEST, QUICK.times(work, size)))
-
-
-def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:
-    """A temperature from the validation labels; where they are few, from training labels that are hidden in turn.
-
-    hiding  what to say of figures on known labels, which `model.logits` hides; None where they would prove nothing,
-            empty where weights come from elsewhere
-    budget  of what is asked for the sake of calibration alone: not of a trained model's validation labels
-    """
-    graph = model.graph_
-    assert graph.labels is not None
-    nodes, classes = graph.labels.of("valid")
-    hidden = len(nodes) < FEWEST and hiding is not None
-    if hidden:
-        nodes, classes = graph.labels.of("train")
-    if not len(nodes):
-        words = (
-            "No probabilities: they are calibrated on validation nodes, and none were held out. Train with "
-            "--set training.validation=0.1 to have some; until then the model only says which class is likeliest."
-        )
-        return Calibration("classes", False, words)
-    which = "labelled" if hidden else "validation"
-    too_few = f"No probabilities: {len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
-    drawing = _Drawing(label_keys(graph, nodes, classes), len(nodes), 0, None, PATIENT)
-    if hidden or hiding == "":
-        if len(nodes) < FEWEST:
-            return Calibration("classes", False, too_few, examples=len(nodes))
-        scorer = model.scorer()
-        most, size = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.questions_at_once
-        drawing = _Drawing(label_keys(graph, nodes, classes), most, scorer.work, size, budget)
-        model.logits([])  # makes once what all of them need
-
-    def ask(block: NDArray[np.int64], on_asking: OnAsking) -> NDArray[np.float64]:
-        found = []
-        for first in range(0, len(block), drawing.at_once):
-            part = block[first : first + drawing.at_once]
-            on_asking(len(part))
-            found.append(model.logits(nodes[part].tolist()).double().numpy())
-        return np.concatenate(found)
-
-    found = drawing.parts(ask)
-    if not found:
-        return Calibration("classes", False, f"No probabilities: {drawing.words(f'{which} nodes')}", is_cut=True)
-    nodes, classes, logits = nodes[drawing.asked], classes[drawing.asked], np.concatenate(found)
-    before, bins_before = curves.class_reliability(logits, classes, 1.0)
-    figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": drawing.is_cut}
-    if len(nodes) < FEWEST:
-        return Calibration("classes", False, too_few, reliability=bins_before, **figures)
-    temperature = curves.fit_temperature(logits, classes)
-    after, bins = curves.class_reliability(logits, classes, temperature)
-    kind = "labelled nodes, the label of each hidden while it was asked about" if hidden else "validation nodes"
-    words = (
-        f"Calibrated on {len(nodes):,} {kind}, with temperature {temperature:.3g}: the expected calibration "
-        f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
-    )
-    if (logits.argmax(1) == classes).all():
-        words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
-    words += hiding if hidden and hiding else ""
-    words += drawing.words(kind) if drawing.is_cut else ""
-    return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
-
-
-def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:
-    """A curve from the validation triples and all unknown answers to the questions they ask.
-
-    Where these are few, from known triples, each hidden while it is asked about.
-
-    hiding, budget  as for `calibrate_classes`, of triples
-    """
-    graph = model.graph_
-    triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
-    hidden = len(triples) < FEWEST and hiding is not None
-    if hidden:
-        triples = graph.split_triples("train")
-        triples = triples[triples[:, 0] != triples[:, 2]]  # a loop is its own inverse: hidden, it would still be heard
-    if len(triples) < FEWEST:
-        so_few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
-        why = so_few if len(triples) else "they are calibrated on validation triples, and the graph has none"
-        if hidden:
-            why = f"{len(triples)} known triples between two nodes are too few to calibrate on; {FEWEST} would do"
-        return Calibration("links", False, f"No probabilities, only scores: {why}.", examples=len(triples))
-    scorer = model.scorer()
-    most, work = max(LEAST_TRIPLES, min(MOST_TRIPLES, MOST_SCORES // graph.num_nodes)), 2 * scorer.work
-    if hidden:
-        most, work = MOST_HIDDEN, scorer.work
-    if hidden or hiding == "":
-        most = _most(min(len(triples), most), work)
-    else:
-        budget = PATIENT
-    drawing = _Drawing(triple_keys(graph, triples), most, work, scorer.questions_at_once, budget)
-
-    def ask(block: NDArray[np.int64], on_asking: OnAsking) -> LinkExamples:
-        if hidden:
-            return hidden_examples(scorer, graph, triples[block], on_asking)
-        return validation_examples(scorer, graph, triples[block], on_asking, triples[drawing.asked])
-
-    parts, which = drawing.parts(ask), "known triples" if hidden else "validation triples"
-    if not parts:
-        return Calibration("links", False, f"No probabilities, only scores: {drawing.words(which)}", is_cut=True)
-    found, size = LinkExamples.together(parts), drawing.done
-    kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else which
-    if not 0 < found.true.sum() < len(found.true):
-        why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
-        return Calibration("links", False, f"No probabilities, only scores: of {size:,} {kind} {why}.")
-    curve = LinkCurve.fitted(found, 2 * graph.num_relations)
-    p = curve.of(found)
-    bins = curves.bins_of(p, found.true, np.ones_like(p), curves.LINK_EDGES)
-    before = curves.fit_of(1 / (1 + np.exp(-np.clip(found.score, -500, 500))), found.true)
-    after = curves.fit_of(p, found.true)
-    words = (
-        f"Calibrated on {size:,} {kind} against the first {FIRST} new answers to the questions they ask, for "
-        f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
-        f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
-    )
-    words += hiding if hidden and hiding else ""
-    words += drawing.words(which) if drawing.is_cut else ""
-    figures: dict[str, Any] = {"examples": size, "before": before, "after": after, "reliability": bins}
-    share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
-    figures |= {"hidden": hidden, "curve": curve, "is_cut": drawing.is_cut}
-    return Calibration("links", True, words, ruled_out_share=share, **figures)
-
-
-@torch.no_grad()
-def validation_examples(
-    scorer: Scorer,
-    graph: KnowledgeGraph,
-    triples: NDArray[np.int64],
-    on_asking: OnAsking = lambda count: None,
-    earlier: NDArray[np.int64] | None = None,
-) -> LinkExamples:
-    """The first answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask.
-
-    Unknown is what is not in the training split. Those in the validation split count as true, everything else as false.
-    Some of that is true in the world and only not in the graph: the probabilities are lower bounds.
-
-    earlier  triples whose questions were asked before, and are not asked again
-    """
-    device, at_once = scorer.device, scorer.questions_at_once or len(triples)
-    earlier = triples[:0] if earlier is None else earlier
-    asked, before = (torch.from_numpy(np.array(of)).to(device) for of in (triples, earlier))
-    held_out, found = KnownTriples.of_graph(graph, "valid", device=device), list[LinkExamples]()
-    for for_objects in (True, False):
-        keys, known = (of[:, 0 if for_objects else 2] * graph.num_relations + of[:, 1] for of in (asked, before))
-        keys = torch.unique(keys)
-        for key in keys[~torch.isin(keys, known)].split(max(1, min(at_once, BLOCK // (4 * scorer.num_nodes)))):
-            on_asking(len(key) / 2)  # the other half is asked from the other end
-            questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
-            true = held_out.objects if for_objects else held_out.subjects
-            right, scores = true.expand(*true.ranges(key)), scorer.scores(questions)
-            found.append(first_answers(graph, questions, scores, *right, rounding=scorer.rounding))
-    return LinkExamples.together(found)
-
-
-@torch.no_grad()
-def hidden_examples(
-    scorer: Scorer, graph: KnowledgeGraph, triples: NDArray[np.int64], on_asking: OnAsking = lambda count: None
-) -> LinkExamples:
-    """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
-
-    The hidden one is true, and whatever else is not known counts as false.
-    """
-    found, at_once = list[LinkExamples](), scorer.questions_at_once or len(triples)
-    for for_objects in (True, False):
-        asked = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
-        for part in torch.split(asked, max(1, min(at_once, BLOCK // (4 * scorer.num_nodes)))):
-            on_asking(len(part))
-            node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
-            questions, row = Questions(node, relation, for_objects), torch.arange(len(part), device=scorer.device)
-            scores = scorer.scores_hiding(questions, answer)
-            found.append(first_answers(graph, questions, scores, row, answer, True, scorer.rounding))
-    return LinkExamples.together(found)
-
-
-def first_answers(
-    graph: KnowledgeGraph,
-    questions: Questions,
-    scores: Tensor,
-    row: Tensor,
-    node: Tensor,
-    hidden: bool = False,
-    rounding: float = 0.0,
-) -> LinkExamples:
-    """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.
-
-    hidden    what is true is known, and was hidden: it counts as new
-    rounding  as a scorer has it
-    """
-    rules, index = rules_of(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
-    marks = Marks.of(graph, index, questions.node, questions.relation, bool(questions.for_objects))
-    true, known, out = (torch.zeros(scores.shape, dtype=torch.bool, device=scores.device) for _ in range(3))
-    true[row, node] = True
-    known[marks.known_nodes()] = True
-    if hidden:  # that its node has this one told what rules expect of it: then only who can stand there counts
-        known, ends = known & ~true, rules.answer_place(questions).tolist()
-        out = torch.stack([rules.outside(end, "seen") for end in ends]).to(scores.device)
-    else:
-        true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
-    new = scores.masked_fill(known | out, -torch.inf)
-    level, best = torch.logsumexp(new, dim=1), torch.topk(new, min(FIRST + 1, scores.shape[1]), dim=1)
-    every = torch.arange(scores.shape[1], device=scores.device)
-    found = best.indices.cpu(), best.values.cpu()
-    nodes, values, _ = settle_ties(*found, FIRST, new.__getitem__, every, graph.nodes, rounding)
-    real = torch.isfinite(values)
-    each = real.sum(1)
-    count, place = rules.known_answers(index.to("cpu"), questions) - int(hidden), rules.answer_place(questions)
-    level = torch.repeat_interleave(level, each.to(level.device))
-    columns = (values[real], level, true.gather(1, nodes.to(true.device)).cpu()[real])
-    score, levels, right = (column.double().cpu().numpy() for column in columns)
-    counts, at = (torch.repeat_interleave(of, each).numpy() for of in (count, place))
-    return LinkExamples(score, levels, counts, at, right, int((out & ~known).sum()), int((out & true).sum()))

@@ -1,26 +1,31 @@
-"""All missing triples worth adding: the best unknown objects of every (subject, relation), ranked over all of them."""
+"""All missing triples worth adding: the best unknown objects of every (subject, relation), ranked over all of them.
+
+What a long completion has found so far is kept in a file (`UnfinishedFile`), and the same call goes on from there.
+"""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rgcn.errors import ConfigError
+from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import AnsweringModel, Calibration
-from rgcn.links.partial_completion import Found, UnfinishedFile
-from rgcn.links.relation_constraints import Ids, Marks, Permitted, rules_of
-from rgcn.links.top_k import ScoredTriples, best_of, level_of
-from rgcn.nn.scorer import Questions, Scorer
+from rgcn.links.relation_constraints import Ids, Permitted, rules_of
+from rgcn.links.top_k import Marks, ScoredTriples, best_of, level_of
+from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
+from rgcn.system.atomic_files import write_atomically
+from rgcn.system.formatting import shortened
 from rgcn.system.memory import give_back
 
 # Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
@@ -28,7 +33,12 @@ BLOCK = 32 << 20
 MOST_SUBJECTS = 4096
 WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
 BLOCKS_UNTIL_TIDY = 50  # where memory is given back that blocks of questions left in holes
+FORMAT, FORMAT_VERSION = "rgcn-completion", "1"
+SAVED_EVERY = 5.0  # seconds; or so rarely that saving takes at most this share of the time
+SHARE_OF_TIME = 0.02
 CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
+
+Found = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +64,29 @@ class _Question(NamedTuple):
     worth: float
 
 
+@dataclass(frozen=True)
+class CompletionSession:
+    """How long a completion asks, and what it keeps and tells meanwhile.
+
+    minutes        ask no longer than this, but for one block of questions; the rest is `Completion.left`
+    resume         file to keep in what was found, every few seconds, and to go on from: after an interruption the same
+                   call ends with the result of a call that was never interrupted. Refused where model or questions are
+                   others (min_probability may be). It stays when all is asked: remove it then
+    on_progress    called before each block with how many pairs are done, and how many there are; where it returns
+                   False, nothing more is asked
+    memory_budget  bytes for scores. Neither nodes × nodes nor all answers are ever held
+    """
+
+    minutes: float | None = None
+    resume: str | Path | None = None
+    on_progress: Callable[[int, int], bool | None] | None = None
+    memory_budget: int = BLOCK
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes is above 0, not {self.minutes}")
+
+
 @torch.no_grad()
 def complete(
     model: AnsweringModel,
@@ -64,11 +97,7 @@ def complete(
     limit: int = 1_000_000,
     permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
     known: Sequence[str] = (),
-    memory_budget: int = BLOCK,
-    minutes: float | None = None,
-    resume: str | Path | None = None,
-    on_begin: Callable[[int], None] | None = None,
-    on_progress: Callable[[int], bool | None] | None = None,
+    session: CompletionSession = CompletionSession(),  # noqa: B008 - it is immutable
 ) -> Completion:
     """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
 
@@ -76,8 +105,7 @@ def complete(
     times the chance that the subject lacks any (`RelationRules.chance_of_more`). Of a model that is not calibrated,
     what has the highest score.
 
-    What is most worth asking is asked first: of each relation the subjects that have objects already and those without,
-    these groups in the order of how many hidden training triples each question would find.
+    What is most worth asking is asked first (`_questions`).
 
     relations        ids; None for all
     min_probability  least probability; None: 0.01 where the model is calibrated. One that is not has scores alone, and
@@ -86,43 +114,38 @@ def complete(
                      turned round, nodes linked to themselves. Literals are never subjects; of a triple and the same
                      turned round, in a relation that goes one way, the better one is proposed
     known            splits whose triples the graph is said to have; all by default. To be measured, hide one
-    memory_budget    bytes for scores. Neither nodes × nodes nor all answers are ever held
-    minutes          ask no longer than this, but for one block of questions; the rest is `left`
-    resume           file to keep in what was found, every few seconds, and to go on from: after an interruption the
-                     same call ends with the result of a call that was never interrupted. Refused where model or
-                     questions are others (min_probability may be). It stays when all is asked: remove it then
-    on_begin, on_progress   called with the number of pairs there are, and before each block with how many are done;
-                     where that returns False, nothing more is asked
+    session          how long to ask, where to keep what was found, and whom to tell
     """
     calibration = model.calibration_
     least = _least(calibration, min_probability)
     if k < 1 or limit < 1:
         raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
-    if minutes is not None and not minutes > 0:
-        raise ConfigError(f"minutes is above 0, not {minutes}")
     graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
     permitted = permitted._replace(new=tuple(model.new_nodes))
     # Of a triple and the same turned round one may go: twice as many are held.
     looked_at = -np.inf if least is None else min(least, WORTH_LOOKING_AT)
     pool = _Pool(limit * 2 if permitted.directions else limit, looked_at)
-    search = _Search(graph, scorer, k, pool, known, permitted, calibration if calibration.fitted else None)
+    search = _Search(model, k, pool, known, permitted)
     unfinished = None
-    if resume is not None:
+    if session.resume is not None:
         asked = {
             **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit},
-            **{"known": sorted(known), "least": looked_at, **permitted._asdict()},
-            **{"memory_budget": memory_budget, "at once": scorer.questions_at_once, "device": str(scorer.device)},
+            **{
+                "known": sorted(known),
+                "least": looked_at,
+                **permitted._asdict(),
+                "memory_budget": session.memory_budget,
+            },
+            **{"at once": scorer.questions_at_once, "device": str(scorer.device)},
         }
-        unfinished = UnfinishedFile(Path(resume), asked)
+        unfinished = UnfinishedFile(Path(session.resume), asked)
         search.restore(unfinished.read())
     questions = _questions(graph, wanted, permitted, looked_at)
     total = sum(len(question.subjects) for question in questions)
-    if on_begin is not None:
-        on_begin(total)
-    _ask(search, questions, memory_budget, minutes, unfinished, on_progress)
-    triples, value, score = pool.ranked()
-    good = pool.found
+    search.run(questions, session, unfinished, total)
+    triples, values = pool.best()
+    (value, score), good = values.T, pool.found
     if permitted.directions:
         better = _one_of_both(triples, rules_of(graph).one_way)
         triples, value, score, good = triples[better], value[better], score[better], good - int((~better).sum())
@@ -180,35 +203,6 @@ def _questions(
     return sorted(found, key=lambda question: -question.worth)
 
 
-def _ask(
-    search: _Search,
-    questions: list[_Question],
-    memory_budget: int,
-    minutes: float | None,
-    unfinished: UnfinishedFile | None,
-    on_progress: Callable[[int], bool | None] | None,
-) -> None:
-    """As many of the questions as there is time for; what was found is kept between two blocks."""
-    began, before = time.monotonic(), search.pairs
-    on_progress = on_progress or (lambda pairs: None)
-    kept = before > 0  # what a short call found is found again sooner than it is written
-    for number, size in enumerate(search.blocks(questions, memory_budget), 1):
-        if number % BLOCKS_UNTIL_TIDY == 0:
-            give_back()
-        asked, seconds = search.pairs - before, time.monotonic() - began
-        late = minutes is not None and asked > 0 and seconds * (asked + size) / asked > 60 * minutes
-        if on_progress(search.pairs) is False or late:
-            kept = True
-            break
-        if unfinished is not None and unfinished.is_due:
-            unfinished.write(search.found())
-            kept = True
-    else:
-        on_progress(search.pairs)
-    if unfinished is not None and kept and search.pairs > before:
-        unfinished.write(search.found())
-
-
 def _least(calibration: Calibration, asked: float | None) -> float | None:
     """The bound on probabilities; None where there are none."""
     if not calibration.fitted:
@@ -223,22 +217,37 @@ def _least(calibration: Calibration, asked: float | None) -> float | None:
 class _Search:
     """Goes through the subjects of one relation after another and keeps the best of what it finds."""
 
-    def __init__(
-        self,
-        graph: KnowledgeGraph,
-        scorer: Scorer,
-        k: int,
-        pool: _Pool,
-        known: Sequence[str],
-        permitted: Permitted,
-        calibration: Calibration | None,
-    ) -> None:
-        self.graph, self.scorer, self.k, self.pool, self.calibration = graph, scorer, k, pool, calibration
+    def __init__(self, model: AnsweringModel, k: int, pool: _Pool, known: Sequence[str], permitted: Permitted) -> None:
+        self.graph, self.scorer, self.k, self.pool = model.graph_, model.scorer(), k, pool
+        self.calibration = model.calibration_ if model.calibration_.fitted else None
         self.permitted = permitted._replace(nodes="any")  # who is asked, and who may be an answer, is in the questions
-        self.index = KnownTriples.of_graph(graph, *known, device=scorer.device)
-        self.learned = KnownTriples.of_graph(graph, "train")
+        self.index = KnownTriples.of_graph(self.graph, *known, device=self.scorer.device)
+        self.learned = KnownTriples.of_graph(self.graph, "train")
         self.best, self.pairs = -np.inf, 0
-        self.buffer = torch.empty(0, device=scorer.device)
+        self.buffer = torch.empty(0, device=self.scorer.device)
+
+    def run(
+        self, questions: list[_Question], session: CompletionSession, unfinished: UnfinishedFile | None, total: int
+    ) -> None:
+        """Ask as many of the questions as there is time for; what was found is kept between two blocks."""
+        began, before, minutes = time.monotonic(), self.pairs, session.minutes
+        on_progress = session.on_progress or (lambda pairs, total: None)
+        kept = before > 0  # what a short call found is found again sooner than it is written
+        for number, size in enumerate(self.blocks(questions, session.memory_budget), 1):
+            if number % BLOCKS_UNTIL_TIDY == 0:
+                give_back()
+            asked, seconds = self.pairs - before, time.monotonic() - began
+            late = minutes is not None and asked > 0 and seconds * (asked + size) / asked > 60 * minutes
+            if on_progress(self.pairs, total) is False or late:
+                kept = True
+                break
+            if unfinished is not None and unfinished.is_due:
+                unfinished.write(self.found())
+                kept = True
+        else:
+            on_progress(self.pairs, total)
+        if unfinished is not None and kept and self.pairs > before:
+            unfinished.write(self.found())
 
     def blocks(self, questions: list[_Question], memory_budget: int) -> Iterator[int]:
         """Ask them block by block, but those that were asked before; gives the size of each before it is asked."""
@@ -259,13 +268,13 @@ class _Search:
         relation = torch.full_like(subject, question.relation)
         candidates = None if len(objects) == self.scorer.num_nodes else objects
         room = self._room(len(subject), len(objects))
-        scores = self.scorer.scores(Questions(subject, relation), candidates, room)
-        marks = Marks.of(self.graph, self.index, subject, relation, True, self.permitted, objects)
-        node, best, _ = best_of(scores, self.k, marks, True, self.graph.nodes, objects, self.scorer.rounding)
+        asked = Questions(subject, relation)
+        scores = self.scorer.scores(asked, candidates, room)
+        marks = Marks.of(self.graph, self.index, asked, self.permitted, candidates)
+        node, best, _ = best_of(scores, self.k, marks, True, self.graph.nodes, candidates, self.scorer.rounding)
         value = best.float()
         if self.calibration is not None:
-            asked, level = Questions(subject.cpu(), relation.cpu()), level_of(scores, marks, objects)
-            value = self._probabilities(asked, best, level.cpu())
+            value = self._probabilities(asked.to("cpu"), best, level_of(scores, marks, candidates).cpu())
         self._take(subject.cpu(), question.relation, node, value, best.float())
 
     def _probabilities(self, questions: Questions, best: Tensor, level: Tensor) -> Tensor:
@@ -309,54 +318,94 @@ class _Pool:
     """
 
     def __init__(self, limit: int, least: float) -> None:
-        self.limit, self.least, self.found = limit, least, 0
+        self.limit, self.least, self.found, self._size = limit, least, 0, 0
         self._floor = least  # rises as the pool fills
-        self._triples, self._values = np.empty((0, 3), np.int64), np.empty((0, 2), np.float32)
-        self._added: list[tuple[Ids, NDArray[np.float32]]] = []
-        self._size = 0
+        self._parts = [(np.empty((0, 3), np.int64), np.empty((0, 2), np.float32))]  # triples; value and score
 
     def add(self, triples: Ids, values: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
         self.found += int(np.count_nonzero(values >= self.least))
         good = values >= self._floor
-        self._added.append((triples[good], np.stack([values[good], scores[good]], axis=1)))
-        self._size += len(self._added[-1][0])
+        self._parts.append((triples[good], np.stack([values[good], scores[good]], axis=1)))
+        self._size += len(self._parts[-1][0])
         if self._size > 2 * self.limit:
-            self._prune()
+            self._keep(*self.best())
+            self._floor = max(self._floor, float(self._parts[0][1][-1, 0]))
 
-    def _all(self) -> tuple[Ids, NDArray[np.float32]]:
-        """(triples [n, 3], value and score [n, 2])"""
-        triples, values = zip((self._triples, self._values), *self._added, strict=True)
-        self._triples, self._values, self._added = np.concatenate(triples), np.concatenate(values), []
-        return self._triples, self._values
+    def _keep(self, triples: Ids, values: NDArray[np.float32]) -> None:
+        self._parts, self._size = [(triples, values)], len(triples)
 
     def found_so_far(self) -> Found:
-        triples, values = self._all()
+        triples, values = map(np.concatenate, zip(*self._parts, strict=True))
         return {"triples": triples.astype(np.uint32), "values": values, "counts": np.array([self.found, self._floor])}
 
     def restore(self, found: Found) -> None:
-        self._triples, self._values, self._added = found["triples"].astype(np.int64), found["values"], []
-        self._size, self.found, self._floor = len(found["values"]), int(found["counts"][0]), float(found["counts"][1])
+        self._keep(found["triples"].astype(np.int64), found["values"])
+        self.found, self._floor = int(found["counts"][0]), float(found["counts"][1])
 
-    def _prune(self) -> None:
-        """Keep the best `limit`; what is as good as the last of them is told apart as `ranked` does."""
-        triples, values = self._all()
-        value = values[:, 0]
-        cut = np.partition(value, len(value) - self.limit)[len(value) - self.limit]
-        better, as_good = np.flatnonzero(value > cut), np.flatnonzero(value == cut)
-        of_these = _order(triples[as_good], values[as_good])[: self.limit - len(better)]
-        kept = np.concatenate([better, as_good[of_these]])
-        self._triples, self._values, self._size = triples[kept], values[kept], len(kept)
-        self._floor = max(self._floor, float(cut))
-
-    def ranked(self) -> tuple[Ids, NDArray[np.float32], NDArray[np.float32]]:
-        """(triples [n, 3], values [n], scores [n]), best first."""
-        if self._size > self.limit:
-            self._prune()
-        triples, values = self._all()
-        order = _order(triples, values)
-        return triples[order], values[order, 0], values[order, 1]
+    def best(self) -> tuple[Ids, NDArray[np.float32]]:
+        """(triples [n, 3], value and score [n, 2]) of the best `limit`: by value, score, subject, relation, object."""
+        triples, values = map(np.concatenate, zip(*self._parts, strict=True))
+        if len(values) > self.limit:  # to cut is cheaper than to sort
+            cut = np.partition(values[:, 0], len(values) - self.limit)[len(values) - self.limit]
+            triples, values = triples[values[:, 0] >= cut], values[values[:, 0] >= cut]
+        columns = triples[:, 2], triples[:, 1], triples[:, 0], -values[:, 1], -values[:, 0]
+        order = np.lexsort(columns)[: self.limit]
+        return triples[order], values[order]
 
 
-def _order(triples: Ids, values: NDArray[np.float32]) -> Ids:
-    """Best first: by value, then score, then subject, relation, object."""
-    return np.lexsort((triples[:, 2], triples[:, 1], triples[:, 0], -values[:, 1], -values[:, 0]))
+class UnfinishedFile:
+    """Where a completion keeps what it has found.
+
+    asked  what must be the same to go on: the model, and what is asked of it; plain values
+    """
+
+    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
+        self.path, self.asked = path, {name: json.dumps(value) for name, value in asked.items()}
+        self._next = time.monotonic() + SAVED_EVERY
+
+    def read(self) -> Found | None:
+        """What was found before; None where nothing was begun, DataError where the file is of something else."""
+        from safetensors import SafetensorError, safe_open
+
+        if not self.path.exists():
+            return None
+        try:
+            with safe_open(self.path, framework="numpy") as file:
+                said = dict(file.metadata() or {})
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{self.path}: damaged, or no unfinished completion ({error}): {_instead()}") from None
+        if (said.pop("format", None), said.pop("version", None)) != (FORMAT, FORMAT_VERSION):
+            raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_instead()}")
+        if said != self.asked:
+            raise DataError(f"{self.path} holds an unfinished completion {self._difference(said)}: {_instead()}")
+        return found
+
+    def _difference(self, said: dict[str, str]) -> str:
+        if said.get("model") != self.asked["model"]:
+            return "of another model, or over another graph"
+        differ = [name for name, value in self.asked.items() if said.get(name) != value]
+        words = (shortened(f"{name} {said.get(name)}, now {self.asked[name]}", 80) for name in differ)
+        return f"that asked something else ({'; '.join(words)})"
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def write(self, found: Found) -> None:
+        """Replace what was kept."""
+        from safetensors.numpy import save
+
+        began = time.monotonic()
+        header = {"format": FORMAT, "version": FORMAT_VERSION, **self.asked}
+        content = save({name: np.ascontiguousarray(array) for name, array in found.items()}, header)
+        try:
+            write_atomically(self.path, content)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+        now = time.monotonic()
+        self._next = now + max(SAVED_EVERY, (now - began) / SHARE_OF_TIME)
+
+
+def _instead() -> str:
+    return "repeat that call to go on with it, or begin anew (`rgcn complete --restart`, or remove the file)"

@@ -8,7 +8,9 @@ not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,9 +19,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import Self
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.declared_constraints import Declared
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import LAST, KnownTriples
 
@@ -42,6 +44,16 @@ OPEN_TO_SUBJECTS, OPEN_TO_OBJECTS = 0.2, 0.5
 THOUGHT_MISSING = 0.05
 UNLIKELY = 0.05  # below this chance of a further answer, probably nothing is missing
 
+RDF, RDFS = "http://www.w3.org/1999/02/22-rdf-syntax-ns#", "http://www.w3.org/2000/01/rdf-schema#"
+OWL = "http://www.w3.org/2002/07/owl#"
+TYPE, SUBCLASS = f"{RDF}type", f"{RDFS}subClassOf"
+# Classes that everything is of.
+OF_ALL = (f"{OWL}Thing", f"{OWL}NamedIndividual", f"{RDFS}Resource")
+# What is said of a relation by its type, and what we call it.
+_WORDS = ("functional", "inverse functional", "symmetric", "asymmetric", "reflexive", "irreflexive")
+CHARACTERS = {f"{OWL}{word.title().replace(' ', '')}Property": word for word in _WORDS}
+_SAYING = (TYPE, SUBCLASS, f"{RDFS}domain", f"{RDFS}range", f"{OWL}inverseOf", f"{OWL}disjointWith")
+
 OPEN, FINISHED, SENSELESS = range(3)  # what may be expected of a question
 
 
@@ -57,6 +69,130 @@ class RelationProfile(NamedTuple):
     both_ways: float  # share of triples that are also there turned round
     loops: float  # share of triples of a node with itself
     rules: tuple[str, ...]  # what is concluded, in words; declared ones are marked so
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """Declarations about R relations; places are their ends, as `RelationRules` has them."""
+
+    num_relations: int
+    characters: dict[str, set[int]] = field(default_factory=dict)  # name → relations
+    classes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # place → classes whose members stand there
+    inverses: dict[int, int] = field(default_factory=dict)  # relation → its inverse
+    members: dict[int, Ids] = field(default_factory=dict)  # class → nodes, those of its subclasses among them
+    strangers: dict[int, Ids] = field(default_factory=dict)  # class → nodes whose classes rule it out
+    names: dict[int, str] = field(default_factory=dict)  # of classes
+
+    @classmethod
+    def by(cls, graph: KnowledgeGraph) -> Self:
+        """What the training triples declare."""
+        numbers = {name: graph.relations[name] for name in _SAYING if name in graph.relations}
+        if not numbers:
+            return cls(graph.num_relations)
+        triples, size = graph.split_triples("train"), graph.num_relations
+
+        def pairs(name: str) -> Iterable[tuple[int, int]]:
+            said = triples[triples[:, 1] == numbers[name]] if name in numbers else triples[:0]
+            return zip(said[:, 0].tolist(), said[:, 2].tolist(), strict=True)
+
+        relation_of = {graph.nodes[name]: number for number, name in enumerate(graph.relations) if name in graph.nodes}
+        characters = defaultdict[str, set[int]](set)
+        characters_of = {graph.nodes[name]: character for name, character in CHARACTERS.items() if name in graph.nodes}
+        for node, kind in pairs(TYPE) if characters_of else ():
+            if kind in characters_of and node in relation_of:
+                characters[characters_of[kind]].add(relation_of[node])
+        classes = defaultdict[int, list[int]](list)
+        for name, shift in ((f"{RDFS}domain", 0), (f"{RDFS}range", size)):
+            for node, kind in pairs(name):
+                if node in relation_of:
+                    classes[relation_of[node] + shift].append(kind)
+        inverses = {}
+        for one, other in pairs(f"{OWL}inverseOf"):
+            if one in relation_of and other in relation_of:
+                inverses[relation_of[one]], inverses[relation_of[other]] = relation_of[other], relation_of[one]
+        wanted = {kind for kinds in classes.values() for kind in kinds}
+        above, types = _closure(pairs(SUBCLASS)), defaultdict[int, set[int]](set)
+        for node, kind in pairs(TYPE) if wanted else ():  # of millions of nodes these are hundreds of megabytes
+            types[node].add(kind)
+        disjoint = {frozenset(pair) for pair in pairs(f"{OWL}disjointWith")}
+        alike = defaultdict[frozenset[int], list[int]](list)  # nodes of the same classes
+        saying_nothing = {graph.nodes[name] for name in OF_ALL if name in graph.nodes}
+        for node, own in types.items():
+            alike[frozenset(own - saying_nothing)].append(node)
+        members, strangers = {}, {}
+        for kind in sorted(wanted):
+            inside, outside = [], []
+            also = {kind, *above[kind]}
+            for classes_of, nodes in alike.items():
+                reached = set().union(classes_of, *(above[one] for one in classes_of))
+                if kind in reached:
+                    inside += nodes
+                elif classes_of and (
+                    not classes_of & above[kind] or any(frozenset((a, b)) in disjoint for a in reached for b in also)
+                ):
+                    outside += nodes  # of other kinds, none of which may be this one for all we know
+            members[kind], strangers[kind] = (np.array(sorted(of), dtype=np.int64) for of in (inside, outside))
+        names, ends = {kind: graph.nodes[kind] for kind in wanted}, {k: tuple(v) for k, v in classes.items()}
+        return cls(size, dict(characters), ends, inverses, members, strangers, names)
+
+    def override(self, shown: Flags, unless: str, always: str) -> Flags:
+        """bool [R]: what triples show, but where the opposite, or the same, is declared."""
+        said: Flags = shown.copy()
+        said[sorted(self.characters.get(unless, ()))] = False
+        said[sorted(self.characters.get(always, ()))] = True
+        return said
+
+    @property
+    def single(self) -> Flags:
+        """bool [2R]: places whose nodes are declared to be there once."""
+        said = np.zeros((2, self.num_relations), dtype=bool)
+        for end, name in zip(said, ("functional", "inverse functional"), strict=True):
+            end[sorted(self.characters.get(name, ()))] = True
+        return said.ravel()
+
+    def same_place(self, place: int) -> list[int]:
+        """The place, and that of the declared inverse where the same nodes stand."""
+        end, size = place // max(self.num_relations, 1), self.num_relations
+        other = self.inverses.get(place % max(size, 1))
+        return [place] if other is None else [place, other + (1 - end) * size]
+
+    def kept(self, place: int, nodes: Ids) -> Ids:
+        """These nodes and the members of classes declared for the place, without those of other classes; ascending."""
+        kinds = self.classes.get(place, ())
+        for kind in kinds:
+            nodes = np.union1d(nodes, self.members[kind])
+        for kind in kinds:
+            nodes = np.setdiff1d(nodes, self.strangers[kind])
+        return nodes
+
+    def words(self, relation: int) -> list[str]:
+        said = [f"declared {name}" for name, relations in self.characters.items() if relation in relations]
+        for place, what in ((relation, "domain"), (relation + self.num_relations, "range")):
+            said += [f"declared {what} {self.names[kind]}" for kind in self.classes.get(place, ())]
+        return said
+
+
+def _closure(pairs: Iterable[tuple[int, int]]) -> defaultdict[int, set[int]]:
+    """Everything above each class, however far; circles do no harm."""
+    direct = defaultdict[int, set[int]](set)
+    for below, above in pairs:
+        direct[below].add(above)
+    found = defaultdict[int, set[int]](set)
+    for start in list(direct):
+        waiting = [start]
+        while waiting:
+            new = direct[waiting.pop()] - found[start]
+            found[start] |= new
+            waiting += new
+    return found
+
+
+class PlaceCounts(NamedTuple):
+    """int64 [2R] each: of each place its triples, the nodes seen there, and those seen there in one triple only."""
+
+    triples: Ids
+    nodes: Ids
+    once: Ids
 
 
 class RelationRules:
@@ -98,7 +234,7 @@ class RelationRules:
             )
             found = np.flatnonzero(np.isin(turned, there, assume_unique=True) & (part[0] != part[2]))
             count += np.bincount(part[1][found], minlength=self.num_relations)
-        return np.asarray(count / np.maximum(self.triples_of, 1))
+        return np.asarray(count / np.maximum(self.at.triples[: self.num_relations], 1))
 
     @cached_property
     def loops(self) -> Shares:
@@ -106,21 +242,16 @@ class RelationRules:
         count = np.zeros(self.num_relations, dtype=np.int64)
         for subject, relation, object_ in self._known.objects.parts():
             count += np.bincount(relation[subject == object_], minlength=self.num_relations)
-        return np.asarray(count / np.maximum(self.triples_of, 1))
-
-    @property
-    def triples_of(self) -> Ids:
-        """[R]: how many triples each relation has."""
-        return np.asarray(self._counted[0, : self.num_relations])
+        return np.asarray(count / np.maximum(self.at.triples[: self.num_relations], 1))
 
     @cached_property
-    def _counted(self) -> Ids:
-        """int64 [3, 2R]: of each place, its triples, the nodes seen there, and those seen in one triple only."""
+    def at(self) -> PlaceCounts:
+        """How much there is in each place."""
         count = np.zeros((3, 2 * self.num_relations), dtype=np.int64)
         for _, place, times in self._runs():
             for row, weights in enumerate((times, None, times == 1)):
                 count[row] += np.bincount(place, weights, 2 * self.num_relations).astype(np.int64)
-        return count
+        return PlaceCounts(*count)
 
     def _runs(self) -> Iterator[tuple[NDArray[Any], Ids, Ids]]:
         """(node, place, times) of every node in every place it is seen in, each once, some at a time."""
@@ -140,27 +271,17 @@ class RelationRules:
         """[R]: relations in which (next to) no node is linked to itself."""
         return self.declared.override(self.loops <= LARGEST_EXCEPTION, "reflexive", "irreflexive")
 
-    @property
-    def nodes_at(self) -> Ids:
-        """[2R]: how many nodes are seen in each place."""
-        return np.asarray(self._counted[1])
-
-    @property
-    def once_at(self) -> Ids:
-        """[2R]: how many of these in one triple only."""
-        return np.asarray(self._counted[2])
-
     @cached_property
     def single(self) -> Flags:
         """[2R]: places whose nodes are there once only: of a subject's place, that it has one object at most."""
-        shown = self.once_at >= (1 - LARGEST_EXCEPTION) * self.nodes_at
-        shown &= self.nodes_at >= ENOUGH_NODES
+        shown = self.at.once >= (1 - LARGEST_EXCEPTION) * self.at.nodes
+        shown &= self.at.nodes >= ENOUGH_NODES
         return np.asarray(shown | self.declared.single)
 
     def profiles(self) -> list[RelationProfile]:
         """Of every relation, in the order of their numbers."""
-        size, counts = self.num_relations, self.triples_of
-        once = self.once_at / np.maximum(self.nodes_at, 1)
+        size, counts = self.num_relations, self.at.triples
+        once = self.at.once / np.maximum(self.at.nodes, 1)
         found = []
         for relation in range(size):
             flags = {
@@ -172,7 +293,7 @@ class RelationRules:
             }
             rules = (*(words for words, holds in flags.items() if holds), *self.declared.words(relation))
             ends = [relation, relation + size]
-            numbers = [*self.nodes_at[ends].tolist(), *once[ends].tolist()]
+            numbers = [*self.at.nodes[ends].tolist(), *once[ends].tolist()]
             shares = [float(self.both_ways[relation]), float(self.loops[relation])]
             found.append(RelationProfile._make([relation, int(counts[relation]), *numbers, *shares, rules]))
         return found
@@ -213,8 +334,8 @@ class RelationRules:
 
     def is_open(self, place: int) -> bool:
         """Whether nodes may stand there that were never seen there."""
-        triples, least = self._counted[0, place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
-        return bool(self.once_at[place] > least * triples) or triples == 0
+        triples, least = self.at.triples[place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
+        return bool(self.at.once[place] > least * triples) or triples == 0
 
     # -- of a question -----------------------------------------------------------------------------------
 
@@ -234,7 +355,7 @@ class RelationRules:
     def _may_stand(self, node: int, place: int) -> bool:
         sides = (side.of_nodes(node, node)[1] for side in (self._known.objects, self._known.subjects))
         mine = np.concatenate([np.unique(of) + end * self.num_relations for end, of in enumerate(sides)])
-        few, same = self._counted[0, place] < ENOUGH_NODES, self.declared.same_place(place)
+        few, same = self.at.triples[place] < ENOUGH_NODES, self.declared.same_place(place)
         here = bool(few or np.isin(mine, same).any() or self._companions(place)[mine].any())
         return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
 
@@ -246,7 +367,7 @@ class RelationRules:
             also_here = np.zeros(2 * self.num_relations, dtype=np.int64)
             for node, places, _ in self._runs():
                 also_here += np.bincount(places[is_seen[node]], minlength=len(also_here))
-            found = self._alike[place] = also_here > SHARE_OF_LIKES * self.nodes_at
+            found = self._alike[place] = also_here > SHARE_OF_LIKES * self.at.nodes
         return found
 
     def asked_place(self, questions: Questions) -> Tensor:
@@ -282,7 +403,7 @@ class RelationRules:
     def _having(self, place: int, times: int) -> float:
         """How many nodes have so many answers, about: the numbers near to it count too, ever less."""
         if not times:
-            return float(max(len(self._standing(place, "fitting")) - self.nodes_at[place], 0))
+            return float(max(len(self._standing(place, "fitting")) - self.at.nodes[place], 0))
         near = np.exp(-np.abs(np.log(self._often(place)) - np.log(times)) * 4)
         return float(near.sum() / max(1.0, times / 2))
 
@@ -301,7 +422,7 @@ class RelationRules:
             inside, out = self._standing(place, kinds), np.ones(self.num_nodes, dtype=bool)
             if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
                 inside = np.setdiff1d(inside, self._standing(place, "seen"))
-            nothing = kinds == "fitting" and not self._counted[0, place] and place not in self.declared.classes
+            nothing = kinds == "fitting" and not self.at.triples[place] and place not in self.declared.classes
             out[slice(None) if nothing else inside] = False  # from nothing, nothing is concluded
             if len(self._outside) * self.num_nodes > 1 << 26:
                 self._outside.clear()
@@ -334,60 +455,3 @@ class Permitted(NamedTuple):
 
 
 EVERYTHING = Permitted("any", False)
-
-
-class Marks(NamedTuple):
-    """What is known of the answers to q questions: those of question i are known[known_begin[i] : known_end[i]]"""
-
-    known: Tensor  # int64: nodes
-    known_begin: Tensor
-    known_end: Tensor
-    out: Tensor  # bool [q, n]: which candidates rules leave out, unless they are known
-
-    @classmethod
-    def of(
-        cls,
-        graph: KnowledgeGraph,
-        index: KnownTriples,
-        given: Tensor,
-        relation: Tensor,
-        for_objects: bool,
-        permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
-        candidates: Tensor | None = None,
-    ) -> Marks:
-        """Of questions (given, relation, ?), or (?, relation, given), int64 [q] each."""
-        key = given * index.num_relations + relation
-        same, other = (index.objects, index.subjects) if for_objects else (index.subjects, index.objects)
-        begin, end = same.ranges(key)
-        rules, device = rules_of(graph), given.device
-        if candidates is None:
-            candidates = torch.arange(graph.num_nodes, device=device)
-        out = torch.zeros(len(given), len(candidates), dtype=torch.bool, device=device)
-        if permitted.nodes != "any":
-            places = (relation + index.num_relations if for_objects else relation).tolist()
-            for number, place in enumerate(places):
-                out[number] = rules.outside(place, permitted.nodes).to(device)[candidates]
-            if permitted.new:
-                out[:, torch.isin(candidates, torch.tensor(permitted.new, device=device))] = False
-            expected = rules.expectation(Questions(given, relation, for_objects), index, permitted.new)
-            out[(expected != OPEN).to(device)] = True
-        if permitted.directions and len(candidates):
-            found = (rules.one_way, rules.without_loops)
-            one_way, without_loops = (torch.from_numpy(of).to(device)[relation] for of in found)
-            turned_begin, turned_end = other.ranges(key)
-            row, node = other.expand(turned_begin, torch.where(one_way, turned_end, turned_begin))
-            own = torch.nonzero(without_loops).squeeze(1)
-            mark(out, candidates, torch.cat([row, own]), torch.cat([node, given[own]]))
-        stop = torch.cumsum(end - begin, 0)
-        return cls(same.expand(begin, end)[1], stop - (end - begin), stop, out)
-
-    def known_nodes(self) -> tuple[Tensor, Tensor]:
-        """(question, node) of every known answer."""
-        return torch.repeat_interleave(self.known_end - self.known_begin), self.known
-
-
-def mark(table: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> None:
-    """Set bool [q, n] true at these nodes of these rows, where they are among the candidates int64 [n], ascending."""
-    column = torch.searchsorted(candidates, node).clamp_(max=len(candidates) - 1)
-    there = candidates[column] == node
-    table[row[there], column[there]] = True

@@ -1,6 +1,6 @@
 """Missing ends of triples: the best objects of (subject, relation, ?), the best subjects of (?, relation, object).
 
-Exact, known answers marked or left out. Equal scores come in the order of a hash of the names (`ties`), not of the ids,
+Exact, known answers marked or left out. Equal scores come in the order of a hash of the names, not of the ids,
 which follow the order of the input's rows.
 
 An answer has the score of the direction that was asked; a given triple (`rate_triples`) the mean of both directions.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -24,28 +24,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import Vocabulary
+from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.links.calibration import AnsweringModel, Calibration
-from rgcn.links.relation_constraints import Marks, Permitted, mark, rules_of
-from rgcn.links.ties import best_first, settle_ties
+from rgcn.links.relation_constraints import OPEN, Permitted, rules_of
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.known_triples import KnownTriples
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 Known = Literal["mark", "drop"]
-Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
 
 # Scores held at once, in bytes; fifty questions over the nodes of WN18 are 8 MB.
 BLOCK = 64 << 20
-# A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
-LONGEST_LIST = 512
-# Fewer comparisons than this are done before a second thread has woken up.
-WORTH_A_THREAD = 4_000_000
 # Known answers to a question that may be shown by a model which hides them: each costs a question of its own. As many
 # whatever k is, so that a longer list begins with the shorter one. Fewer where so many cost more work than this
 # (`Scorer.work`), one at least.
 MOST_KNOWN, KNOWN_WORK = 20, 1e11
+# A list is kept in order by moving its members; of more than these, sorting everything is cheaper.
+LONGEST_LIST = 512
+# Fewer comparisons than this are done before a second thread has woken up.
+WORTH_A_THREAD = 4_000_000
+
+Best = tuple[Tensor, Tensor, Tensor]  # node int64 [q, k], score float [q, k], known bool [q, k]; on the CPU
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,8 @@ class ScoredTriples:
         return len(self.triples)
 
     def __getitem__(self, part: slice | NDArray[np.bool_]) -> ScoredTriples:
-        share = None if self.probability is None else self.probability[part]
-        note = None if self.note is None else self.note[part]
-        return ScoredTriples(self.triples[part], self.score[part], share, self.known[part], note)
+        columns = self.triples, self.score, self.probability, self.known, self.note
+        return ScoredTriples(*(None if column is None else column[part] for column in columns))  # type: ignore[arg-type]
 
     def at_least(self, probability: float) -> ScoredTriples:
         """Those that are known, or at least so probable."""
@@ -100,11 +99,15 @@ class ScoredTriples:
         share = answers.probability
         return cls(
             torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
-            answers.score[row, column].float().numpy(),
-            None if share is None else share[row, column].float().numpy(),
+            _numbers(answers.score[row, column]),
+            None if share is None else _numbers(share[row, column]),
             answers.known[row, column].numpy(),
             None if notes is None else np.array(notes, dtype=object)[row.numpy()],
         )
+
+
+def _numbers(column: Tensor) -> NDArray[Any]:
+    return column.to(torch.promote_types(column.dtype, torch.float32)).numpy()  # NumPy has no bfloat16
 
 
 def answer_links(
@@ -139,8 +142,8 @@ def answer_links(
     expected = torch.zeros(questions.size, dtype=torch.int8)
     if permitted.nodes != "any":
         expected = rules.expectation(asked, index, permitted.new)
-    most = most_known(model.scorer())
-    not_shown = (counts - most).clamp(min=0) * (known == "mark" and k > most and model.scorer().hides)
+    most = most_known(model.scorer()) if known == "mark" and model.scorer().hides else k
+    not_shown = (counts - most).clamp(min=0) * (k > most)
     return LinkAnswers(node, score, probability, is_known, expected, not_shown)
 
 
@@ -178,39 +181,22 @@ def _best(
         candidates = torch.sort(partition.nodes.to(scorer.device)).values
         among = partition.row(candidates)
     for part in torch.split(order, rows):
-        asked = questions.take(part).to(scorer.device)
-        scores = scorer.local(asked).scores(asked, among)
-        objects = int(for_objects[part].sum())
+        together = questions.take(part).to(scorer.device)
+        every, objects = scorer.local(together).scores(together, among), int(for_objects[part].sum())
         for side, first in ((slice(objects), True), (slice(objects, None), False)):
-            node = asked.node[side]
-            if len(node):
-                marks = Marks.of(model.graph_, index, node, asked.relation[side], first, permitted, candidates)
-                drop = known == "drop" or scorer.hides
-                best = best_of(scores[side], k, marks, drop, names, candidates, scorer.rounding)
-                if known == "mark" and scorer.hides:
-                    given = Questions(node, asked.relation[side], first)
-                    best = _with_known(model, given, scores[side], best, k, marks)
-                found.append(best if partition is None else merged(best, k, scorer.placement, names))
-                levels.append(level_of(scores[side], marks, candidates, placement=scorer.placement).cpu())
+            asked, scores = together.take(side)._replace(for_objects=first), every[side]
+            if not asked.size:
+                continue
+            marks = Marks.of(model.graph_, index, asked, permitted, candidates)
+            drop = known == "drop" or scorer.hides
+            best = best_of(scores, k, marks, drop, names, candidates, scorer.rounding)
+            if known == "mark" and scorer.hides:
+                best = _with_known(model, asked, scores, best, k, marks)
+            found.append(best if partition is None else merged(best, k, scorer.placement, names))
+            levels.append(level_of(scores, marks, candidates, scorer.placement).cpu())
     back = torch.argsort(order)
     node, score, is_known = found[1] if len(found) == 2 else map(torch.cat, zip(*found, strict=True))
     return (node[back], score[back], is_known[back]), torch.cat(levels)[back]
-
-
-def merged(best: Best, k: int, placement: Placement, names: Vocabulary) -> Best:
-    """The k best of what each process found among its local nodes; equal ones by their names' hashes, as in one."""
-    missing = k - best[0].shape[1]
-    whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
-    every = [placement.stack_over_nodes(part).cpu() for part in whole]
-    node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
-    return _first((node, score, is_known), k, names)
-
-
-def _first(found: Best, k: int, names: Vocabulary, rounding: float = 0.0) -> Best:
-    """The k best of each row, best first, equal ones by their names' hashes."""
-    order = best_first(found[0], found[1], names, rounding)[:, :k]
-    node, score, is_known = (part.gather(1, order) for part in found)
-    return node, score, is_known
 
 
 def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new: Best, k: int, marks: Marks) -> Best:
@@ -221,34 +207,7 @@ def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new
     if len(row):
         score[row, column] = scorer.answer_scores(questions.take(row), node[row, column]).cpu()
     both = (torch.cat(pair, dim=1) for pair in zip(new, (node, score, is_known), strict=True))
-    return _first(tuple(both), k, names, scorer.rounding)  # type: ignore[arg-type]
-
-
-def level_of(
-    scores: Tensor,
-    marks: Marks,
-    candidates: Tensor | None = None,
-    hidden: tuple[Tensor, Tensor] | None = None,
-    placement: Placement = LOCAL,
-) -> Tensor:
-    """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
-
-    Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
-
-    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
-    hidden      (question, node) of answers that count as new, whatever is known
-    placement   of the scorer: where nodes are divided among processes, each has other candidates
-    """
-    nothing = marks.out.clone()
-    if candidates is None:
-        candidates = torch.arange(scores.shape[1], device=scores.device)
-    mark(nothing, candidates, *marks.known_nodes())
-    if hidden is not None:
-        nothing[hidden] = False
-    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
-    if placement.partition is not None:
-        level = torch.logsumexp(placement.stack_over_nodes(level), dim=0)
-    return torch.where(torch.isfinite(level), level, 0.0)
+    return first_of(tuple(both), k, names, scorer.rounding)  # type: ignore[arg-type]
 
 
 def _calibration(model: AnsweringModel) -> Calibration | None:
@@ -327,9 +286,8 @@ def _as_answers(
 
     Answers that are not known (bool [q]) and have the same question share one row of scores.
     """
-    graph, scorer, for_objects = model.graph_, model.scorer(), bool(questions.for_objects)
-    index, rules = KnownTriples.of_graph(graph, "train", device=scorer.device), rules_of(graph)
-    permitted, place = Permitted(new=tuple(model.new_nodes)), rules.answer_place(questions)
+    graph, scorer = model.graph_, model.scorer()
+    index, permitted = KnownTriples.of_graph(graph, "train", device=scorer.device), Permitted(new=model.new_nodes)
     alone = torch.where(known, 1 + torch.arange(len(known)), 0)
     keys = torch.stack([questions.node, questions.relation, alone], dim=1)
     distinct, row = torch.unique(keys, dim=0, return_inverse=True)
@@ -337,18 +295,13 @@ def _as_answers(
     one = numbers.new_zeros(len(distinct)).scatter_reduce(0, row, numbers, "amin", include_self=False)  # of each row
     parts, order = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))], torch.argsort(row, stable=True)
     for first, chosen in zip(range(0, len(one), size), torch.split(one, size), strict=True):
-        asked, hidden = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
-        scores = scorer.scores_hiding(asked, hidden)
-        marks = Marks.of(graph, index, asked.node, asked.relation, for_objects, permitted)
+        asked, answer = questions.take(chosen).to(scorer.device), answers[chosen].to(scorer.device)
+        scores, hidden = scorer.scores_hiding(asked, answer), torch.where(known[chosen].to(answer.device), answer, -1)
+        marks = Marks.of(graph, index, asked, permitted, hidden=hidden)
         mine = order[(row[order] >= first) & (row[order] < first + size)]
         at = (row[mine] - first).to(scorer.device), answers[mine].to(scorer.device)
-        score, forbidden = scores[at], marks.out[at]
-        there = torch.nonzero(known[chosen]).squeeze(1)
-        for number in there.tolist():  # that it is known told what rules expect: as `hidden_examples` has it
-            marks.out[number] = rules.outside(int(place[chosen[number]]), "seen").to(scores.device)
-        there = there.to(scores.device)
-        level = level_of(scores, marks, hidden=(there, hidden[there]))
-        parts.append((score.cpu(), level[at[0]].cpu(), forbidden.cpu() & ~known[mine]))
+        score, level = scores[at], level_of(scores, marks)[at[0]]
+        parts.append((score.cpu(), level.cpu(), marks.out[at].cpu() & ~known[mine]))
     back = torch.argsort(order)
     score, level, forbidden = map(torch.cat, zip(*parts, strict=True))
     return score[back], level[back], forbidden[back]
@@ -369,6 +322,87 @@ def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor
     return standing.score, standing.probability(calibration)
 
 
+class Marks(NamedTuple):
+    """What is known of the answers to q questions: those of question i are known[known_begin[i] : known_end[i]]."""
+
+    known: Tensor  # int64: nodes
+    known_begin: Tensor
+    known_end: Tensor
+    out: Tensor  # bool [q, n]: which candidates rules leave out, unless they are known
+
+    @classmethod
+    def of(
+        cls,
+        graph: KnowledgeGraph,
+        index: KnownTriples,
+        questions: Questions,
+        permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
+        candidates: Tensor | None = None,
+        hidden: Tensor | None = None,
+    ) -> Marks:
+        """Of questions that all ask for objects, or all for subjects.
+
+        Args:
+            graph: Its training triples and ontology say what rules forbid.
+            index: What is known.
+            questions: On the device where the marks are wanted; `for_objects` is one bool.
+            permitted: Which rules hold.
+            candidates: int64 [n], ascending: the nodes that the columns are; by default all nodes in order.
+            hidden: int64 [q]: a known answer to each question that counts as a new one, or -1.
+        """
+        given, relation, for_objects = questions
+        key, device, rules = given * index.num_relations + relation, given.device, rules_of(graph)
+        same, other = (index.objects, index.subjects) if for_objects else (index.subjects, index.objects)
+        begin, end = same.ranges(key)
+        chosen: Tensor | slice = slice(None) if candidates is None else candidates
+        if candidates is None:
+            candidates = torch.arange(graph.num_nodes, device=device)
+        out = torch.zeros(len(given), len(candidates), dtype=torch.bool, device=device)
+        places = rules.answer_place(questions).tolist()
+        if permitted.nodes != "any":
+            for number, place in enumerate(places):
+                out[number] = rules.outside(place, permitted.nodes).to(device)[chosen]
+            if permitted.new:
+                out[:, torch.isin(candidates, torch.tensor(permitted.new, device=device))] = False
+            expected = rules.expectation(questions, index, permitted.new)
+            out[(expected != OPEN).to(device)] = True
+        if permitted.directions and len(candidates):
+            found = (rules.one_way, rules.without_loops)
+            one_way, without_loops = (torch.from_numpy(of).to(device)[relation] for of in found)
+            turned_begin, turned_end = other.ranges(key)
+            row, node = other.expand(turned_begin, torch.where(one_way, turned_end, turned_begin))
+            own = torch.nonzero(without_loops).squeeze(1)
+            mark(out, candidates, torch.cat([row, own]), torch.cat([node, given[own]]))
+        row, node = same.expand(begin, end)
+        if hidden is not None:
+            # That its node has this answer told what rules expect of it: then only who can stand there counts.
+            for number in torch.nonzero(hidden >= 0).flatten().tolist():
+                out[number] = rules.outside(places[number], "seen").to(device)[chosen]
+            heard = node != hidden[row]
+            node, end = node[heard], begin + torch.bincount(row[heard], minlength=len(given))
+        stop = torch.cumsum(end - begin, 0)
+        return cls(node, stop - (end - begin), stop, out)
+
+    def known_nodes(self) -> tuple[Tensor, Tensor]:
+        """(question, node) of every known answer."""
+        return torch.repeat_interleave(self.known_end - self.known_begin), self.known
+
+    def take(self, row: int) -> Marks:
+        """Those of one question."""
+        begin, end = int(self.known_begin[row]), int(self.known_end[row])
+        known = self.known[begin:end]
+        return Marks(known, known.new_tensor([0]), known.new_tensor([end - begin]), self.out[row : row + 1])
+
+
+def mark(table: Tensor, candidates: Tensor, row: Tensor, node: Tensor) -> Tensor:
+    """Set bool [q, n] true at these nodes of these rows, where they are among the candidates int64 [n], ascending."""
+    if len(candidates):
+        column = torch.searchsorted(candidates, node).clamp_(max=len(candidates) - 1)
+        there = candidates[column] == node
+        table[row[there], column[there]] = True
+    return table
+
+
 def best_of(
     scores: Tensor,
     k: int,
@@ -380,31 +414,77 @@ def best_of(
 ) -> Best:
     """The k best columns of each row of scores [q, n], best first; -1, -inf and False where there are fewer.
 
-    marks       what is known of the answers to each row's question; what rules forbid is left out
-    drop        whether known answers are left out; else they are marked
-    names       of all nodes: equal scores come in the order of the names' hashes
-    candidates  int64 [n], ascending: the nodes that the columns are; by default all nodes in order
-    rounding    scores that differ by less than this share are equal
+    Args:
+        scores: A row for each question.
+        k: How many are wanted.
+        marks: What is known of the answers to each row's question; what rules forbid is left out.
+        drop: Whether known answers are left out; else they are marked.
+        names: Of all nodes: equal scores come in the order of the names' hashes.
+        candidates: int64 [n], ascending: the nodes that the columns are; by default all nodes in order.
+        rounding: Of two scores that differ by less than this share of them, none is higher (`Scorer.rounding`).
     """
-    k = min(k, scores.shape[1])
+    k, size = min(k, scores.shape[1]), scores.shape[1]
+    if candidates is None:
+        candidates = torch.arange(size, device=scores.device)
+    is_fast = scores.device.type == "cpu" and k < LONGEST_LIST and scores.dtype in (torch.float32, torch.float64)
+    find = _compiled_best if is_fast and _compiled() is not None else _plainly
+    one_more = find(scores, min(k + 1, size), marks, drop, candidates)  # as good as the last one?
+    node, score, is_known = best = tuple(part[:, :k] for part in one_more)
+    for row in torch.nonzero((~_falls(one_more[1], rounding) & torch.isfinite(one_more[1][:, 1:])).any(1)).flatten():
+        every = _plainly(scores[row : row + 1], size, marks.take(int(row)), drop, candidates)
+        level = torch.cumsum(_falls(every[1][0], rounding), 0)  # of the second score and all after it
+        count = 1 + int((level <= (level[k - 2] if k > 1 else 0)).sum())
+        node_of, score_of, known_of = (part[:, :count] for part in every)
+        chosen = first_of((node_of, score_of, known_of), k, names, rounding)
+        for part, found in zip(best, chosen, strict=True):
+            part[row] = found[0]
+    return node, score, is_known
+
+
+def first_of(found: Best, k: int, names: Vocabulary, rounding: float = 0.0) -> Best:
+    """The k best of nodes and scores [q, n] in any order, best first, equal ones by their names' hashes."""
+    node, score, _ = found
+    by_score = torch.argsort(score, dim=1, descending=True, stable=True)
+    level = torch.cumsum(_falls(score.gather(1, by_score), rounding), 1)
+    keys = names.keys(node.gather(1, by_score).clamp(min=0).flatten().numpy()).reshape(node.shape)
+    order = np.lexsort((keys, np.pad(level.numpy(), ((0, 0), (1, 0)))))
+    best = by_score.gather(1, torch.from_numpy(order[:, :k]))
+    return tuple(part.gather(1, best) for part in found)  # type: ignore[return-value]
+
+
+def _falls(score: Tensor, rounding: float) -> Tensor:
+    """bool [..., n - 1]: whether each score but the first is lower than the one before it."""
+    before, after = score[..., :-1], score[..., 1:]
+    return before - after > rounding * before.abs().clamp(min=1.0)
+
+
+def merged(best: Best, k: int, placement: Placement, names: Vocabulary) -> Best:
+    """The k best of what each process found among its local nodes."""
+    missing = k - best[0].shape[1]
+    whole = [F.pad(part, (0, missing), value=fill) for part, fill in zip(best, (-1, -torch.inf, False), strict=True)]
+    every = [placement.stack_over_nodes(part).cpu() for part in whole]
+    node, score, is_known = (part.transpose(0, 1).flatten(1) for part in every)
+    return first_of((node, score, is_known), k, names)
+
+
+def level_of(scores: Tensor, marks: Marks, candidates: Tensor | None = None, placement: Placement = LOCAL) -> Tensor:
+    """[q]: log Σ exp(score) over the answers to each question that are neither known nor forbidden; 0 without any.
+
+    Models learn to tell the answers to one question apart: only less this are scores of several questions comparable.
+
+    Args:
+        scores: [q, n].
+        marks: What is known of the answers.
+        candidates: int64 [n], ascending: the nodes that the columns are; by default all nodes in order.
+        placement: Of the scorer: where nodes are divided among processes, each has other candidates.
+    """
     if candidates is None:
         candidates = torch.arange(scores.shape[1], device=scores.device)
-    compiled = _compiled() if scores.device.type == "cpu" and k < LONGEST_LIST else None
-    plainly = compiled is None or scores.dtype not in (torch.float32, torch.float64)
-    one_more = min(k + 1, scores.shape[1])  # shows whether the last one is as good as others that are left out
-    found = (_plainly if plainly else _compiled_best)(scores, one_more, marks, drop, candidates)
-
-    def scores_of(row: int) -> Tensor:
-        nothing, known = marks.out[row : row + 1].clone(), marks.known[marks.known_begin[row] : marks.known_end[row]]
-        there = torch.zeros_like(nothing)
-        mark(there, candidates, torch.zeros_like(known), known)
-        return scores[row].masked_fill((nothing | there if drop else nothing & ~there)[0], -torch.inf)
-
-    node, score, rows = settle_ties(found[0], found[1], k, scores_of, candidates, names, rounding)
-    is_known = found[2][:, :k].clone()
-    for row in rows:
-        is_known[row] = torch.isin(node[row], marks.known[marks.known_begin[row] : marks.known_end[row]].cpu())
-    return node, score, is_known
+    nothing = mark(marks.out.clone(), candidates, *marks.known_nodes())
+    level = torch.logsumexp(scores.masked_fill(nothing, -torch.inf), dim=1)
+    if placement.partition is not None:
+        level = torch.logsumexp(placement.stack_over_nodes(level), dim=0)
+    return torch.where(torch.isfinite(level), level, 0.0)
 
 
 def _compiled_best(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tensor) -> Best:
@@ -430,9 +510,7 @@ def _plainly(scores: Tensor, k: int, marks: Marks, drop: bool, candidates: Tenso
     """In PyTorch, on any device; of equal scores the first column comes first."""
     if bool(scores.isnan().any()):
         _refuse_strange()
-    known = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-    if len(candidates):
-        mark(known, candidates, *marks.known_nodes())
+    known = mark(torch.zeros_like(marks.out), candidates, *marks.known_nodes())
     out = (scores == -torch.inf) | (known | marks.out if drop else marks.out & ~known)
     ordered = torch.sort(scores.masked_fill(out, -torch.inf), dim=1, descending=True, stable=True)
     column, score = ordered.indices[:, :k], ordered.values[:, :k]
@@ -449,7 +527,7 @@ def _refuse_strange() -> NoReturn:
 def _compiled() -> ModuleType | None:
     """The numba loop; None where numba does not run. Same answers, another speed."""
     try:
-        from rgcn.links import top_k_loops as _best
+        from rgcn.links import top_k_loops
     except ImportError:
         return None
-    return _best
+    return top_k_loops

@@ -1,43 +1,93 @@
-"""What every estimator shares: settings, fitting a step at a time, figures, keeping."""
+"""What every estimator shares: settings, fitting a step at a time, measuring, asking, saving."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from typing_extensions import Self
+from typing_extensions import Self, TypedDict
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows, StoredEdges
-from rgcn.errors import ConfigError, DataError, NotFittedError
+from rgcn.config import Scheme, Section, validated
+from rgcn.config.fields import choices, option_problems, refuse_problems
+from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import QUICK, Calibration, calibrate_classes, calibrate_links
+from rgcn.links.calibration import Calibration
+from rgcn.links.calibration_fitting import calibrate_classes, calibrate_links
 from rgcn.models.hooks import ModelHooks, cannot_answer
-from rgcn.models.settings import HasSettings
 from rgcn.models.task import Task, task_of
+from rgcn.nn.decompositions import Decomposition
+from rgcn.nn.encoders import Encoder
 from rgcn.nn.relational_encoder import edge_options
+from rgcn.nn.relational_graph_conv import MessageFunction
 from rgcn.nn.row_tables import partitions_by_name, whole_weights
 from rgcn.nn.scorer import Scorer
 from rgcn.placement import LOCAL, Placement, current
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 from rgcn.training.fitting import Fitting, Schedule
 from rgcn.training.history import Epoch
-from rgcn.training.plan import Plan, choose_device
-from rgcn.training.resources import default_sharding, why_not_sharded
+from rgcn.training.plan import Plan, choose_device, default_sharding, why_not_sharded
 
 OnEpoch = Callable[[Epoch], bool | None]
 Nodes = Iterable[str | int]
 Part = TypeVar("Part")
 
 
-class Estimator(HasSettings, ModelHooks):
-    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn."""
+class SharedSettings(TypedDict, total=False):
+    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
+
+    A test holds them to the fields there.
+    """
+
+    encoder: str | type[Encoder]
+    layers: int
+    embedding: int
+    decomposition: str | type[Decomposition]
+    message_function: str | type[MessageFunction]
+    convolution_options: dict[str, Any]
+    bases: int | None
+    blocks: int | None
+    normalization: Literal["relation", "node", "direction", "none"]
+    aggregation: Literal["sum", "mean"]
+    inverse: bool
+    self_loops: bool
+    bias: bool
+    init: Scheme
+    gain: float
+    options: dict[str, Any]
+    epochs: int
+    learning_rate: float
+    weight_decay: float
+    edge_dropout: float
+    self_loop_dropout: float
+    patience: int | None
+    device: str
+    deterministic: bool
+    sharded: bool | None
+
+
+class Estimator(ModelHooks):
+    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
+
+    Its settings are given flat and kept by the section they belong to.
+
+    model_section, training_section   the sections its settings belong to
+    own_settings                      further settings, which it takes itself, with their defaults
+    """
+
+    model_section: ClassVar[type[Section]]
+    training_section: ClassVar[type[Section]]
+    own_settings: ClassVar[Mapping[str, Any]] = {"seed": 0}
+
+    model: Any
+    training: Any
 
     task: ClassVar[str]
     seed: int
@@ -45,7 +95,62 @@ class Estimator(HasSettings, ModelHooks):
     placement: Placement = LOCAL
     mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
 
+    # -- settings ----------------------------------------------------------------------------------------
+
+    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
+        """Take settings given flat, each into the section it belongs to; a name none has is refused.
+
+        trusted  the settings are the user's own: classes they name by their dotted names may be imported
+        """
+        owner, sections = type(self).__name__, (self.model_section, self.training_section)
+        given = {key: value for key, value in settings.items() if key != "model"}
+        known = {*sections[0].model_fields, *sections[1].model_fields, *self.own_settings} - {"name"}
+        unknown = next((key for key in given if key not in known), None)
+        if unknown is not None:
+            close = close_matches(unknown, sorted(known | {"model"}))
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known | {'model'}))}"
+            raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
+        if settings.get("model") is not None:
+            given["name"] = settings["model"]
+
+        def settings_of(section: type[Section]) -> Any:
+            own = {*section.model_fields, *(["name"] if given.get("name") in section.shorthands else [])}
+            return validated(section, {key: value for key, value in given.items() if key in own}, owner)
+
+        self.model, self.training = map(settings_of, sections)
+        if trusted:
+            for _, axis, choice in (*choices(self.model), *choices(self.training)):
+                axis.find(choice, trusted=True)
+            refuse_problems(owner, [*option_problems(self.model), *option_problems(self.training)])
+        for key, default in self.own_settings.items():
+            setattr(self, key, given.get(key, default))
+        self._forget()
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """One with settings that a file brought; classes it names are imported only where that is allowed (`axes`)."""
+        made = cls.__new__(cls)
+        made._configure(settings, trusted=False)
+        return made
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Every setting by name, as the constructor takes them."""
+        own = {key: getattr(self, key) for key in self.own_settings}
+        return {**own, **self.model.model_dump(), **self.training.model_dump()}
+
+    def set_params(self, **settings: Any) -> Self:
+        """Change settings; the model must then be fitted again."""
+        kept = self.get_params()
+        if settings.get("model") is not None:  # a shorthand speaks for every axis that it stands for
+            for meant in self.model_section.shorthands.values():
+                kept = {key: value for key, value in kept.items() if key not in meant}
+        self._configure({**kept, **settings}, trusted=True)
+        return self
+
+    # -- what was fitted ---------------------------------------------------------------------------------
+
     def _forget(self) -> None:
+        """Forget everything that was fitted with other settings."""
         self.history_: list[Epoch] = []
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
@@ -287,8 +392,8 @@ class Estimator(HasSettings, ModelHooks):
     def calibration_(self, calibration: Calibration) -> None:
         self._calibration = calibration
 
-    def calibrate(self, budget: Budget = QUICK) -> Calibration:
-        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration.PATIENT` has no limit."""
+    def calibrate(self, budget: Budget | None = None) -> Calibration:
+        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration_fitting.PATIENT` has no limit."""
         calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
         self._calibration = calibrate(self, self.hiding_, budget)
         return self._calibration

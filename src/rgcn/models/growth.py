@@ -19,7 +19,7 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.models.estimator import Estimator
-from rgcn.nn.link_network import LinkNetwork, VectorNetwork
+from rgcn.nn.link_network import LinkNetwork
 from rgcn.nn.row_tables import EmbeddingInput, RowTable
 from rgcn.training.objectives import Objective
 
@@ -159,8 +159,7 @@ def fold_in(
     generator = torch.Generator(device=positives.device).manual_seed(seed)
     optimizer = torch.optim.Adam([rows], lr=LEARNING_RATE)
     network.eval()  # the messages' own dropout would only blur so few steps
-    if isinstance(network, VectorNetwork):
-        network.only_asked = True
+    network.only_asked = True
     every, most = positives, objective.most_positives
     for _ in range(steps):
         if most is not None and len(every) > most:
@@ -170,7 +169,6 @@ def fold_in(
         optimizer.zero_grad(set_to_none=True)
         objective.loss(network, dropped, positives, drawn).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    if isinstance(network, VectorNetwork):
-        network.only_asked = False
+    network.only_asked = False
     for parameter in network.parameters():
         parameter.requires_grad_(True)

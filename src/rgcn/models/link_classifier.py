@@ -14,14 +14,14 @@ from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.splitting import drawn, label_keys
-from rgcn.links.class_offsets import ClassLevel
+from rgcn.links.calibration import ClassLevel
 from rgcn.models.estimator import Nodes
 from rgcn.models.growth import grown_graph
 from rgcn.models.link_predictor import LinkEstimator
 from rgcn.models.node_classifier import ClassEstimator, trainable_labels, with_validation
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.nn.scorer import Questions
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"

@@ -17,11 +17,10 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.graph.vocabulary import with_relations
 from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import Permitted
-from rgcn.links.top_k import Known, answer_links, rate_triples
-from rgcn.models.estimator import Estimator
+from rgcn.links.top_k import Known, ScoredTriples, answer_links, rate_triples
+from rgcn.models.estimator import Estimator, SharedSettings
 from rgcn.models.growth import fold_in
 from rgcn.models.hooks import one_hot_words
-from rgcn.models.settings import SharedSettings
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
 from rgcn.nn.scorer import Questions, Scorer
@@ -33,8 +32,7 @@ from rgcn.system.formatting import Rows
 from rgcn.system.progress import progress
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.plan import Plan, on_device
-from rgcn.training.resources import chosen_at_size
+from rgcn.training.plan import Plan, chosen_at_size, on_device
 
 # How many reports a training makes, besides those that come with a measurement on validation triples.
 REPORTS = 100
@@ -397,16 +395,11 @@ class LinkPredictor(LinkEstimator):
         """
         if (subject is None) == (object is None):
             raise ConfigError("give either a subject or an object; the other is what is asked for")
-        graph, for_objects = self.graph_, object is None
-        given = graph.names.node(subject if object is None else object)  # type: ignore[arg-type]
-        number = graph.names.relation(relation)
-        asked = Questions(torch.tensor([given]), torch.tensor([number]), for_objects)
-        found = answer_links(self, asked, k, known, permitted)
-        there = found.node[0] >= 0
-        nodes = found.node[0][there].tolist()
-        rows = [(given, number, node) if for_objects else (node, number, given) for node in nodes]
-        shares = None if found.probability is None else found.probability[0][there]
-        return self._named(rows, found.score[0][there], shares, found.known[0][there])
+        names = self.graph_.names
+        given, number = names.node(subject if object is None else object), names.relation(relation)  # type: ignore[arg-type]
+        asked = Questions(torch.tensor([given]), torch.tensor([number]), object is None)
+        found = ScoredTriples.of_answers(asked, answer_links(self, asked, k, known, permitted))
+        return self._named(found.triples, found.score, found.probability, found.known)
 
     def score(self, triples: Iterable[tuple[str | int, str | int, str | int]]) -> list[ScoredTriple]:
         """Scores of given triples, by name or id: the mean of both directions, a known triple hidden meanwhile.
@@ -430,16 +423,15 @@ class LinkPredictor(LinkEstimator):
 
     def _scored(self, triples: Tensor) -> list[ScoredTriple]:
         known = KnownTriples.of_graph(self.graph_, "train").contains(triples)
-        return self._named(triples.tolist(), *rate_triples(self, triples), known)
+        return self._named(triples, *rate_triples(self, triples), known)
 
-    def _named(
-        self, rows: Iterable[Sequence[int]], scores: Tensor, shares: Tensor | None, known: Tensor
-    ) -> list[ScoredTriple]:
+    def _named(self, triples: Any, scores: Any, shares: Any, known: Any) -> list[ScoredTriple]:
+        """Arrays or tensors of triples [n, 3] and of what is known of each; shares may be None."""
         nodes, relations = self.graph_.nodes, self.graph_.relations
         probabilities = [None] * len(scores) if shares is None else [None if p != p else p for p in shares.tolist()]
         return Rows(
             ScoredTriple(nodes[s], relations[r], nodes[o], *rest)
-            for (s, r, o), *rest in zip(rows, scores.tolist(), probabilities, known.tolist(), strict=True)
+            for (s, r, o), *rest in zip(triples.tolist(), scores.tolist(), probabilities, known.tolist(), strict=True)
         )
 
 

@@ -16,9 +16,8 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
-from rgcn.models.estimator import Estimator, Nodes
+from rgcn.models.estimator import Estimator, Nodes, SharedSettings
 from rgcn.models.hooks import one_hot_words
-from rgcn.models.settings import SharedSettings
 from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 from rgcn.nn.row_tables import EmbeddingInput, FeatureInput
@@ -27,8 +26,7 @@ from rgcn.plugins import ENCODERS
 from rgcn.system.formatting import Rows
 from rgcn.system.memory import give_back
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.plan import choose_device, on_device
-from rgcn.training.resources import default_batches
+from rgcn.training.plan import choose_device, default_batches, on_device
 
 IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
 

@@ -173,7 +173,7 @@ class NodeClassification(Task):
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.models.node_classifier:NodeClassifier"
-    memory: ClassVar[str | None] = "rgcn.training.resources:of_classes"
+    memory: ClassVar[str | None] = "rgcn.training.plan:of_classes"
     brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.results:ClassOutcome"}
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
@@ -234,7 +234,7 @@ class LinkPrediction(Task):
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.models.link_predictor:LinkPredictor"
-    memory = "rgcn.training.resources:of_links"
+    memory = "rgcn.training.plan:of_links"
     brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.results:LinkOutcome"}
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:

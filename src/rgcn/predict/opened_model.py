@@ -19,7 +19,8 @@ from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles, askable
-from rgcn.links.calibration import PATIENT, QUICK, Calibration
+from rgcn.links.calibration import Calibration
+from rgcn.links.calibration_fitting import PATIENT, QUICK
 from rgcn.models.estimator import Estimator
 from rgcn.models.hooks import cannot_answer
 from rgcn.models.link_classifier import LinkClassifier
@@ -31,7 +32,7 @@ from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, tit
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
-from rgcn.system.time_budget import Budget
+from rgcn.system.progress import Budget
 
 SHIPPED = "the model that comes with rgcn"
 TRAINED = ("run.json", "model.json", "series.json")  # what has one of these is no graph

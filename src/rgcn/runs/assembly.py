@@ -26,8 +26,7 @@ from rgcn.runs.configuration import changed, changed_training
 from rgcn.runs.folder import RunFolder, stamps_of
 from rgcn.system.formatting import count, memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.plan import Plan
-from rgcn.training.resources import ResourceEstimate
+from rgcn.training.plan import Plan, ResourceEstimate
 
 
 def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:

@@ -23,7 +23,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.plugins import TRACKERS
 from rgcn.runs.configuration import flat_settings
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 Value = float | int | None
 STEP = "number"

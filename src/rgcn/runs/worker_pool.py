@@ -25,9 +25,8 @@ from typing_extensions import Self
 
 from rgcn.errors import DataError, StoppedError
 from rgcn.plugins import allow, allowed
-from rgcn.system import environment
 from rgcn.system.memory import limit_memory, memory_limit
-from rgcn.system.threads import threads_each
+from rgcn.system.threads import limit_threads, prepare_process, threads_each
 
 SECONDS_TO_STOP = 20.0  # a training that is told to stop may first have to save itself
 MOST_DEATHS = 3  # in a row: then it is not the task that ends its process
@@ -65,8 +64,8 @@ class ProcessSettings:
 
     def apply(self) -> None:
         """Take them over, in the worker process, before it loads PyTorch."""
-        environment.prepare_process()
-        environment.limit_threads(self.threads)
+        prepare_process()
+        limit_threads(self.threads)
         limit_memory(self.memory)
         allow(*self.allowed)
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rgcn.serve.address import Address
 from rgcn.serve.limits import Limits
-from rgcn.system.extras import import_extra
-from rgcn.system.lazy import lazy_names
+from rgcn.system.lazy import import_extra, lazy_names
 
 if TYPE_CHECKING:
     from rgcn.serve.graph_endpoints import line

@@ -1,9 +1,19 @@
-"""Numbers as people read them: times, memory, counts, settings. One way each, for tables, pages and messages alike."""
+"""What people read: numbers, times, memory and settings as text, one way each, for tables, pages and messages alike.
+
+And consoles that no text can give orders: names from files are shown on a terminal, and can do nothing to it.
+"""
+
+from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from html import escape
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # Characters that HTML and XML forbid, and halves of characters that cannot be written to a file at all.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -149,3 +159,49 @@ class Rows(list[T]):
     def _repr_html_(self) -> str:
         rows = [row._asdict() for row in self]  # type: ignore[attr-defined]
         return html_table([{key: cell for key, cell in row.items() if not isinstance(cell, dict)} for row in rows])
+
+
+def shown(text: str) -> str:
+    """Text without characters that a terminal takes for orders, or goes back with.
+
+    >>> shown("a\\x1b[2Jb\\rc\\n")
+    'a�[2Jb�c\\n'
+    """
+    return printable(text).replace("\r", "\ufffd")
+
+
+def text_console(**settings: Any) -> Console:
+    """Rich's console: its own colors and movements pass, those in texts do not."""
+    from rich import console as rich_console
+    from rich.segment import Segment
+
+    class TextConsole(rich_console.Console):
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Any]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(shown(segment.text), segment.style)
+
+    return TextConsole(**settings)
+
+
+class _Shown:
+    """A stream whose text is only shown. Consoles of rich write around it, by `rich_proxied_file`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(shown(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("buffer", "writelines"):  # ways around `write`; click takes the first where it mistrusts a locale
+            raise AttributeError(name)
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def safe_output() -> Iterator[None]:
+    """Standard output and standard error, through which no text gives a terminal orders."""
+    out, err = (None if stream is None else cast(Any, _Shown(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        yield

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first used: loading PyTorch takes longer than many commands."""
+"""Imports on first use: of the names of a package, since PyTorch loads slowly, and of packages that an extra brings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from rgcn.errors import ConfigError
 
 
 def lazy_names(package: str, names: Mapping[str, Sequence[str]] | None = None) -> Callable[[str], Any]:
@@ -32,3 +34,15 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]] | None = None) -
         return vars(sys.modules[package]).setdefault(name, value)
 
     return find
+
+
+def import_extra(package: str, extra: str, module: str | None = None) -> Any:
+    """A package that only an extra brings, or words that say how to get it."""
+    try:
+        return import_module(module or package)
+    except ModuleNotFoundError as error:
+        missing = f"{error.name or package}, which is not installed: pip install"
+        raise ConfigError(f"{extra} needs the package {missing} 'rgcn[{extra}]'") from error
+    except ImportError as error:
+        broken = f"{package}, which is installed but cannot be imported ({str(error)[:300]}): pip install --upgrade"
+        raise ConfigError(f"{extra} needs the package {broken} 'rgcn[{extra}]'") from error

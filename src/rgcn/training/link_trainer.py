@@ -19,11 +19,10 @@ from rgcn.sampling.edges import EdgeSampler, ScatteredEdges, prefetched
 from rgcn.sampling.negatives import HiddenTriples
 from rgcn.system.formatting import memory
 from rgcn.system.memory import available_bytes
-from rgcn.training.fitting import Trainer
+from rgcn.training.fitting import StepRecording, Trainer
 from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
 from rgcn.training.optimizers import RowOptimizer
 from rgcn.training.plan import choose_device
-from rgcn.training.recording import StepRecording
 
 # Triples a step where a network hides what it is asked about, and no number is set.
 ASKED_AT_ONCE = 64

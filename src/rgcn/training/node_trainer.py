@@ -19,9 +19,8 @@ from rgcn.nn.relational_encoder import NodeNetwork
 from rgcn.nn.row_tables import EmbeddingInput
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.edges import FieldSampler, prefetched, seed_word
-from rgcn.training.fitting import Trainer
+from rgcn.training.fitting import StepRecording, Trainer
 from rgcn.training.optimizers import Adam
-from rgcn.training.recording import StepRecording
 
 
 class NodeTrainer(Trainer):

@@ -30,8 +30,8 @@ from rgcn.models.task import task_of
 from rgcn.runs.assembly import load_run_data, make_model
 from rgcn.runs.configuration import WITHOUT_EFFECT, changed, flat_settings
 from rgcn.runs.worker_pool import MOST_DEATHS, Crew, Done, Work
-from rgcn.system.extras import import_extra
 from rgcn.system.formatting import shortened
+from rgcn.system.lazy import import_extra
 from rgcn.training.history import Epoch, Metric
 from rgcn.tuning.spaces import Spaces, described, draw, own_values
 

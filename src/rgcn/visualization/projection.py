@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.system.extras import import_extra
+from rgcn.system.lazy import import_extra
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
