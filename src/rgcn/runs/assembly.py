@@ -125,11 +125,11 @@ class RunPlan:
 
 def _steps(training: Any) -> str:
     """How long a training is and what a step learns from, in words."""
-    batch_labels, batch_edges = (getattr(training, f"batch_{what}", None) for what in ("labels", "edges"))
     if "batch_labels" in type(training).model_fields:
-        each = "a step on all labels" if batch_labels is None else f"steps of {batch_labels:,} labels"
+        each = f"steps of {training.batch_labels:,} labels" if training.batch_labels else "a step on all labels"
         return f"{count(training.epochs, 'epoch')}, each {each}"
-    each = "all triples" if batch_edges is None else f"{batch_edges:,} triples"
+    size = getattr(training, "batch_edges", None)
+    each = f"{size:,} triples" if size else "all triples"
     return f"{count(training.epochs, 'step')} on {each} each" if training.epochs else "none: nothing is trained"
 
 

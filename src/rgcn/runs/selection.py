@@ -130,12 +130,10 @@ class Selection:
         keys, skipped = ("name", "steps", "seconds", "figure", "skipped"), [c for c in self.candidates if c.skipped]
         return [{key: getattr(one, key) for key in keys} for one in (*self.ranked(), *skipped)]
 
-    def as_dict(self) -> dict[str, Any]:
-        head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
-        return {**head, **vars(self), "candidates": [one.as_dict() for one in self.candidates]}
-
     def keep(self, folder: Path) -> None:
-        RunFolder(folder).write(FILE, self.as_dict())
+        head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
+        candidates = [one.as_dict() for one in self.candidates]
+        RunFolder(folder).write(FILE, {**head, **vars(self), "candidates": candidates})
 
 
 def read_selection(folder: Path) -> Selection | None:
