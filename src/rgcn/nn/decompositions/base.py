@@ -327,11 +327,11 @@ class OneHotSpace:
             reached = torch.isin(keys, seen.relation.cpu().long() * adjacency.num_sources + nodes)
         return cls(relation, node, reached, adjacency.num_relations, adjacency.num_sources)
 
-    def without_relation(self, relation: int) -> OneHotSpace:
-        """The pairs of the other relations; relations above shift down."""
-        keep = self.relation != relation
-        shifted = self.relation[keep] - (self.relation[keep] > relation).long()
-        return OneHotSpace(shifted, self.node[keep], self.reached[keep], self.num_relations - 1, self.num_nodes)
+    def without_last_relation(self) -> OneHotSpace:
+        """The pairs of the other relations."""
+        last = self.num_relations - 1
+        keep = self.relation != last
+        return OneHotSpace(self.relation[keep], self.node[keep], self.reached[keep], last, self.num_nodes)
 
     def reached_nodes(self, relation: int | None = None) -> Tensor:
         """bool [nodes]: those with a pair, of this relation if given, that training reaches."""
