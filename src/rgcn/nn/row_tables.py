@@ -166,12 +166,14 @@ class RowTable(NodeTable):
     value. `position` says where each row is: in the trained part, or after it.
 
     With a partition, its rows are those of the local nodes, all of them trained.
+
+    factored_gradients  where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None:
+                        they are dense
     """
 
     position: Tensor
     still: Tensor
     factored_gradients: list[FactoredGradient] | None = None
-    """Where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None: they are dense."""
 
     def __init__(self, values: Tensor, trained: Tensor | None = None, partition: NodePartition | None = None) -> None:
         """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can

@@ -345,10 +345,13 @@ class Decomposition(HasOptions, ABC):
 
     One from outside says how many `numbers` it takes and makes `weights`: a `MatrixWeights` that computes the matrices,
     or a `RelationWeights` that evaluates Σ_r A_r X W_r in a way of its own.
+
+    kernels          the kernels that training calls first, to be compiled ahead
+    self_loop_apart  whether the self-loop has a full matrix of its own, outside the decomposition
     """
 
+    kernels: ClassVar[tuple[str, ...]] = ("grouped_product", "grouped_outer")
     self_loop_apart: bool = False
-    """Whether the self-loop has a full matrix of its own, outside the decomposition."""
 
     @classmethod
     def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Decomposition:

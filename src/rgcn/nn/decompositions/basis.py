@@ -32,6 +32,7 @@ class Basis(Decomposition):
     30
     """
 
+    kernels: ClassVar = ("combine_bases", "spread_bases", "coefficient_gradient", "adam_bases")
     num_bases: int
     self_loop_apart: bool = False
     separate_inverse: bool = False
