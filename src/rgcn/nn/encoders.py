@@ -207,9 +207,7 @@ class RgcnEncoder(VectorEncoder):
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
-        products = ["grouped_product", "grouped_outer"]
-        bases = ["combine_bases", "spread_bases", "coefficient_gradient", "adam_bases"]
-        return ["gather_sum", *(bases if decomposition == "basis" else products)]
+        return ["gather_sum", *DECOMPOSITIONS.find(decomposition).kernels]
 
 
 class EmbeddingEncoder(RgcnEncoder):

@@ -160,12 +160,11 @@ class RelationalGraphConv(nn.Module):
             self.weights = decomposition.weights(shape, init, generator)
             self.self_loop = nn.Parameter(init.draw((in_features, out_features), generator)) if apart else None
         else:
-            loop = self.num_edge_relations - 1
-            rest = space.without_relation(loop) if apart else space
+            rest = space.without_last_relation() if apart else space
             self.weights = decomposition.one_hot_weights(rest, out_features, init, generator)
             if apart:
                 values = init.draw((in_features, out_features), generator)
-                self.self_loop_rows = SelfLoopRows(values, space.reached_nodes(loop))
+                self.self_loop_rows = SelfLoopRows(values, space.reached_nodes(self.num_edge_relations - 1))
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     @classmethod

@@ -166,12 +166,14 @@ class RowTable(NodeTable):
     value. `position` says where each row is: in the trained part, or after it.
 
     With a partition, its rows are those of the local nodes, all of them trained.
+
+    factored_gradients  where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None:
+                        they are dense
     """
 
     position: Tensor
     still: Tensor
     factored_gradients: list[FactoredGradient] | None = None
-    """Where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None: they are dense."""
 
     def __init__(self, values: Tensor, trained: Tensor | None = None, partition: NodePartition | None = None) -> None:
         """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can
@@ -239,15 +241,14 @@ class EmbeddingInput(nn.Module):
         super().__init__()
         self.width = width
         size = num_nodes if partition is None else len(partition), width
-        place = empty_on_disk(size) if on_disk else None
+        values = empty_on_disk(size) if on_disk else torch.empty(size)
         if partition is None:
-            self.rows = RowTable(init.draw(size, generator, out=place), trained)
+            init.draw(size, generator, out=values)
         else:
-            place = torch.empty(size) if place is None else place
             for nodes, part in init.drawn_in_parts((num_nodes, width), generator):
                 local = partition.is_local(nodes)
-                place[partition.row(nodes[local])] = part[local]
-            self.rows = RowTable(place, partition=partition)
+                values[partition.row(nodes[local])] = part[local]
+        self.rows = RowTable(values, trained, partition)
         self.bias = nn.Parameter(torch.zeros(width)) if activated else None
         self._known: tuple[tuple[Tensor, bool, SparsePattern | None], ...] = ()
 
@@ -338,13 +339,10 @@ def arranged(network: nn.Module, kept: Mapping[str, Tensor], local: Collection[s
     found, tables = dict(kept), _row_tables(network)
     for name, places in moved_rows(network, kept, local).items():
         path = name.rpartition(".")[0]
-        table = tables.get(path)
-        if table is None:
-            found[name] = kept[name][places]
-        else:
-            rows, count = rows_at(places, kept[name], kept.get(f"{path}.still")), len(table.trained)
-            found[name], found[f"{path}.still"] = rows[:count], rows[count:]
-            found[f"{path}.position"] = table.position
+        found[name] = rows = rows_at(places, kept[name], kept.get(f"{path}.still"))
+        if (table := tables.get(path)) is not None:
+            count = len(table.trained)
+            found |= {name: rows[:count], f"{path}.still": rows[count:], f"{path}.position": table.position}
     parts = {f"{path}.{part}": getattr(table, part) for path, table in tables.items() for part in ("still", "position")}
     return parts | found
 

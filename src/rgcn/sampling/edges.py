@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,9 +93,8 @@ class UniformEdges(EdgeSampler):
         self._swaps = np.empty(self.size, dtype=np.int32)
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        from rgcn.sampling import walk_loops as _walk
 
-        _walk.uniform(state, self._deck, self._swaps, out)
+        _loops().uniform(state, self._deck, self._swaps, out)
 
 
 class ShuffledEdges(EdgeSampler):
@@ -148,10 +148,9 @@ class ShuffledEdges(EdgeSampler):
         return self._orders[key]
 
     def _shuffled(self, word: int, round_: int) -> NDArray[np.int64]:
-        from rgcn.sampling import walk_loops as _walk
 
         deck = np.empty(self.num_triples, dtype=np.int64)
-        _walk.uniform(seed_word((word, round_)), self._deck, self._swaps, deck)
+        _loops().uniform(seed_word((word, round_)), self._deck, self._swaps, deck)
         return deck
 
 
@@ -224,11 +223,17 @@ class NeighborhoodEdges(EdgeSampler):
         self._frontier = np.empty(len(ends), dtype=np.int64)
 
     def _draw(self, state: NDArray[np.uint64], out: NDArray[np.int64]) -> None:
-        from rgcn.sampling import walk_loops as _walk
 
         # The starts are shuffled by drawing from them; a copy, or a batch would depend on the batches before it.
         scratch = (self._starts.copy(), self._seen, self._picked, self._frontier)
-        _walk.neighborhood(state, self._pointer, self._incident, *scratch, out)
+        _loops().neighborhood(state, self._pointer, self._incident, *scratch, out)
+
+
+def _loops() -> ModuleType:
+    """The compiled loops, loaded where one is called."""
+    from rgcn.sampling import walk_loops
+
+    return walk_loops
 
 
 def _in_threes(triples: NDArray[Any] | Tensor) -> NDArray[Any]:
@@ -332,12 +337,11 @@ class FieldSampler:
         places = nodes if partition is None else partition.row(nodes)
         if not any(self.dropout):
             return self._drawn(self.adjacency, places, nodes, key)
-        from rgcn.sampling import walk_loops as _walk
 
         every, sources = self.adjacency.restricted(places)
         there = torch.ones(every.num_edges)
         origins = every.structure.origin.numpy(), every.structure.num_triples
-        _walk.kept(whole, *origins, *self.dropout, there.numpy())
+        _loops().kept(whole, *origins, *self.dropout, there.numpy())
         rest = every.reweighted(every.raw * there).selected(torch.nonzero(there).squeeze(1))
         layer, read = self._drawn(rest, torch.arange(len(nodes)), nodes, key)
         return layer, sources[read]
@@ -349,7 +353,6 @@ class FieldSampler:
         pointer, most = adjacency.structure.pointer, self.fan_out
         if most is None:
             return adjacency.rows_chosen(*rows_of(pointer, targets), batch=True)
-        from rgcn.sampling import walk_loops as _walk
 
         # Room for what there may be at most; the system lends it when it is written to.
         degree = pointer[targets + 1] - pointer[targets]
@@ -357,7 +360,7 @@ class FieldSampler:
         edges, factor = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.float32)
         ends = np.zeros(len(targets) + 1, dtype=np.int64)
         places = pointer.numpy(), adjacency.structure.relation.numpy(), targets.numpy(), names.numpy()
-        count = _walk.fan_out(key, *places, most, edges, factor, ends[1:])
+        count = _loops().fan_out(key, *places, most, edges, factor, ends[1:])
         chosen, stands_for = torch.from_numpy(edges[:count]), torch.from_numpy(factor[:count])
         layer, sources = adjacency.rows_chosen(chosen, torch.from_numpy(ends), batch=True)
         return replace(layer, weight=layer.weight * stands_for.to(layer.weight.dtype)), sources

@@ -327,11 +327,11 @@ class OneHotSpace:
             reached = torch.isin(keys, seen.relation.cpu().long() * adjacency.num_sources + nodes)
         return cls(relation, node, reached, adjacency.num_relations, adjacency.num_sources)
 
-    def without_relation(self, relation: int) -> OneHotSpace:
-        """The pairs of the other relations; relations above shift down."""
-        keep = self.relation != relation
-        shifted = self.relation[keep] - (self.relation[keep] > relation).long()
-        return OneHotSpace(shifted, self.node[keep], self.reached[keep], self.num_relations - 1, self.num_nodes)
+    def without_last_relation(self) -> OneHotSpace:
+        """The pairs of the other relations."""
+        last = self.num_relations - 1
+        keep = self.relation != last
+        return OneHotSpace(self.relation[keep], self.node[keep], self.reached[keep], last, self.num_nodes)
 
     def reached_nodes(self, relation: int | None = None) -> Tensor:
         """bool [nodes]: those with a pair, of this relation if given, that training reaches."""
@@ -345,10 +345,13 @@ class Decomposition(HasOptions, ABC):
 
     One from outside says how many `numbers` it takes and makes `weights`: a `MatrixWeights` that computes the matrices,
     or a `RelationWeights` that evaluates Σ_r A_r X W_r in a way of its own.
+
+    kernels          the kernels that training calls first, to be compiled ahead
+    self_loop_apart  whether the self-loop has a full matrix of its own, outside the decomposition
     """
 
+    kernels: ClassVar[tuple[str, ...]] = ("grouped_product", "grouped_outer")
     self_loop_apart: bool = False
-    """Whether the self-loop has a full matrix of its own, outside the decomposition."""
 
     @classmethod
     def build(cls, model: NodeModelConfig | LinkModelConfig, out: int, is_output: bool = False) -> Decomposition:

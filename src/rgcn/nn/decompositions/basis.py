@@ -32,6 +32,7 @@ class Basis(Decomposition):
     30
     """
 
+    kernels: ClassVar = ("combine_bases", "spread_bases", "coefficient_gradient", "adam_bases")
     num_bases: int
     self_loop_apart: bool = False
     separate_inverse: bool = False
@@ -94,13 +95,9 @@ class BasisWeights(RelationWeights):
         super().__init__()
         self.bases = nn.Parameter(bases)
         self.coefficients = nn.Parameter(coefficients)
-        side = None
-        if separate_inverse:  # [relations, 2, 1]: one where a relation uses that half
-            count = len(coefficients)
-            inverse = torch.zeros(count)
-            inverse[count // 2 : 2 * (count // 2)] = 1.0
-            side = torch.stack([1.0 - inverse, inverse], dim=1).unsqueeze(2)
-        self.register_buffer("side", side)
+        inverse = (torch.arange(len(coefficients)) // max(len(coefficients) // 2, 1) == 1).float()
+        halves = torch.stack([1.0 - inverse, inverse], dim=1).unsqueeze(2)  # one where a relation uses that half
+        self.register_buffer("side", halves if separate_inverse else None)
 
     def all_coefficients(self) -> Tensor:
         """[relations, bases]: zero for the half of the bases that a relation does not use."""
