@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from rgcn.bench.floor import Speeds, Work, floor_seconds
-from rgcn.bench.graphs import find_graph, graph_to_npz
+from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
 from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
+from rgcn.bench.showing import check_plottable, plot_steps
 from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
@@ -104,6 +105,23 @@ def compare(
         "notes": notes,
         "rows": rows,
     }
+
+
+def measured(asked: Any, say: Say, command: list[str], *how: Any) -> dict[str, Any]:
+    """What the options ask for, all where they name nothing and no peer where the word is "none"; drawn if wished."""
+    if asked.plot:
+        check_plottable(asked.plot)
+    plan = BenchPlan(
+        graphs=tuple(asked.graphs or default_graphs()),
+        models=tuple(asked.model or MODELS),
+        devices=tuple(asked.device) if asked.device else None,
+        peers=tuple(peer for peer in asked.peer or PEERS if peer != "none"),
+        **{name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
+    )
+    result = compare(plan, say, command, *how)
+    if asked.plot:
+        plot_steps(result, asked.plot)
+    return result
 
 
 def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:

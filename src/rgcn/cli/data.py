@@ -1,7 +1,8 @@
-"""`rgcn data`: which data sets there are, fetching them, building and checking graphs, and graphs in numbers."""
+"""`rgcn data` and `rgcn split`: data sets, building and checking graphs, graphs in numbers, and held-out triples."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rgcn.cli.output import output, print_json, report_skipped, table
-from rgcn.cli.study_commands import (
-    DataBuildCommand,
-    DataCheckCommand,
-    DataGetCommand,
-    DataListCommand,
-    DataStatsCommand,
-)
+from rgcn import runs
+from rgcn.cli import study_commands as commands
+from rgcn.cli.commands import refuse_if
+from rgcn.cli.model_commands import SplitCommand
+from rgcn.cli.output import output, print_json, report_skipped, table, tell
 from rgcn.config import DataConfig, validated
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
@@ -37,36 +35,40 @@ BAR_WIDTH = 30
 WIDTH = 130
 
 
-def list_datasets(asked: DataListCommand) -> None:
+def list_datasets(asked: commands.DataListCommand) -> None:
     places = sources(mirror=asked.mirror)
     rows = [(dataset, places.whereabouts(dataset)) for dataset in datasets()]
     if asked.as_json:
         print_json([_description(dataset, where) for dataset, where in rows], indent=2)
         return
     numbers = ("entities", "relations", "triples", "labels")
-    drawn = table(("name", *numbers, "task", "download", "licence", "here?"), numbers, "Data sets", HEAVY_HEAD)
+    drawn = table(
+        ("name", *numbers, "task", "download", "licence", "here?"), map(_row, rows), numbers, "Data sets", HEAVY_HEAD
+    )
     drawn.columns[0].no_wrap = True
-    for dataset, where in rows:
-        counts = _counts(dataset)
-        sizes = (counts.entities, counts.relations, counts.triples)
-        mark = "*" if dataset.published_after_pruning else ""
-        drawn.add_row(
-            dataset.name,
-            *("" if number is None else f"{number:,}{mark}" for number in sizes),
-            f"{counts.labels:,}" if counts.labels else "",
-            "\n".join(dataset.tasks),
-            # An estimate: archives are not measured before they are fetched.
-            "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
-            dataset.licence,
-            where,
-        )
     console = output(WIDTH)
     console.print(drawn)
     console.print("* published counts, after pruning to two hops of the labeled nodes; the files hold more.")
     console.print(f"cache folder: {places.cache}", soft_wrap=True)
 
 
-def get_datasets(asked: DataGetCommand) -> None:
+def _row(found: tuple[Dataset, str]) -> tuple[str, ...]:
+    dataset, where = found
+    counts, mark = _counts(dataset), "*" if dataset.published_after_pruning else ""
+    sizes = (counts.entities, counts.relations, counts.triples)
+    return (
+        dataset.name,
+        *("" if number is None else f"{number:,}{mark}" for number in sizes),
+        f"{counts.labels:,}" if counts.labels else "",
+        "\n".join(dataset.tasks),
+        # An estimate: archives are not measured before they are fetched.
+        "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
+        dataset.licence,
+        where,
+    )
+
+
+def get_datasets(asked: commands.DataGetCommand) -> None:
     for name in asked.names:  # a misspelled last name should not cost the download of the first
         find(name)
     for name in asked.names:
@@ -75,31 +77,31 @@ def get_datasets(asked: DataGetCommand) -> None:
         typer.echo(f"{located.name}: {located.folder}\n  {done} and verified; source: {located.source}")
 
 
-def build(asked: DataBuildCommand) -> None:
+def build(asked: commands.DataBuildCommand) -> None:
     if not isinstance(path_or_dataset(asked.source), Path):
         raise ConfigError(f"{asked.source!r} is a data set's name, and needs no building: name a file or folder")
     graph = named_or_read(asked.source, out=asked.out, **_reading(asked))
     size = sum(part.stat().st_size for part in asked.out.iterdir())
     report_skipped(graph)
-    if asked.as_json:
-        counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
-        print_json({"folder": str(asked.out), **counts, "duplicates": graph.metadata["duplicates"], "bytes": size})
-        return
-    typer.echo(f"{graph}\n  {count(graph.metadata['duplicates'], 'duplicate')} left out; {memory(size)} in {asked.out}")
-    typer.echo(f"`rgcn data stats {asked.out}` shows it in numbers, `rgcn train {asked.out}` learns from it.")
+    counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
+    duplicates, folder = graph.metadata["duplicates"], asked.out
+    tell(
+        asked.as_json,
+        {"folder": str(folder), **counts, "duplicates": duplicates, "bytes": size},
+        f"{graph}\n  {count(duplicates, 'duplicate')} left out; {memory(size)} in {folder}",
+        f"`rgcn data stats {folder}` shows it in numbers, `rgcn train {folder}` learns from it.",
+    )
 
 
-def check(asked: DataCheckCommand) -> None:
+def check(asked: commands.DataCheckCommand) -> None:
     if not is_stored_graph(asked.graph):
         raise DataError(f"{asked.graph} holds no whole graph: `rgcn data build FILE --out {asked.graph}` makes one")
     parts, size = check_graph(asked.graph)
-    if asked.as_json:
-        print_json({"folder": str(asked.graph), "parts": parts, "bytes": size})
-        return
-    typer.echo(f"{asked.graph}: all {parts} parts are as they were written ({memory(size)})")
+    words = f"{asked.graph}: all {parts} parts are as they were written ({memory(size)})"
+    tell(asked.as_json, {"folder": str(asked.graph), "parts": parts, "bytes": size}, words)
 
 
-def show_statistics(asked: DataStatsCommand) -> None:
+def show_statistics(asked: commands.DataStatsCommand) -> None:
     graph = named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
     report_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
@@ -127,13 +129,18 @@ def show_statistics(asked: DataStatsCommand) -> None:
 
 def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[RelationProfile]) -> None:
     numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
-    drawn = table(("relation", *numbers, "rules"), numbers, "Relations, by their training triples", HEAVY_HEAD)
-    for one in sorted(profiles, key=lambda profile: -profile.triples):
-        counts = (f"{number:,}" for number in one[1:4])
-        shares = (f"{share:.1%}" for share in one[4:8])
-        name = _short({graph.relations[one.relation]: 0})
-        drawn.add_row(*map(escape, (next(iter(name)), *counts, *shares, "; ".join(one.rules))))
-    console.print(drawn)
+    rows = [
+        (
+            next(iter(_short({graph.relations[one.relation]: 0}))),
+            *(f"{number:,}" for number in one[1:4]),
+            *(f"{share:.1%}" for share in one[4:8]),
+            "; ".join(one.rules),
+        )
+        for one in sorted(profiles, key=lambda profile: -profile.triples)
+    ]
+    console.print(
+        table(("relation", *numbers, "rules"), rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
+    )
     console.print(
         "one object: the share of subjects with one; one subject: of objects; both ways: of triples that are there "
         "turned round; itself: of triples of a node with itself. Answers keep to the rules: --any-node and "
@@ -142,7 +149,7 @@ def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[Rela
     )
 
 
-def _reading(asked: DataStatsCommand | DataBuildCommand) -> dict[str, Any]:
+def _reading(asked: commands.DataStatsCommand | commands.DataBuildCommand) -> dict[str, Any]:
     """How files are read, as arguments of `rgcn.read`."""
     options = {"format": asked.file_format, "skip_bad_lines": asked.skip_bad_lines or None}
     given = {**asked.reading(), **{key: value for key, value in options.items() if value is not None}}
@@ -171,8 +178,7 @@ def _description(dataset: Dataset, where: str) -> dict[str, Any]:
 
 def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> None:
     def with_splits(total: int, splits: dict[str, int]) -> str:
-        parts = ", ".join(f"{split} {number:,}" for split, number in splits.items())
-        return f"{total:,}" + (f"  ({parts})" if parts else "")
+        return f"{total:,}" + (f"  ({_sizes(splits)})" if splits else "")
 
     literals = f"  ({statistics.literals:,} literals)" if statistics.literals else ""
     rows = {
@@ -193,11 +199,10 @@ def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> N
 
 
 def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[str, int]) -> None:
-    drawn = table((key, unit), (unit,), title, HEAVY_HEAD)
-    drawn.add_column("", width=BAR_WIDTH)
     largest = max(counts.values(), default=1) or 1
-    for name, number in counts.items():
-        drawn.add_row(escape(name), f"{number:,}", Bar(largest, 0, number, width=BAR_WIDTH))
+    rows = [(name, f"{number:,}", Bar(largest, 0, number, width=BAR_WIDTH)) for name, number in counts.items()]
+    drawn = table((key, unit, ""), rows, (unit,), title, HEAVY_HEAD)
+    drawn.columns[2].width = BAR_WIDTH
     console.print(drawn)
 
 
@@ -205,3 +210,46 @@ def _short(counts: dict[str, int]) -> dict[str, int]:
     """The same with IRIs cut to their readable tails, unless two would then be called the same."""
     short = {readable(name): number for name, number in counts.items()}
     return short if len(short) == len(counts) else counts
+
+
+def split(asked: SplitCommand) -> None:
+    from rgcn.data.split_files import write_splits  # loads polars
+
+    graph = _read_to_split(asked)
+    if asked.by is not None and graph.triple_times is None:
+        raise DataError(f"--by {asked.by} names a column of a table, and {asked.source} is none")
+    parted = replace(graph, triple_splits=None).split(asked.valid, asked.test, seed=asked.seed, by=graph.triple_times)
+    labels = parted.labels
+    if labels is not None and not labels.splits.any():
+        for name, share in (("test", asked.test), ("valid", asked.valid)):
+            labels = labels.holding_out(name, share, asked.seed)
+        parted = replace(parted, labels=labels)
+    files = write_splits(parted, asked.out)
+    counts, words = parted.statistics(), parted.metadata["split"]
+    numbers = {"triples": counts.triples_per_split, "labels": counts.labels_per_split}
+    if not asked.as_json:
+        report_skipped(graph)
+        if graph.triple_splits is not None:
+            typer.echo(f"{asked.source} brings a split of its own, which is put aside", err=True)
+    labelled = f" --labels {asked.out / 'labels.csv'}" if labels is not None else ""
+    tell(
+        asked.as_json,
+        {"split": words, "files": list(map(str, files)), **numbers},
+        *(f"{what}: {_sizes(sizes)}" for what, sizes in numbers.items() if sizes),
+        f"{words}: {', '.join(path.name for path in files)} in {asked.out}",
+        f"`rgcn train {asked.out}{labelled}` learns from it.",
+    )
+
+
+def _read_to_split(asked: SplitCommand) -> KnowledgeGraph:
+    too_much = "--valid and --test together leave nothing to learn from: their sum must be below 1"
+    refuse_if({too_much: asked.valid + asked.test >= 1})
+    place, said = path_or_dataset(asked.source), asked.reading()
+    named = {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
+    if asked.by is not None:
+        said |= {"split": "time", "time": int(asked.by) if asked.by.lstrip("-").isdigit() else asked.by}
+    return runs.load_data(validated(DataConfig, {**named, **said}, f"how {asked.source} is read"), asked.mirror)
+
+
+def _sizes(splits: dict[str, int]) -> str:
+    return ", ".join(f"{split} {number:,}" for split, number in splits.items())

@@ -1,31 +1,53 @@
-"""How commands print: JSON, tables, and what they are busy with."""
+"""What commands print: JSON, tables, how far a task has come, and what a person sees of a trained model."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
-from rich.box import SIMPLE, Box
+from numpy.typing import NDArray
+from rich import progress as bars
+from rich.box import HEAVY_HEAD, SIMPLE, Box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from rgcn.graph import KnowledgeGraph
-from rgcn.system.formatting import count
+from rgcn.errors import ConfigError
+from rgcn.graph import SPLITS, KnowledgeGraph
+from rgcn.graph.titles import Titles, readable
+from rgcn.models.task import Task, task_of
+from rgcn.runs.series import SeriesListener, SeriesRow
+from rgcn.system.formatting import count, duration, rough_duration
 from rgcn.system.progress import ProgressMeter, progress
 from rgcn.system.terminal import text_console
+from rgcn.training.history import Epoch, Metric
 
 if TYPE_CHECKING:
+    from rgcn.models.estimator import Estimator
     from rgcn.predict import OpenModel
+
+EXAMPLES = 10
+OF_OTHERS = 50  # drawn answers, as figures on graphs that a model was not trained on are published
+LINES = 10
+LONGEST_SILENCE_S = 60.0
+TIMED, WORTH_TELLING_S = 3, 60.0  # steps after the first by which the time is planned; what takes less is not
+SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
 
 
 def print_json(values: Any, **settings: Any) -> None:
     typer.echo(json.dumps(values, **settings))
+
+
+def tell(as_json: bool, values: Any, *lines: str) -> None:
+    """One JSON object, or these lines for people."""
+    typer.echo(json.dumps(values) if as_json else "\n".join(lines))
 
 
 def output(width: int = 0, least: int = 0) -> Console:
@@ -35,23 +57,49 @@ def output(width: int = 0, least: int = 0) -> Console:
     return console
 
 
-def table(columns: Iterable[str], numbers: Iterable[str] = (), title: str | None = None, box: Box = SIMPLE) -> Table:
-    """An empty table: columns of numbers stand to the right and are never folded, those of words are."""
+def table(
+    columns: Iterable[str],
+    rows: Iterable[Iterable[Any]] = (),
+    numbers: Iterable[str] = (),
+    title: str | None = None,
+    box: Box = SIMPLE,
+) -> Table:
+    """A table: columns of numbers stand to the right and are never folded, those of words are."""
     made, numbers = Table(title=title, title_justify="left", box=box), set(numbers)
     for name in columns:
         right = name in numbers
         made.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+    for row in rows:
+        made.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return made
+
+
+def report_skipped(graph: KnowledgeGraph) -> None:
+    """Say on standard error how many lines were left out while reading, and which the first ones were."""
+    skipped = graph.metadata.get("skipped_lines", 0)
+    if skipped:
+        examples = (f"\n  {example}" for example in graph.metadata.get("skipped_examples", ()))
+        typer.echo(f"skipped {count(skipped, 'bad line')}:{''.join(examples)}", err=True)
+
+
+def tell_opened(opened: OpenModel, quiet: bool) -> None:
+    """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
+    if opened.untrained is not None:
+        report_skipped(opened.untrained)
+        dropped = opened.untrained.metadata.get("missing_labels", 0)
+        if dropped and opened.data is not None and opened.data.missing_labels == "drop":
+            typer.echo(f"skipped {count(dropped, 'label')} of nodes that are not in the graph", err=True)
+        if not quiet:
+            typer.echo(opened.words, err=True)
 
 
 @contextmanager
 def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
     """Says what is being done, or has been of `total`: beside a bar on a terminal, in lines elsewhere; on stderr."""
     with progress(words, total, show=False if quiet else None) as meter:
-        drawn = sys.stderr.isatty()
 
         def say(what: str) -> None:
-            if not quiet and drawn:
+            if not quiet and sys.stderr.isatty():
                 meter.describe(escape(what))
                 meter.advance(0 if total is None else 1)
             elif not quiet:
@@ -88,21 +136,266 @@ def late_progress(
         yield advance
 
 
-def tell_opened(opened: OpenModel, quiet: bool) -> None:
-    """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
-    if opened.untrained is not None:
-        report_skipped(opened.untrained)
-        dropped = opened.untrained.metadata.get("missing_labels", 0)
-        if dropped and opened.data is not None and opened.data.missing_labels == "drop":
-            typer.echo(f"skipped {count(dropped, 'label')} of nodes that are not in the graph", err=True)
-        if not quiet:
-            typer.echo(opened.words, err=True)
+# -- trainings ---------------------------------------------------------------------------------------------
 
 
-def report_skipped(graph: KnowledgeGraph) -> None:
-    """Say on standard error how many lines were left out while reading, and which the first ones were."""
-    skipped = graph.metadata.get("skipped_lines", 0)
-    if skipped:
-        typer.echo(f"skipped {count(skipped, 'bad line')}:", err=True)
-        for example in graph.metadata.get("skipped_examples", ()):
-            typer.echo(f"  {example}", err=True)
+@contextmanager
+def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress | None]:
+    """Bars, where somebody sees them."""
+    console = text_console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+    else:
+        with bars.Progress(*columns, console=console) as bar:
+            yield bar
+
+
+def _say(bar: bars.Progress | None, words: str) -> None:
+    """A line above a bar, or without one."""
+    if bar is None:
+        typer.echo(words, err=True)
+    else:
+        bar.console.print(words, markup=False, highlight=False)
+
+
+class TrainingProgress:
+    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+
+    Each step is an epoch or a part of one; what is shown of them is the loss and this metric.
+    """
+
+    def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
+        self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
+        self.figures, self.words, self.steps = dict[str, float](), "", 0
+        self.began = self.first = 0.0  # when this session began, and with which step
+        self.said_at = self.said = 0.0
+        if bar is not None:
+            self.task = bar.add_task("", total=total, speed="")
+
+    def step(self, number: float) -> None:
+        now = time.monotonic()
+        if not self.steps:
+            self.began = self.said_at = now
+            self.first, self.said = number, number - number % max(1, self.total // LINES)
+            if self.bar is not None:
+                # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
+                self.bar.update(self.task, completed=number)
+                self.bar.reset(self.task, completed=int(number), total=self.total)
+        self.steps += 1
+        if self.steps == 1 + TIMED and not self.quiet:
+            seconds = (now - self.began) / (number - self.first) * (self.total - self.first)
+            if seconds > WORTH_TELLING_S:
+                _say(self.bar, f"Planned: {rough_duration(seconds)}, by the first steps")
+        if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
+            self._show(number)
+
+    def epoch(self, epoch: Epoch) -> None:
+        """Figures there are to show; what is measured now and then is shown until it is measured again."""
+        self.figures |= epoch.figures
+        self.words = f"loss {epoch.loss:.4f}"
+        for split in ("train", "valid"):
+            value = self.figures.get(f"{split}_{self.metric.name}")
+            self.words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
+        a_tenth = epoch.number - self.said >= self.total / LINES
+        due = a_tenth if self.bar is None else time.monotonic() - self.said_at >= SHORTEST_PAUSE_S
+        if due or epoch.number == self.total:
+            self._show(epoch.number)
+
+    def _show(self, number: float) -> None:
+        self.said, self.said_at = number, time.monotonic()
+        steps, seconds = number - self.first, self.said_at - self.began
+        speed = left = ""
+        if self.steps and steps and seconds > 0:
+            speed = f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
+            left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if number < self.total else ""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=number, description=self.words, speed=speed)
+        elif not self.quiet:
+            typer.echo(f"epoch {round(number, 2)}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+
+
+@contextmanager
+def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
+    words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
+    columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
+    with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
+        yield TrainingProgress(total, metric, bar, quiet)
+
+
+class _Series(SeriesListener):
+    """A line for each run, or a bar for each configuration, where what is under way counts by its epochs."""
+
+    def __init__(self, bar: bars.Progress | None = None) -> None:
+        self.bar = bar
+
+    def begin(self, name: str, runs: int, epochs: int) -> None:
+        self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
+        self.under_way: dict[int, float] = {}
+        if self.bar is not None:
+            self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
+
+    def epoch(self, seed: int, epoch: Any) -> None:
+        self.under_way[seed] = epoch.number / self.epochs
+        self._show()
+
+    def ran(self, row: SeriesRow) -> None:
+        self.under_way.pop(row.seed, None)
+        self.done += 1
+        if self.bar is None or row.outcome in ("failed", "reused"):
+            _say(self.bar, f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
+        self._show()
+
+    def absent(self, name: str, why: str) -> None:
+        _say(self.bar, f"{name}: {why}")
+
+    def _show(self) -> None:
+        if self.bar is not None:
+            completed = self.done + sum(self.under_way.values())
+            self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
+
+
+@contextmanager
+def series_progress(quiet: bool) -> Iterator[SeriesListener]:
+    name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
+    with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
+        yield SeriesListener() if quiet else _Series(bar)
+
+
+def row_words(row: SeriesRow) -> str:
+    """A seed and how it went, in a line.
+
+    >>> from rgcn.runs.configuration import DEFAULT_TASK
+    >>> result = {"task": DEFAULT_TASK, "metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}
+    >>> row_words(SeriesRow(3, "reused", result))
+    'seed 3: test accuracy 94.4 %, 520 ms (was there, not run again)'
+    """
+    if row.result is None:
+        return f"seed {row.seed} failed: {row.error}"
+    metric = task_of(row.result["task"]).headline
+    found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
+    parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
+    notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
+    return f"seed {row.seed}: {', '.join([*parts, duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------
+
+
+class Outcome:
+    """What a task shows of a trained model; the figures of its metrics, where it brings nothing of its own."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def figures(self, measured: Mapping[str, Any]) -> str:
+        """The metrics of one split in a line."""
+        return "  ".join(
+            f"{metric.title} {metric.words(measured[metric.name], measured.get(f'{metric.name}_error'))}"
+            for metric in self.task.metrics
+            if metric.name in measured
+        )
+
+    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+        """What to hold the figures of a split against."""
+        return ""
+
+    def examples(self, model: Estimator) -> Table | None:
+        """Predictions to judge by eye."""
+        return None
+
+    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
+        """What `rgcn evaluate` says to the model's own `evaluate`: --of, and --on, with which it has a default."""
+        if of is not None:
+            raise ConfigError(f"--of is about ranks among drawn answers, and {self.task.title} has none: leave it out")
+        return {}
+
+    def evaluated(self, measured: Mapping[str, Any]) -> Table | str:
+        """Everything that `rgcn evaluate` tells of a split."""
+        return self.figures(measured)
+
+
+class ClassOutcome(Outcome):
+    """Accuracy beside that of the most frequent class; some nodes, what is said of them, and what is true."""
+
+    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+        from rgcn.pages.node_report import majority  # brings PyTorch, which a command that only refuses has no need of
+
+        labels = model.graph_.labels
+        assert labels is not None
+        most, right = majority(labels, split)
+        always = f"always {Titles(model.graph_).class_(labels.names[most])!r}: {self.task.headline.words(right)}"
+        return f"{count(measured['count'], 'node')}; {always}"
+
+    def evaluated(self, measured: Mapping[str, Any]) -> str:
+        drawn = " drawn at random" if "accuracy_error" in measured else ""
+        return f"{self.figures(measured)} of {count(measured['count'], 'node')}{drawn}"
+
+    def examples(self, model: Any) -> Table:
+        """A few nodes, spread over the last split, with the class predicted and, where that is wrong, the true one."""
+        labels, titles = model.graph_.labels, Titles(model.graph_)
+        split = next((s for s in reversed(SPLITS) if len(labels.of(s)[0])), "train")
+        nodes, classes = labels.of(split)
+        chosen = _spread(len(nodes))
+        rows = []
+        for prediction, true in zip(model.predict(nodes[chosen].tolist()), classes[chosen].tolist(), strict=True):
+            predicted = labels.names[prediction.label]
+            told = Text(titles.class_(predicted), "green" if predicted == true else "red"), _sure(prediction)
+            truly = "" if predicted == true else titles.class_(true)
+            rows.append((titles.of(model.graph_.nodes[prediction.node]), *told, truly))
+        sure = "probability" if model.calibration_.fitted else "score"
+        title = f"{len(chosen)} of {len(nodes)} {split} nodes"
+        return table(("node", "predicted", sure, "truly"), rows, (sure,), title, HEAVY_HEAD)
+
+
+class LinkOutcome(Outcome):
+    """Ranks; some questions that held-out triples ask, what is answered, and what is true."""
+
+    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+        of = "; nothing was held out, these are triples it learned" if split == "train" else ""
+        return count(measured["count"], "filtered question") + of
+
+    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
+        return {"of": OF_OTHERS if of is None and on is not None else of, "show_progress": None}
+
+    def evaluated(self, measured: Mapping[str, Any]) -> Table:
+        """Figures by direction and by relation, the most frequent first."""
+        drawn_of = (Metric(name, name.replace("_", " "), share=True) for name in measured if "_of_" in name)
+        metrics = [*self.task.metrics, *drawn_of]
+        figures = [*(metric.title for metric in metrics), "count"]
+        drawn = table(("", *figures), numbers=figures)
+        drawn.caption = "of triples drawn at random, ± the standard error" if "mrr_error" in measured else None
+        drawn.columns[0].min_width = len("asking for the subject")  # long names are folded, figures never cut off
+        relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
+        rows = [("both directions", measured)]
+        rows += [(f"asking for the {direction}", one) for direction, one in measured["by_direction"].items()]
+        rows += [(readable(relation), one) for relation, one in relations]
+        for place, (label, values) in enumerate(rows):
+            cells = [metric.words(values[metric.name], values.get(f"{metric.name}_error")) for metric in metrics]
+            drawn.add_row(escape(label), *cells, f"{values['count']:,}", end_section=place == 2)
+        return drawn
+
+    def examples(self, model: Any) -> Table:
+        """Questions (subject, relation, ?): the best answers that were not learned, and the one that is held out."""
+        graph, split = model.graph_, next(iter(reversed(model.measured_splits())), "train")
+        titles, triples, learned = Titles(graph), graph.split_triples(split), split == "train"
+        chosen = _spread(len(triples))
+        rows = []
+        for s, r, o in triples[chosen].tolist():
+            best = model.predict(subject=s, relation=r, k=3, known="mark" if learned else "drop")
+            answers = [(graph.nodes[one.object], f" ({_sure(one)})") for one in best]
+            words = [Text.assemble((titles.of(node), "green" if node == o else ""), sure) for node, sure in answers]
+            rows.append((f"{titles.of(s)} —{titles.relation(r)}→ ?", Text(", ").join(words), titles.of(o)))
+        sure = "probability" if model.calibration_.fitted else "score"
+        title = f"{len(chosen)} of {len(triples)} {split} triples: {'' if learned else 'new '}answers, best first"
+        columns = ("question", f"the model says ({sure})", "learned" if learned else "held out")
+        return table(columns, rows, title=title, box=HEAVY_HEAD)
+
+
+def _sure(answer: Any) -> str:
+    """How sure a model is: a calibrated probability, or where there is none its score."""
+    return f"{answer.score:.2f}" if answer.probability is None else f"{answer.probability:.0%}"
+
+
+def _spread(length: int) -> NDArray[np.int64]:
+    """Up to EXAMPLES positions, evenly over a list."""
+    return np.unique(np.linspace(0, length - 1, min(EXAMPLES, length)).astype(np.int64))
