@@ -11,9 +11,8 @@ from pathlib import Path
 
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.measuring import measure_here
+from rgcn.bench.measuring import MODELS, PEERS, measure_here
 from rgcn.bench.showing import plain_table, write_json
-from rgcn.bench.sides import MODELS, PEERS
 from rgcn.bench.turns import measured
 from rgcn.errors import RgcnError
 from rgcn.system.environment import prepare_process

@@ -15,9 +15,18 @@ import torch
 
 from rgcn.bench.floor import Speeds, Work, floor_seconds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
-from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
+from rgcn.bench.measuring import (
+    MODELS,
+    NO_PEERS,
+    PEERS,
+    StepJob,
+    Workload,
+    measure_apart,
+    peers_installed,
+    speeds_apart,
+    workload_for,
+)
 from rgcn.bench.showing import check_plottable, plot_steps
-from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.folder import environment
@@ -156,20 +165,17 @@ def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) ->
         "model": workload.model,
         "device": device,
         "settings": workload.settings(),
-        "workload": workload,
     }
 
 
 def side_by_side(description: dict[str, Any], rounds: Rounds, speeds: Speeds) -> list[dict[str, Any]]:
     """A row for each side: its best round, all rounds, and how it compares with ours and with the floor."""
-    common = dict(description)
-    workload: Workload = common.pop("workload")
     measured = {side: [turn for turn in turns if "seconds" in turn] for side, turns in rounds.items()}
     best = {side: min(turns, key=lambda turn: float(turn["seconds"]), default=None) for side, turns in measured.items()}
     ours = best.get("ours")
     rows = []
     for side, turns in rounds.items():
-        row: dict[str, Any] = {**common, "side": PEERS.get(side, workload.model), "rounds": turns}
+        row: dict[str, Any] = {**description, "side": PEERS.get(side, description["model"]), "rounds": turns}
         rows.append(row)
         chosen, first = best[side], turns[0]
         if chosen is None:

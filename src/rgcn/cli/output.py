@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich import progress as bars
 from rich.box import HEAVY_HEAD, SIMPLE, Box
 from rich.console import Console
 from rich.markup import escape
@@ -93,13 +92,18 @@ def tell_opened(opened: OpenModel, quiet: bool) -> None:
             typer.echo(opened.words, err=True)
 
 
+def _is_drawn() -> bool:
+    """Whether a bar that is not unwanted is drawn."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 @contextmanager
 def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
     """Says what is being done, or has been of `total`: beside a bar on a terminal, in lines elsewhere; on stderr."""
     with progress(words, total, show=False if quiet else None) as meter:
 
         def say(what: str) -> None:
-            if not quiet and sys.stderr.isatty():
+            if not quiet and _is_drawn():
                 meter.describe(escape(what))
                 meter.advance(0 if total is None else 1)
             elif not quiet:
@@ -139,54 +143,31 @@ def late_progress(
 # -- trainings ---------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _drawn(quiet: bool, *columns: bars.ProgressColumn) -> Iterator[bars.Progress | None]:
-    """Bars, where somebody sees them."""
-    console = text_console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield None
-    else:
-        with bars.Progress(*columns, console=console) as bar:
-            yield bar
-
-
-def _say(bar: bars.Progress | None, words: str) -> None:
-    """A line above a bar, or without one."""
-    if bar is None:
-        typer.echo(words, err=True)
-    else:
-        bar.console.print(words, markup=False, highlight=False)
-
-
 class TrainingProgress:
     """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
 
-    Each step is an epoch or a part of one; what is shown of them is the loss and this metric.
+    Each step is an epoch or a part of one; what is shown of them is the loss and this metric: beside a bar on a
+    terminal, in lines elsewhere.
     """
 
-    def __init__(self, total: int, metric: Metric, bar: bars.Progress | None = None, quiet: bool = False) -> None:
-        self.total, self.metric, self.bar, self.quiet = total, metric, bar, quiet
+    def __init__(self, total: int, metric: Metric, meter: ProgressMeter | None = None, quiet: bool = False) -> None:
+        self.total, self.metric, self.meter, self.quiet = total, metric, meter or ProgressMeter(), quiet
         self.figures, self.words, self.steps = dict[str, float](), "", 0
         self.began = self.first = 0.0  # when this session began, and with which step
         self.said_at = self.said = 0.0
-        if bar is not None:
-            self.task = bar.add_task("", total=total, speed="")
 
     def step(self, number: float) -> None:
         now = time.monotonic()
         if not self.steps:
             self.began = self.said_at = now
             self.first, self.said = number, number - number % max(1, self.total // LINES)
-            if self.bar is not None:
-                # Without this the steps of earlier sessions would count as done in an instant, and no time be left.
-                self.bar.update(self.task, completed=number)
-                self.bar.reset(self.task, completed=int(number), total=self.total)
+            self.meter.advance(number)  # the first advance does not count for the time that is left
         self.steps += 1
         if self.steps == 1 + TIMED and not self.quiet:
             seconds = (now - self.began) / (number - self.first) * (self.total - self.first)
             if seconds > WORTH_TELLING_S:
-                _say(self.bar, f"Planned: {rough_duration(seconds)}, by the first steps")
-        if now - self.said_at >= (LONGEST_SILENCE_S if self.bar is None else SHORTEST_PAUSE_S):
+                self.meter.say(f"Planned: {rough_duration(seconds)}, by the first steps")
+        if now - self.said_at >= (SHORTEST_PAUSE_S if _is_drawn() else LONGEST_SILENCE_S):
             self._show(number)
 
     def epoch(self, epoch: Epoch) -> None:
@@ -197,7 +178,7 @@ class TrainingProgress:
             value = self.figures.get(f"{split}_{self.metric.name}")
             self.words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
         a_tenth = epoch.number - self.said >= self.total / LINES
-        due = a_tenth if self.bar is None else time.monotonic() - self.said_at >= SHORTEST_PAUSE_S
+        due = time.monotonic() - self.said_at >= SHORTEST_PAUSE_S if _is_drawn() else a_tenth
         if due or epoch.number == self.total:
             self._show(epoch.number)
 
@@ -208,31 +189,30 @@ class TrainingProgress:
         if self.steps and steps and seconds > 0:
             speed = f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
             left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if number < self.total else ""
-        if self.bar is not None:
-            self.bar.update(self.task, completed=number, description=self.words, speed=speed)
+        if _is_drawn():
+            self.meter.advance(number - self.meter.done)
+            self.meter.describe(escape(f"{self.words}  {speed}"))
         elif not self.quiet:
             typer.echo(f"epoch {round(number, 2)}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
 
 
 @contextmanager
 def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    words = (bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[speed]}"))
-    columns = (bars.TextColumn("epoch"), bars.MofNCompleteColumn(), bars.BarColumn(), *words)
-    with _drawn(quiet, *columns, bars.TimeRemainingColumn()) as bar:
-        yield TrainingProgress(total, metric, bar, quiet)
+    with progress("", total, "epochs", show=False if quiet else None) as meter:
+        yield TrainingProgress(total, metric, meter, quiet)
 
 
 class _Series(SeriesListener):
-    """A line for each run, or a bar for each configuration, where what is under way counts by its epochs."""
+    """A line for each run, and a bar for each configuration, where what is under way counts by its epochs."""
 
-    def __init__(self, bar: bars.Progress | None = None) -> None:
-        self.bar = bar
+    def __init__(self, bars: ExitStack) -> None:
+        self.bars, self.meter = bars, ProgressMeter()
 
     def begin(self, name: str, runs: int, epochs: int) -> None:
+        self.bars.close()  # that of the configuration before
+        self.meter = self.bars.enter_context(progress(escape(name), runs, "runs"))
         self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
         self.under_way: dict[int, float] = {}
-        if self.bar is not None:
-            self.task = self.bar.add_task(name, total=runs, runs=f"0/{runs}")
 
     def epoch(self, seed: int, epoch: Any) -> None:
         self.under_way[seed] = epoch.number / self.epochs
@@ -241,24 +221,20 @@ class _Series(SeriesListener):
     def ran(self, row: SeriesRow) -> None:
         self.under_way.pop(row.seed, None)
         self.done += 1
-        if self.bar is None or row.outcome in ("failed", "reused"):
-            _say(self.bar, f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
+        self.meter.say(f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
         self._show()
 
     def absent(self, name: str, why: str) -> None:
-        _say(self.bar, f"{name}: {why}")
+        self.meter.say(f"{name}: {why}")
 
     def _show(self) -> None:
-        if self.bar is not None:
-            completed = self.done + sum(self.under_way.values())
-            self.bar.update(self.task, completed=completed, runs=f"{self.done}/{self.runs}")
+        self.meter.advance(self.done + sum(self.under_way.values()) - self.meter.done)
 
 
 @contextmanager
 def series_progress(quiet: bool) -> Iterator[SeriesListener]:
-    name, runs = bars.TextColumn("{task.description}", markup=False), bars.TextColumn("{task.fields[runs]}")
-    with _drawn(quiet, name, bars.BarColumn(), runs, bars.TimeElapsedColumn()) as bar:
-        yield SeriesListener() if quiet else _Series(bar)
+    with ExitStack() as bars:
+        yield SeriesListener() if quiet else _Series(bars)
 
 
 def row_words(row: SeriesRow) -> str:
