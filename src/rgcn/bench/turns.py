@@ -13,19 +13,10 @@ from typing import Any
 
 import torch
 
+from rgcn.bench import measuring
 from rgcn.bench.floor import Speeds, Work, floor_seconds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
-from rgcn.bench.measuring import (
-    MODELS,
-    NO_PEERS,
-    PEERS,
-    StepJob,
-    Workload,
-    measure_apart,
-    peers_installed,
-    speeds_apart,
-    workload_for,
-)
+from rgcn.bench.measuring import MODELS, PEERS, StepJob, Workload, peers_installed, workload_for
 from rgcn.bench.showing import check_plottable, plot_steps
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
@@ -71,8 +62,8 @@ def compare(
     plan: BenchPlan,
     say: Say = lambda words: None,
     command: Iterable[str] = (),
-    measure: Measure = measure_apart,
-    speeds_of: Callable[[str], Speeds] = speeds_apart,
+    measure: Measure = measuring.measure_apart,
+    speeds_of: Callable[[str], Speeds] = measuring.speeds_apart,
 ) -> dict[str, Any]:
     """Measure everything in the plan, each in a process of its own (`measure`), sides in turns: the best round counts.
 
@@ -81,7 +72,7 @@ def compare(
     rows    one for each graph, model, device and side; `side` is the model's name for ours, the layer's for a peer
     """
     devices = resolve_devices(plan.devices)
-    notes = [NO_PEERS] if plan.peers and not peers_installed() else []
+    notes = [measuring.NO_PEERS] if plan.peers and not peers_installed() else []
     peers = () if notes else plan.peers
     for note in notes:
         say(note)

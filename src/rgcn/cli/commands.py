@@ -266,6 +266,10 @@ class SharedOptions(Options):
             launch(self.processes or 1, folder, more)
 
 
+class TrainingOptions(ComputingOptions, SharedOptions, TellingOptions):
+    """What a command that trains one model can be told."""
+
+
 class GraphOptions(Options):
     """How a graph is read that is named instead of a run."""
 
@@ -310,15 +314,12 @@ def label_files(given: list[str]) -> str | dict[str, str]:
     >>> label_files(["train=a.tsv", "test=b.tsv"])["test"]
     'b.tsv'
     """
-    by_split = {}
-    for item in given:
-        split, equals, path = item.partition("=")
-        if equals and split in ("train", "valid", "test"):
-            by_split[split] = path
-        elif len(given) == 1:
-            return item
-        else:
-            raise ConfigError(f"--labels {item}: with several files say which split each is, as in train={item}")
+    parts = [item.partition("=") for item in given]
+    by_split = {split: path for split, equals, path in parts if equals and split in ("train", "valid", "test")}
+    if not by_split and len(given) == 1:
+        return given[0]
+    if len(by_split) < len(given):
+        raise ConfigError(f"--labels {' '.join(given)}: with several files say which split each is, as in train=FILE")
     return by_split
 
 

@@ -17,7 +17,7 @@ from rgcn import runs
 from rgcn.cli import study_commands as commands
 from rgcn.cli.commands import refuse_if
 from rgcn.cli.model_commands import SplitCommand
-from rgcn.cli.output import output, print_json, report_skipped, table, tell
+from rgcn.cli.output import output, print_json, table, tell, tell_skipped
 from rgcn.config import DataConfig, validated
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
@@ -82,7 +82,7 @@ def build(asked: commands.DataBuildCommand) -> None:
         raise ConfigError(f"{asked.source!r} is a data set's name, and needs no building: name a file or folder")
     graph = named_or_read(asked.source, out=asked.out, **_reading(asked))
     size = sum(part.stat().st_size for part in asked.out.iterdir())
-    report_skipped(graph)
+    tell_skipped(graph)
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
     duplicates, folder = graph.metadata["duplicates"], asked.out
     tell(
@@ -103,7 +103,7 @@ def check(asked: commands.DataCheckCommand) -> None:
 
 def show_statistics(asked: commands.DataStatsCommand) -> None:
     graph = named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
-    report_skipped(graph)
+    tell_skipped(graph)
     name, statistics = graph.name or asked.source, graph.statistics()
     profiles = []
     if asked.relations:
@@ -228,7 +228,7 @@ def split(asked: SplitCommand) -> None:
     counts, words = parted.statistics(), parted.metadata["split"]
     numbers = {"triples": counts.triples_per_split, "labels": counts.labels_per_split}
     if not asked.as_json:
-        report_skipped(graph)
+        tell_skipped(graph)
         if graph.triple_splits is not None:
             typer.echo(f"{asked.source} brings a split of its own, which is put aside", err=True)
     labelled = f" --labels {asked.out / 'labels.csv'}" if labels is not None else ""

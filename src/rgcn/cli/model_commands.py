@@ -8,27 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rgcn.cli import commands
-from rgcn.cli.commands import (
-    AskingOptions,
-    Command,
-    ComputingOptions,
-    GraphOptions,
-    Options,
-    ReadingOptions,
-    SharedOptions,
-    SkippingOptions,
-    TellingOptions,
-    argument,
-    flag,
-    option,
-)
+from rgcn.cli.commands import AskingOptions, Command, GraphOptions, TellingOptions, TrainingOptions, flag, option
 
-RUN = argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = argument(
+RUN = commands.argument("Folder of a run; `rgcn runs` lists them.")
+CONFIGURATION = commands.argument(
     "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
     "links are learned: a file, a folder or a data set's name."
 )
-ASKED = argument(
+ASKED = commands.argument(
     "Folder of a run; or a graph, which the model that comes with rgcn answers for without training: a file or folder "
     "of triples, or a data set's name.",
     metavar="RUN_OR_GRAPH",
@@ -40,9 +27,7 @@ ANY_NODE = flag("--any-node", "Any node at either end, also where none of its li
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
 
-class TrainCommand(
-    Command, ComputingOptions, SharedOptions, TellingOptions, GraphOptions, name="train", calls="train:train"
-):
+class TrainCommand(Command, TrainingOptions, GraphOptions, name="train", calls="train:train"):
     """Train a model, measure it on every split, and show some of its predictions.
 
     Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
@@ -74,9 +59,7 @@ class TrainCommand(
     track: list[str] | None = option("Also report to tensorboard, mlflow, wandb or package.module:Class. Repeatable.")
 
 
-class PretrainCommand(
-    Command, ComputingOptions, SharedOptions, TellingOptions, name="pretrain", calls="train:pretrain"
-):
+class PretrainCommand(Command, TrainingOptions, name="pretrain", calls="train:pretrain"):
     """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
 
     Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
@@ -84,13 +67,17 @@ class PretrainCommand(
     is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
     """
 
-    configuration: str = argument("A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG")
+    configuration: str = commands.argument(
+        "A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG"
+    )
     seed: int | None = commands.SEED
     changes: list[str] | None = commands.CHANGES
     out: Path = option("Folder of the run.", default=commands.RUNS / "universal")
 
 
-class ResumeCommand(Command, ReadingOptions, SharedOptions, TellingOptions, name="resume", calls="train:resume"):
+class ResumeCommand(
+    Command, commands.ReadingOptions, commands.SharedOptions, TellingOptions, name="resume", calls="train:resume"
+):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
     The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
@@ -103,7 +90,7 @@ class ResumeCommand(Command, ReadingOptions, SharedOptions, TellingOptions, name
     no_track: bool = flag("--no-track", "Report to no tracker this time.")
 
 
-class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="data:split"):
+class SplitCommand(Command, commands.ReadingOptions, GraphOptions, name="split", calls="data:split"):
     """Write a graph's triples as train, valid and test: a folder that `rgcn train` reads.
 
     At random, or by time: the latest for test. Every node and relation keeps a training triple, and triples that say
@@ -111,7 +98,7 @@ class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="d
     out too, class by class. `rgcn train` on a graph without splits does the same by itself (data.split).
     """
 
-    source: str = argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
+    source: str = commands.argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
     out: Path = option("Folder to write, new or empty.", default=Parameter.empty)
     valid: float = option("Share for validation.", default=0.1, min=0, max=0.99)
     test: float = option("Share for test.", default=0.1, min=0, max=0.99)
@@ -120,7 +107,9 @@ class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="d
     as_json: bool = commands.AS_JSON
 
 
-class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
+class EvaluateCommand(
+    Command, commands.ReadingOptions, commands.SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"
+):
     """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
     Of a graph (train, valid and test in a folder, or a data set) the links are measured, with --classes the classes:
@@ -154,14 +143,14 @@ class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name
 class RunsCommand(Command, name="runs", calls="runs:list_runs"):
     """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
 
-    folder: Path = argument("Folder to look in, and in the folders inside it.", commands.RUNS)
+    folder: Path = commands.argument("Folder to look in, and in the folders inside it.", commands.RUNS)
     as_json: bool = commands.AS_JSON
 
 
 class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
     """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
 
-    run: Path = argument("Folder of a run, finished or not.")
+    run: Path = commands.argument("Folder of a run, finished or not.")
     out: Path | None = option("File to write; by default RUN/report.html.")
     split: Literal["test", "valid"] | None = option(
         "What to measure on; by default test where there is one. An unfinished run: valid."
@@ -173,12 +162,14 @@ class ReportCommand(Command, TellingOptions, name="report", calls="report:report
 class CompareCommand(Command, name="compare", calls="report:compare"):
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
 
-    runs: list[Path] = argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
+    runs: list[Path] = commands.argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
     out: Path | None = option("Also write the comparison as one HTML file.")
     as_json: bool = commands.AS_JSON
 
 
-class PredictCommand(Command, SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
+class PredictCommand(
+    Command, commands.SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"
+):
     """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
 
     Of a run its task decides which. Of a graph, say mine.csv, --subject, --object or --queries asks for links; without
@@ -254,7 +245,7 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     """
 
     run: str = ASKED
-    node: str | None = argument("A node, by name or title: why is it of its class?", None)
+    node: str | None = commands.argument("A node, by name or title: why is it of its class?", None)
     class_: str | None = option("Explain this class instead of the predicted one.", "--class")
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
@@ -273,7 +264,7 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     as_json: bool = commands.AS_JSON
 
 
-class EmbedCommand(Command, SkippingOptions, TellingOptions, name="embed", calls="report:embed"):
+class EmbedCommand(Command, commands.SkippingOptions, TellingOptions, name="embed", calls="report:embed"):
     """Write the vectors a model gives to nodes and relations, and a page to look at them.
 
     The model that comes with rgcn computes every answer anew: of a graph there are vectors of relations alone.
@@ -301,7 +292,7 @@ def _limit(name: str, default: float, words: str, least: float, most: float) -> 
     return option(words, name, default=default, min=least, max=most, rich_help_panel="Limits")
 
 
-class LimitOptions(Options):
+class LimitOptions(commands.Options):
     """Bounds of the server, under the names that `rgcn.serve.Limits` has for them."""
 
     seconds: float = _limit("--timeout", 30.0, "Seconds until an unanswered request gets 503.", 0.1, 3600)
@@ -324,7 +315,7 @@ class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="se
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
     """
 
-    runs: list[str] = argument(
+    runs: list[str] = commands.argument(
         "Folders of runs or of saved models; files or folders of triples, or data sets' names, which the model that "
         "comes with rgcn answers for.",
         metavar="RUN_OR_GRAPH...",
@@ -358,7 +349,7 @@ class ExportCommand(Command, name="export", calls="report:export"):
     as_json: bool = commands.AS_JSON
 
 
-class TuneCommand(Command, ComputingOptions, TellingOptions, name="tune", calls="studies:tune"):
+class TuneCommand(Command, commands.ComputingOptions, TellingOptions, name="tune", calls="studies:tune"):
     """Look for better settings. The test split is taken out before the first trial.
 
     Writes best.yaml, which `rgcn train` takes, tune.html, trials.csv, and study.db: the same command goes on from it.

@@ -44,9 +44,16 @@ def print_json(values: Any, **settings: Any) -> None:
     typer.echo(json.dumps(values, **settings))
 
 
-def tell(as_json: bool, values: Any, *lines: str) -> None:
-    """One JSON object, or these lines for people."""
-    typer.echo(json.dumps(values) if as_json else "\n".join(lines))
+def tell(as_json: bool, values: Any, *parts: str | Table, width: int = 0, least: int = 0) -> None:
+    """One JSON object, or these lines and tables for people; width, least: as `output` has them."""
+    if as_json:
+        typer.echo(json.dumps(values))
+        return
+    for part in parts:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            output(width, least).print(part)
 
 
 def output(width: int = 0, least: int = 0) -> Console:
@@ -73,7 +80,7 @@ def table(
     return made
 
 
-def report_skipped(graph: KnowledgeGraph) -> None:
+def tell_skipped(graph: KnowledgeGraph) -> None:
     """Say on standard error how many lines were left out while reading, and which the first ones were."""
     skipped = graph.metadata.get("skipped_lines", 0)
     if skipped:
@@ -84,7 +91,7 @@ def report_skipped(graph: KnowledgeGraph) -> None:
 def tell_opened(opened: OpenModel, quiet: bool) -> None:
     """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
     if opened.untrained is not None:
-        report_skipped(opened.untrained)
+        tell_skipped(opened.untrained)
         dropped = opened.untrained.metadata.get("missing_labels", 0)
         if dropped and opened.data is not None and opened.data.missing_labels == "drop":
             typer.echo(f"skipped {count(dropped, 'label')} of nodes that are not in the graph", err=True)

@@ -7,12 +7,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from rgcn.cli.commands import refuse_if
 from rgcn.cli.model_commands import CardCommand, CompareCommand, EmbedCommand, ExportCommand, ReportCommand
-from rgcn.cli.output import late_progress, output, print_json, tell, tell_opened
+from rgcn.cli.output import late_progress, output, print_json, table, tell, tell_opened
 from rgcn.cli.predict import listed_nodes
 from rgcn.errors import DataError
 from rgcn.models.export import save_encoder
@@ -61,29 +60,28 @@ def compare(asked: CompareCommand) -> None:
     for number, entry in enumerate(comparison.entries):
         about = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
         console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {about}")
+    letters = [f"[{_color(number)}]{entry.letter}[/]" for number, entry in enumerate(comparison.entries)]
+    knowing = {name: [entry.knows(name) for entry in comparison.entries] for name in comparison.settings()}
     different = [
-        (
-            name,
-            *(
-                escape(setting(value)) if entry.knows(name) else ""
-                for entry, value in zip(comparison.entries, values, strict=True)
-            ),
-        )
+        (name, *(setting(value) if known else "" for known, value in zip(knowing[name], values, strict=True)))
         for name, values in comparison.settings().items()
     ]
-    console.print("\n[bold]settings that differ[/]" if different else "\nAll settings are the same.")
-    _print_sides(console, comparison, different)
-    found = comparison.figures()
-    best = " (* best)" if any(row.best for row in found) else ""
-    console.print(f"[bold]figures[/]{best}" if found else "\nNo run is finished yet: there are no figures.")
+    if different:
+        console.print("\n[bold]settings that differ[/]", table(("", *letters), different, box=SIMPLE_HEAD))
+    else:
+        console.print("\nAll settings are the same.")
     figures = [
         (
             f"{row.split} {row.metric.title}",
-            *(f"[bold]{row.words(i)} *[/]" if i in row.best else row.words(i) for i in range(len(row.spreads))),
+            *(Text(f"{row.words(i)} *", "bold") if i in row.best else row.words(i) for i in range(len(row.spreads))),
         )
-        for row in found
+        for row in comparison.figures()
     ]
-    _print_sides(console, comparison, figures, right=True)
+    if figures:
+        best = " (* best)" if any(row.best for row in comparison.figures()) else ""
+        console.print(f"[bold]figures[/]{best}", table(("", *letters), figures, letters, box=SIMPLE_HEAD))
+    else:
+        console.print("\nNo run is finished yet: there are no figures.")
     _print_curves(console, comparison)
     for warning in comparison.warnings():
         console.print(f"[yellow]Note:[/] {escape(warning)}")
@@ -93,19 +91,6 @@ def compare(asked: CompareCommand) -> None:
 
 def _color(number: int | None) -> str:
     return "dim" if number is None else COLORS[number % len(COLORS)]
-
-
-def _print_sides(console: Console, comparison: Comparison, rows: list[tuple[str, ...]], right: bool = False) -> None:
-    """A column for each run, where there are any rows."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for number, entry in enumerate(comparison.entries):
-        name = f"[{_color(number)}]{entry.letter}[/]"
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    if rows:
-        console.print(table)
 
 
 def _print_curves(console: Console, comparison: Comparison) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rgcn.cli.commands import RUNS
 from rgcn.cli.model_commands import RunsCommand
-from rgcn.cli.output import output, print_json, table
+from rgcn.cli.output import print_json, table, tell
 from rgcn.cli.study_commands import ConfigDiffCommand, ConfigSchemaCommand, ConfigsCommand, ConfigShowCommand
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
@@ -27,10 +27,7 @@ def list_runs(asked: RunsCommand) -> None:
     lines, complaints = run_record.list_runs(folder)
     for complaint in complaints:
         typer.echo(f"rgcn: {complaint}", err=True)
-    if asked.as_json:
-        print_json([asdict(line) for line in lines])
-        return
-    if not lines:
+    if not lines and not asked.as_json:
         typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
         return
     rows = [
@@ -48,7 +45,7 @@ def list_runs(asked: RunsCommand) -> None:
     numbers = ("metric", "epochs", "time")
     drawn = table(("run", "task", "model, data, seed", *numbers, "state"), rows, numbers)
     drawn.columns[0].no_wrap = drawn.columns[-1].no_wrap = True
-    output(140).print(drawn)
+    tell(asked.as_json, [asdict(line) for line in lines], drawn, width=140)
 
 
 def list_configurations(asked: ConfigsCommand) -> None:

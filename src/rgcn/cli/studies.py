@@ -138,7 +138,7 @@ def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) ->
 
 def _finish(
     tables: list[PaperTable],
-    telling: commands.PaperTellingOptions,
+    telling: commands.PaperOptions,
     failures: Sequence[str] = (),
     also_in: Path | None = None,
 ) -> None:

@@ -9,17 +9,7 @@ from pathlib import Path
 from types import new_class
 
 from rgcn.cli import commands
-from rgcn.cli.commands import (
-    Command,
-    ComputingOptions,
-    GraphOptions,
-    Options,
-    ReadingOptions,
-    TellingOptions,
-    argument,
-    flag,
-    option,
-)
+from rgcn.cli.commands import Command, ComputingOptions, GraphOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
 
 ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, the folder of a run, or a graph."
@@ -82,7 +72,7 @@ class BenchCommand(Command, name="bench", calls="studies:bench"):
     quiet: bool = commands.QUIET
 
 
-class PaperNameOptions(Options):
+class PaperNameOptions(commands.Options):
     """Which of the paper's data sets."""
 
     names: list[str] | None = argument("More data sets or models: --datasets aifb mutag.", None, metavar="[NAME]...")
@@ -106,14 +96,14 @@ class PaperTrainingOptions(ComputingOptions):
     fresh: bool = flag("--fresh", "Stop if there are runs in the folder, instead of using them.")
 
 
-class PaperTellingOptions(TellingOptions):
+class PaperOptions(TellingOptions):
     """How the paper's figures are shown beside ours."""
 
     markdown: Path | None = option("Also write the report to this Markdown file.")
     html: Path | None = option("Also write the report to this HTML file.")
 
 
-class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperTellingOptions):
+class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperOptions):
     """Train the configurations of a task and show its table."""
 
     task = ""
@@ -126,7 +116,7 @@ for _task, _words in TASKS.items():
 
 
 class PaperDatasetsCommand(
-    Command, PaperNameOptions, PaperTellingOptions, name="reproduce datasets", calls="studies:datasets"
+    Command, PaperNameOptions, PaperOptions, name="reproduce datasets", calls="studies:datasets"
 ):
     """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
 
@@ -138,7 +128,7 @@ class PaperParametersCommand(PaperDatasetsCommand, name="reproduce parameters", 
 
 
 class PaperTensorsCommand(
-    Command, ReadingOptions, PaperTellingOptions, name="reproduce tensor-statistics", calls="studies:tensors"
+    Command, commands.ReadingOptions, PaperOptions, name="reproduce tensor-statistics", calls="studies:tensors"
 ):
     """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
 
@@ -146,16 +136,14 @@ class PaperTensorsCommand(
 
 
 class PaperTimingsCommand(
-    Command, PaperNameOptions, ComputingOptions, PaperTellingOptions, name="reproduce timings", calls="studies:timings"
+    Command, PaperNameOptions, ComputingOptions, PaperOptions, name="reproduce timings", calls="studies:timings"
 ):
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
 
     steps: int = option("Steps of link prediction to measure.", default=20, min=1)
 
 
-class PaperCommand(
-    Command, PaperTrainingOptions, PaperTellingOptions, name="reproduce all", calls="studies:everything"
-):
+class PaperCommand(Command, PaperTrainingOptions, PaperOptions, name="reproduce all", calls="studies:everything"):
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
 
 

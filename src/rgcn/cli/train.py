@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli import model_commands as commands
 from rgcn.cli.commands import RUNS, TellingOptions, refuse_if
-from rgcn.cli.output import (
-    Outcome,
-    output,
-    print_json,
-    report_skipped,
-    series_progress,
-    table,
-    tell_opened,
-    training_progress,
-)
+from rgcn.cli.output import Outcome, output, series_progress, table, tell, tell_opened, tell_skipped, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
@@ -55,28 +47,26 @@ MINUTES = 3.0  # to choose a model in, where nobody says
 
 
 def train(asked: commands.TrainCommand) -> None:
-    refuse_if(
-        {
-            "--jobs says how many of --runs go at a time: add --runs N": asked.jobs > 1 and asked.runs == 1,
-            "--out says where to keep the run and --no-keep to keep none: choose one": asked.out and asked.no_keep,
-            "--minutes is more than 0": asked.minutes is not None and not asked.minutes > 0,
-            "several processes train one model for so many steps: leave out --runs, --jobs and --minutes": asked.several
-            and (asked.runs > 1 or asked.jobs > 1 or asked.minutes is not None),
-        }
-    )
+    several, repeats, timed = asked.several, asked.runs > 1, asked.minutes is not None
+    conflicts: dict[str, Any] = {
+        "--jobs says how many of --runs go at a time: add --runs N": asked.jobs > 1 and not repeats,
+        "--out says where to keep the run and --no-keep to keep none: choose one": asked.out and asked.no_keep,
+        "--minutes is more than 0": asked.minutes is not None and not asked.minutes > 0,
+        "several processes train one model for so many steps: leave out --runs, --jobs and --minutes": several
+        and (repeats or asked.jobs > 1 or timed),
+    }
+    refuse_if(conflicts)
     if asked.memory is not None:
         limit_memory(asked.memory, "--memory")
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
     candidates = runs.candidate_configurations(*said)
-    refuse_if(
-        {
-            "--runs repeats one training: name its model and steps (--set model.name=path), no --minutes": asked.runs
-            > 1
-            and (candidates or asked.minutes is not None),
-            "several processes train one model: name it (--set model.name=path), or a configuration": asked.several
-            and candidates,
-        }
-    )
+    conflicts = {
+        "--runs repeats one training: name its model and steps (--set model.name=path), no --minutes": repeats
+        and (candidates or timed),
+        "several processes train one model: name it (--set model.name=path), or a configuration": several
+        and candidates,
+    }
+    refuse_if(conflicts)
     config = None if candidates else runs.load_configuration(*said)
     if asked.dry_run:
         asked.launch()
@@ -89,7 +79,7 @@ def train(asked: commands.TrainCommand) -> None:
         asked.launch(folder, ["--out", str(folder)] if folder is not None and asked.out is None else [])
         if config is None:
             _train_chosen(candidates, folder, asked)
-        elif asked.runs > 1:
+        elif repeats:
             _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
             _train_one(config, folder, asked, asked.minutes)
@@ -157,7 +147,7 @@ def evaluate(asked: commands.EvaluateCommand) -> None:
     found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **_measuring(task, asked, asked.on))
     other = f", asked about {found['on']}" if "on" in found else ""
     title = f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split"
-    _show_evaluated(task, asked, found, title)
+    tell(asked.as_json, found, title, task.to(Outcome).evaluated(found["metrics"]), least=100)
 
 
 def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
@@ -183,21 +173,14 @@ def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
     measuring = _measuring(opened.task, asked, None if graph is None else opened.name)
     measured = opened.model.evaluate(split=split, **measuring)
     found = {**opened.source, "task": opened.task.name, "split": split, "metrics": measured}
-    _show_evaluated(opened.task, asked, found, f"{opened.title} on {opened.name}, {split} split")
+    title = f"{opened.title} on {opened.name}, {split} split"
+    tell(asked.as_json, found, title, opened.task.to(Outcome).evaluated(measured), least=100)
 
 
 def _measuring(task: Task, asked: commands.EvaluateCommand, on: str | None) -> dict[str, Any]:
     """Arguments of the model's own `evaluate`; on: what it is measured on, where it was not trained on that."""
     at_most = {} if asked.at_most is None else {"at_most": asked.at_most}
     return task.to(Outcome).measuring(asked.of, on) | at_most
-
-
-def _show_evaluated(task: Task, asked: commands.EvaluateCommand, found: dict[str, Any], title: str) -> None:
-    if asked.as_json:
-        print_json(found)
-        return
-    typer.echo(title)
-    output(least=100).print(task.to(Outcome).evaluated(found["metrics"]))
 
 
 def configured(asked: Configuring) -> RunConfig:
@@ -280,7 +263,7 @@ def _loaded(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: 
         RunFolder(folder).refuse_unless_free()
     graph = runs.load_data(config.data, mirror)
     if not quiet:
-        report_skipped(graph)
+        tell_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
     return graph
 
@@ -304,17 +287,14 @@ def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand
         configs = {name: with_validation(config) for name, config in configs.items()}
     graph = _loaded(next(iter(configs.values())), asked.out, asked.mirror, asked.quiet)
     plans = {name: plan_run(config, graph, asked.mirror) for name, config in configs.items()}
-    if asked.as_json:
-        described = [
-            {**plan.described(), "configuration": plan.config.model_dump(mode="json")} for plan in plans.values()
-        ]
-        print_json(dict(zip(plans, described, strict=True)) if len(described) > 1 else described[0])
-        return
+    described = [{**plan.described(), "configuration": plan.config.model_dump(mode="json")} for plan in plans.values()]
+    drawn = []
     for name, plan in plans.items():
         told = plan.described()
         if asked.minutes is not None and plan.config.training.epochs:
             told["steps"] += f", or as many as {asked.minutes:g} min allow"
-        output().print(table((name, "what a training would do"), told.items()))
+        drawn.append(table((name, "what a training would do"), told.items()))
+    tell(asked.as_json, described[0] if len(plans) == 1 else dict(zip(plans, described, strict=True)), *drawn)
 
 
 def _train_one(
@@ -343,15 +323,15 @@ def _train_one(
 
 def _show(result: RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
     """A finished run: one JSON object, or figures and examples."""
+    values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
+    tell(as_json, values if selection is None else {**values, "selection": selection.told()})
     if as_json:
-        print_json(result.as_dict() if selection is None else {**result.as_dict(), "selection": selection.told()})
         return
     if selection is not None:
         numbers = ("steps", "time", "test")
         columns, title = ("model", "steps", "time", "validation", "test"), f"{selection.metric.title} of each model"
         output(110).print(table(columns, selection.rows(), numbers, title))
         output().print(f"{escape(selection.verdict())}\n", soft_wrap=True)
-    values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
     stored, number = values["stored_parameters"], values["parameters"]
     parameters = counted(number, "parameter") + (f" ({stored:,} of them stored)" if stored != number else "")
     console = text_console(highlight=False, soft_wrap=True)
@@ -382,17 +362,20 @@ def _train_series(
     with series_progress(telling.quiet) as progress:
         progress.begin(config.model.title, number, config.training.epochs)
         result = run_series(config, number, folder=folder, jobs=jobs, mirror=mirror, listener=progress)
-    if telling.as_json:
-        print_json(result.as_dict())
-    else:
-        _print_series(result)
-        if folder is not None:
-            typer.echo(f"Kept in {folder}, a folder for each seed; every figure is in {folder / 'series.json'}.")
+    where = (
+        []
+        if folder is None
+        else [f"Kept in {folder}, a folder for each seed; every figure is in {folder / 'series.json'}."]
+    )
+    tell(telling.as_json, result.as_dict(), _spreads(result), *where)
+    if not telling.as_json:
+        for row in result.failures:
+            typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
     if result.failures:
         raise typer.Exit(1)
 
 
-def _print_series(result: SeriesResult) -> None:
+def _spreads(result: SeriesResult) -> Table:
     """Mean, standard deviation and standard error of every metric."""
     rows = []
     for split, metrics in result.summary().items():
@@ -401,6 +384,4 @@ def _print_series(result: SeriesResult) -> None:
             rows.append((split, metric, *("" if value is None else f"{value:.4f}" for value in values)))
     title = f"{result.config.model.title} on {result.config.data.title}: {counted(len(result.results), 'run')}"
     numbers = ("mean", "standard deviation", "standard error")
-    output().print(table(("split", "metric", *numbers), rows, numbers, title))
-    for row in result.failures:
-        typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
+    return table(("split", "metric", *numbers), rows, numbers, title)
