@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.bar import Bar
 from rich.box import HEAVY_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,7 +16,7 @@ from rgcn import runs
 from rgcn.cli import study_commands as commands
 from rgcn.cli.commands import refuse_if
 from rgcn.cli.model_commands import SplitCommand
-from rgcn.cli.output import output, print_json, table, tell, tell_skipped
+from rgcn.cli.output import table, tell, tell_skipped
 from rgcn.config import DataConfig, validated
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
@@ -33,27 +32,32 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 30
 WIDTH = 130
+PROFILES = (
+    "one object: the share of subjects with one; one subject: of objects; both ways: of triples that are there turned "
+    "round; itself: of triples of a node with itself. Answers keep to the rules: --any-node and --any-direction ask "
+    "for others."
+)
 
 
 def list_datasets(asked: commands.DataListCommand) -> None:
     places = sources(mirror=asked.mirror)
-    rows = [(dataset, places.whereabouts(dataset)) for dataset in datasets()]
-    if asked.as_json:
-        print_json([_description(dataset, where) for dataset, where in rows], indent=2)
-        return
+    found = [(dataset, places.whereabouts(dataset)) for dataset in datasets()]
     numbers = ("entities", "relations", "triples", "labels")
-    drawn = table(
-        ("name", *numbers, "task", "download", "licence", "here?"), map(_row, rows), numbers, "Data sets", HEAVY_HEAD
-    )
+    columns = ("name", *numbers, "task", "download", "licence", "here?")
+    drawn = table(columns, (_row(*one) for one in found), numbers, "Data sets", HEAVY_HEAD)
     drawn.columns[0].no_wrap = True
-    console = output(WIDTH)
-    console.print(drawn)
-    console.print("* published counts, after pruning to two hops of the labeled nodes; the files hold more.")
-    console.print(f"cache folder: {places.cache}", soft_wrap=True)
+    tell(
+        asked.as_json,
+        [_description(*one) for one in found],
+        drawn,
+        "* published counts, after pruning to two hops of the labeled nodes; the files hold more.",
+        f"cache folder: {places.cache}",
+        width=WIDTH,
+        indent=2,
+    )
 
 
-def _row(found: tuple[Dataset, str]) -> tuple[str, ...]:
-    dataset, where = found
+def _row(dataset: Dataset, where: str) -> tuple[str, ...]:
     counts, mark = _counts(dataset), "*" if dataset.published_after_pruning else ""
     sizes = (counts.entities, counts.relations, counts.triples)
     return (
@@ -110,24 +114,20 @@ def show_statistics(asked: commands.DataStatsCommand) -> None:
         from rgcn.links.relation_constraints import rules_of  # loads PyTorch
 
         profiles = rules_of(graph).profiles()
-    if asked.as_json:
-        told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
-        kinds = {"relation_rules": told} if asked.relations else {}
-        print_json({"name": name, **statistics.as_dict(), **kinds}, indent=2)
-        return
-    console = output(WIDTH)
-    if asked.relations:
-        _print_profiles(console, graph, profiles)
-        return
-    _print_counts(console, name, statistics)
-    _print_bars(console, "Degree (triples a node takes part in)", "degree", "nodes", statistics.degree_histogram)
+    told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
+    values = {"name": name, **statistics.as_dict(), **({"relation_rules": told} if asked.relations else {})}
     shown = dict(list(statistics.relation_counts.items())[: asked.top])
-    if shown:
-        of_all = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
-        _print_bars(console, f"Relations ({of_all}, most frequent first)", "relation", "triples", _short(shown))
+    of_all = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
+    parts = [
+        _counted(name, statistics),
+        _bars("Degree (triples a node takes part in)", "degree", "nodes", statistics.degree_histogram),
+        _bars(f"Relations ({of_all}, most frequent first)", "relation", "triples", _short(shown)),
+    ]
+    about = [_described(graph, profiles), PROFILES] if asked.relations else parts[: 3 if shown else 2]
+    tell(asked.as_json, values, *about, width=WIDTH, indent=2)
 
 
-def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[RelationProfile]) -> None:
+def _described(graph: KnowledgeGraph, profiles: list[RelationProfile]) -> Table:
     numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
     rows = [
         (
@@ -138,15 +138,7 @@ def _print_profiles(console: Console, graph: KnowledgeGraph, profiles: list[Rela
         )
         for one in sorted(profiles, key=lambda profile: -profile.triples)
     ]
-    console.print(
-        table(("relation", *numbers, "rules"), rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
-    )
-    console.print(
-        "one object: the share of subjects with one; one subject: of objects; both ways: of triples that are there "
-        "turned round; itself: of triples of a node with itself. Answers keep to the rules: --any-node and "
-        "--any-direction ask for others.",
-        soft_wrap=True,
-    )
+    return table(("relation", *numbers, "rules"), rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
 
 
 def _reading(asked: commands.DataStatsCommand | commands.DataBuildCommand) -> dict[str, Any]:
@@ -176,13 +168,12 @@ def _description(dataset: Dataset, where: str) -> dict[str, Any]:
     }
 
 
-def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> None:
+def _counted(name: str, statistics: GraphStatistics) -> Table:
     def with_splits(total: int, splits: dict[str, int]) -> str:
         return f"{total:,}" + (f"  ({_sizes(splits)})" if splits else "")
 
-    literals = f"  ({statistics.literals:,} literals)" if statistics.literals else ""
     rows = {
-        "entities": f"{statistics.entities:,}{literals}",
+        "entities": f"{statistics.entities:,}" + (f"  ({n:,} literals)" if (n := statistics.literals) else ""),
         "relations": f"{statistics.relations:,}",
         "edges (triples)": with_splits(statistics.triples, statistics.triples_per_split),
         "labeled": with_splits(statistics.labels, statistics.labels_per_split),
@@ -192,18 +183,15 @@ def _print_counts(console: Console, name: str, statistics: GraphStatistics) -> N
         "largest degree": f"{statistics.max_degree:,}",
         "isolated nodes": f"{statistics.isolated:,}",
     }
-    drawn = Table(title=escape(name), title_justify="left", show_header=False)
-    for what, value in rows.items():
-        drawn.add_row(what, escape(value))
-    console.print(drawn)
+    drawn = table(("", ""), rows.items(), title=escape(name), box=HEAVY_HEAD)
+    drawn.show_header = False
+    return drawn
 
 
-def _print_bars(console: Console, title: str, key: str, unit: str, counts: dict[str, int]) -> None:
+def _bars(title: str, key: str, unit: str, counts: dict[str, int]) -> Table:
     largest = max(counts.values(), default=1) or 1
     rows = [(name, f"{number:,}", Bar(largest, 0, number, width=BAR_WIDTH)) for name, number in counts.items()]
-    drawn = table((key, unit, ""), rows, (unit,), title, HEAVY_HEAD)
-    drawn.columns[2].width = BAR_WIDTH
-    console.print(drawn)
+    return table((key, unit, ""), rows, (unit,), title, HEAVY_HEAD)
 
 
 def _short(counts: dict[str, int]) -> dict[str, int]:

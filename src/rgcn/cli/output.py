@@ -44,10 +44,12 @@ def print_json(values: Any, **settings: Any) -> None:
     typer.echo(json.dumps(values, **settings))
 
 
-def tell(as_json: bool, values: Any, *parts: str | Table, width: int = 0, least: int = 0) -> None:
+def tell(
+    as_json: bool, values: Any, *parts: str | Table, width: int = 0, least: int = 0, indent: int | None = None
+) -> None:
     """One JSON object, or these lines and tables for people; width, least: as `output` has them."""
     if as_json:
-        typer.echo(json.dumps(values))
+        print_json(values, indent=indent)
         return
     for part in parts:
         if isinstance(part, str):

@@ -42,11 +42,9 @@ def report(asked: ReportCommand) -> None:
 
 def card(asked: CardCommand) -> None:
     text = model_card(RunFolder(asked.run))
-    if asked.out is None:
-        typer.echo(text, nl=False)
-    else:
+    if asked.out is not None:
         save_page(asked.out, text)
-        typer.echo(f"Written: {asked.out}")
+    typer.echo(text if asked.out is None else f"Written: {asked.out}\n", nl=False)
 
 
 def compare(asked: CompareCommand) -> None:
