@@ -21,7 +21,6 @@ from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.explain.methods import QUICK
 from rgcn.graph.titles import readable
-from rgcn.links.calibration import Calibration
 from rgcn.links.completion import WORTH_ADDING, Completion
 from rgcn.links.completion import complete as search
 from rgcn.links.relation_constraints import SENSELESS, Permitted
@@ -38,7 +37,7 @@ from rgcn.system.formatting import count, rough_duration
 from rgcn.system.progress import progress
 from rgcn.system.time_budget import Budget
 
-MOST_ROWS = 20
+MOST_ROWS, TO_FILE = 20, "--out FILE writes them all"
 ANSWERS = 10  # to each question, where nobody says how many
 QUERIES_AT_ONCE = 1024
 NOTED = 50  # of so many questions it is said of each whether more answers are to be expected
@@ -95,16 +94,16 @@ def predict(asked: PredictCommand) -> None:
         _predict_classes(opened, asked)
 
 
-def _calibration(opened: OpenModel, asked: PredictCommand) -> Calibration:
-    """Made now, so that its bar is not drawn among those of the answers."""
+def _calibrate(opened: OpenModel, asked: PredictCommand) -> None:
+    """Now, so that its bar is not drawn among those of the answers."""
     opened.calibrate(asked.bars, patient=asked.reliability)
     words = f"--min-probability needs probabilities. {opened.calibration.words}"
     refuse_if({words: asked.min_probability is not None and not opened.calibration.fitted})
-    return opened.calibration
 
 
 def _show_reliability(opened: OpenModel, asked: PredictCommand) -> None:
-    calibration = _calibration(opened, asked)
+    _calibrate(opened, asked)
+    calibration = opened.calibration
     lines = [calibration.words, calibration.meaning] if calibration.fitted else [calibration.words]
     if calibration.reliability:
         bars = as_text(calibration.reliability)
@@ -122,16 +121,18 @@ def _tell(
     counts: dict[str, int],
     noun: str,
     answered: Answers,
-    show: Callable[[Rows], None],
+    shown: int | None = MOST_ROWS,
     notes: Sequence[str] = (),
 ) -> None:
-    """Answers to the file that was asked for, else as JSON or a table."""
+    """Answers to the file that was asked for, else as JSON or a table of the first ones."""
     told = _delivered(asked, f"{noun}s", answered)
     if asked.as_json:
         print_json({**_about(opened, counts), **told, **({"notes": list(notes)} if notes else {})})
         return
     if asked.out is None:
-        show(told[f"{noun}s"])
+        rows = told[f"{noun}s"]
+        more = f"-k {ANSWERS} shows them all, --out FILE writes them" if noun == "answer" else TO_FILE
+        _print(opened, rows[:shown], len(rows), noun, more)
     else:
         typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
@@ -160,23 +161,14 @@ def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> Answers:
 
 def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
     ids, skipped = _chosen_nodes(opened, asked)
-    calibration, chunks = _calibration(opened, asked), _classified(opened, ids, asked)
+    _calibrate(opened, asked)
+    chunks = _classified(opened, ids, asked)
     kind = None if asked.out is None else answers.format_of(asked.out)
     predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
     term = answers.predicate_term(predicate) if kind == "nt" else ""
     frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
     lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
-    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
-
-    def cells(row: dict[str, Any]) -> tuple[str, ...]:
-        label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
-        return _named(row["title"], row["node"]), row["class_title"], label
-
-    def show(found: Rows) -> None:
-        rows = found[:MOST_ROWS]
-        _print(("node", "class", "known label"), rows, cells, calibration, len(found), "prediction")
-
-    _tell(opened, asked, {"asked": len(ids), "skipped": skipped}, "prediction", (frames, lines), show)
+    _tell(opened, asked, {"asked": len(ids), "skipped": skipped}, "prediction", (frames, lines))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
@@ -219,14 +211,11 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
         questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
-    calibration, size, notes = _calibration(opened, asked), questions.questions.size, list[str]()
-
-    def show(found: Rows) -> None:
-        shown = found if size == 1 or asked.k is not None else found[:MOST_ROWS]
-        _print_links(shown, calibration, len(found), f"-k {ANSWERS} shows them all, --out FILE writes them")
-
-    counts = {"asked": size, "skipped": questions.skipped}
-    _tell(opened, asked, counts, "answer", _links(opened, _answered(opened, questions, asked, notes)), show, notes)
+    _calibrate(opened, asked)
+    size, notes = questions.questions.size, list[str]()
+    answered = _links(opened, _answered(opened, questions, asked, notes))
+    shown = None if size == 1 or asked.k is not None else MOST_ROWS
+    _tell(opened, asked, {"asked": size, "skipped": questions.skipped}, "answer", answered, shown, notes)
 
 
 def _answered(
@@ -274,7 +263,7 @@ def complete(asked: CompleteCommand) -> None:
     if found.left:
         typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: {_going_on(kept)}")
     if len(found) and asked.out is None:
-        _print_links(told["triples"], found.calibration, len(found))
+        _print(opened, told["triples"], len(found), "answer", TO_FILE)
         return
     if not len(found):
         typer.echo(_best_of_none(found, asked.min_probability))
@@ -376,34 +365,32 @@ def explain(asked: ExplainCommand) -> None:
     tell(asked.as_json, found.as_dict(), text.removesuffix("\n"))
 
 
-def _print_links(rows: Rows, calibration: Calibration, found: int, rest: str = "--out FILE writes them all") -> None:
-    def cells(row: dict[str, Any]) -> tuple[str, ...]:
-        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
-        return subject, row["relation_title"], object_, "known" if row["known"] and not calibration.fitted else ""
-
-    _print(("subject", "relation", "object", ""), rows, cells, calibration, found, "answer", rest)
-
-
-def _print(
-    columns: Sequence[str],
-    rows: Rows,
-    cells: Callable[[dict[str, Any]], tuple[str, ...]],
-    calibration: Calibration,
-    found: int,
-    noun: str,
-    rest: str = "--out FILE writes them all",
-) -> None:
-    """Rows with how sure the model is before the last column; found: how many there are; rest: how to see them all."""
+def _print(opened: OpenModel, rows: Rows, found: int, noun: str, more: str) -> None:
+    """The first rows of answers; found: how many there are; more: how to see them all."""
+    calibration, console = opened.calibration, output(160)
     sure = ("probability", "score") if calibration.fitted else ("score",)
-    *first, last = columns
-    drawn = [(*words, *_numbers(row, sure), note) for row in rows for *words, note in [cells(row)]]
-    console = output(160)
-    console.print(table((*first, *sure, last), drawn, sure) if found else f"No {noun} is left.")
+    columns = (
+        ("subject", "relation", "object", *sure, "") if noun == "answer" else ("node", "class", *sure, "known label")
+    )
+    drawn = table(columns, [_cells(opened, row, sure) for row in rows], sure)
+    console.print(drawn if found else f"No {noun} is left.")
     if found > len(rows):
-        console.print(f"and {count(found - len(rows), noun).replace(' ', ' more ', 1)}; {rest}")
+        console.print(f"and {count(found - len(rows), noun).replace(' ', ' more ', 1)}; {more}")
     told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
     if found:
         console.print(escape(told), soft_wrap=True)
+
+
+def _cells(opened: OpenModel, row: dict[str, Any], sure: Sequence[str]) -> tuple[str, ...]:
+    """A row as `answer_tables` makes it, of a node or of a triple, with how sure the model is."""
+    numbers = [_number(name, row[name]) for name in sure]
+    if "node" in row:
+        title = "" if row["label"] is None else opened.titles.class_([*opened.model.classes_].index(row["label"]))
+        known = title and f"{title} ({row['label_split']})"
+        return _named(row["title"], row["node"]), row["class_title"], *numbers, known
+    subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+    known = "known" if row["known"] and not opened.calibration.fitted else ""
+    return subject, row["relation_title"], object_, *numbers, known
 
 
 def _named(title: str, name: str) -> str:
@@ -412,12 +399,10 @@ def _named(title: str, name: str) -> str:
     return title if title in (name, last) or name.startswith('"') else f"{title} ({last})"
 
 
-def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+def _number(name: str, value: float | None) -> str:
     """How sure the model is: a score is any number, a probability a share."""
-    for name in names:
-        value = row[name]
-        if value is None:
-            yield "in the data"
-            continue
-        plain = name == "probability" and (value >= 0.01 or value == 0)
-        yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"
+    if value is None:
+        return "in the data"
+    if name == "score":
+        return f"{value:.3g}"
+    return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.1g}"
