@@ -75,18 +75,14 @@ class _SettingCommand(TyperCommand):
         except Exception as error:  # of typer's own copy of click, which has no public name
             option = str(getattr(error, "option_name", ""))
             if option and option not in options and "--set" in options:
-                error.message += _as_setting(option, words)  # type: ignore[attr-defined]
+                from rgcn.runs.configuration import settings_called
+
+                _, _, after = " ".join(words).partition(option)
+                value = next(iter(after.lstrip("=").split()), "VALUE")
+                keys = settings_called(option.lstrip("-").replace("-", "_"))
+                ways = " or ".join(f"--set {key}={value}" for key in keys)
+                error.message += ways and f". Settings are given as {ways}"  # type: ignore[attr-defined]
             raise
-
-
-def _as_setting(option: str, words: list[str]) -> str:
-    """How to say it, where it is the name of a setting."""
-    from rgcn.runs.configuration import settings_called
-
-    keys = settings_called(option.lstrip("-").replace("-", "_"))
-    _, _, after = " ".join(words).partition(option)
-    value = next(iter(after.lstrip("=").split()), "VALUE")
-    return f". Settings are given as {' or '.join(f'--set {key}={value}' for key in keys)}" if keys else ""
 
 
 app = typer.Typer(

@@ -131,12 +131,11 @@ def late_progress(
               once, when a second has shown how fast it goes. The first part does not count: it may compile something
     """
     with ExitStack() as stack:
-        meter: ProgressMeter | None = None
-        marks: list[tuple[float, int]] = []
+        meter, marks = ProgressMeter(), list[tuple[float, int]]()
 
         def advance(done: int, total: int = 0) -> None:
             nonlocal meter, forecast
-            if meter is None:
+            if not marks:
                 meter = stack.enter_context(progress(words, total, unit, show=show))
             meter.advance(done - meter.done)
             if len(marks) < 2:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rgcn.runs.training import RunResult
 
 Configuring = commands.TrainCommand | commands.TuneCommand | commands.PretrainCommand
+Planning = commands.TrainCommand | commands.PretrainCommand
 HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
 WORTH_PLANNING = 1 << 30  # bytes: what takes less is not worth a line
 MINUTES = 3.0  # to choose a model in, where nobody says
@@ -220,14 +221,11 @@ def _free_folder(configuration: str) -> Path:
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
     from rgcn.runs.model_selection import estimate, plan_selection, with_validation
-    from rgcn.runs.planning import plan_run
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
     tried = {name: with_validation(config) for name, config in configs.items()}
-    plan = plan_run(first := next(iter(tried.values())), _loaded(first, folder, asked.mirror, asked.quiet))
-    graph = plan.graph
+    graph = _planned(next(iter(tried.values())), folder, asked).graph
     if not asked.quiet:
-        _report_splits(plan)
         by_default = " (--minutes changes that)" if asked.minutes is None else ""
         typer.echo(
             f"No model is named: {len(tried)} are tried in about {minutes:g} min{by_default}, and the best on "
@@ -268,14 +266,18 @@ def _loaded(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: 
     return graph
 
 
-def _report_splits(plan: RunPlan) -> None:
-    """Say what is held out where the data bring no split."""
+def _planned(config: RunConfig, folder: Path | None, asked: Planning) -> RunPlan:
+    """The plan of a run over its data; says what is held out where the data bring no split."""
+    from rgcn.runs.planning import plan_run
+
+    plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     words, sizes = plan.graph.metadata.get("split"), plan.split_sizes
     held_out = [f"{size:,} for {name}" for name, size in sizes.items() if name != "train"]
-    if words is not None and held_out:
+    if words is not None and held_out and not asked.quiet:
         total = f"{sum(sizes.values()):,} {'labels' if 'classes' in plan.task.answers else 'triples'}"
         said = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
         typer.echo(f"{said} ({words}); see data.split", err=True)
+    return plan
 
 
 def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand) -> None:
@@ -297,24 +299,17 @@ def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand
     tell(asked.as_json, described[0] if len(plans) == 1 else dict(zip(plans, described, strict=True)), *drawn)
 
 
-def _train_one(
-    config: RunConfig,
-    folder: Path | None,
-    asked: commands.TrainCommand | commands.PretrainCommand,
-    minutes: float | None = None,
-) -> None:
+def _train_one(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> None:
     """Plan a run, refuse it where the machine has less than it takes, and train."""
-    from rgcn.runs.planning import plan_run, refuse_what_does_not_fit
+    from rgcn.runs.planning import refuse_what_does_not_fit
 
-    plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
+    plan = _planned(config, folder, asked)
     if minutes is not None:
         from rgcn.runs.training_time import with_steps_for
 
         plan = with_steps_for(plan, minutes)
-    if not asked.quiet:
-        _report_splits(plan)
-        if plan.resources.total > WORTH_PLANNING:
-            typer.echo(plan.resources.words, err=True)
+    if not asked.quiet and plan.resources.total > WORTH_PLANNING:
+        typer.echo(plan.resources.words, err=True)
     refuse_what_does_not_fit(plan, folder)
     with training_progress(plan.config.training.epochs, asked.quiet, plan.task.headline) as progress:
         result = runs.train_as_planned(plan, folder, progress.epoch, progress.step)
