@@ -94,9 +94,8 @@ def pretrain(asked: commands.PretrainCommand) -> None:
     run = RunFolder(asked.out)
     asked.launch(asked.out)
     if run.exists() and run.result() is None:
-        changed = asked.changes or asked.seed is not None
-        words = f"{asked.out} goes on as it was begun: leave out --set and --seed, or take another --out"
-        refuse_if({words: changed})
+        if asked.changes or asked.seed is not None:
+            raise ConfigError(f"{asked.out} goes on as it was begun: leave out --set and --seed, or take another --out")
         _resume(asked.out, asked.mirror, asked)
         return
     config = configured(asked)
@@ -139,9 +138,8 @@ def evaluate(asked: commands.EvaluateCommand) -> None:
         return
     run = RunFolder(place)
     run.check()
-    of_graphs = asked.has_labels or asked.data or asked.classes
     words = f"--labels, --labels-from, --data and --classes are for a graph, and {place} is a run: leave them out"
-    refuse_if({words: of_graphs})
+    refuse_if({words: asked.has_labels or asked.data or asked.classes})
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
     task = task_of(run.about()["task"])
@@ -156,8 +154,8 @@ def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
     from rgcn.predict import open_model  # brings PyTorch, which a command that only refuses has no need of
     from rgcn.runs.assembly import check_split
 
-    words = f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}"
-    refuse_if({words: asked.on is not None})
+    if asked.on is not None:
+        raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
     split = check_split(asked.split or "test")
     classes = asked.classes or asked.has_labels
     opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
