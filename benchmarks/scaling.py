@@ -35,9 +35,18 @@ import building
 
 from rgcn.bench.floor import Speeds, measure_speeds
 from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import StepJob, measure_apart, measure_here, speeds_apart
+from rgcn.bench.measuring import (
+    EMBEDDED,
+    NO_PEERS,
+    PEERS,
+    StepJob,
+    Workload,
+    measure_apart,
+    measure_here,
+    peers_installed,
+    speeds_apart,
+)
 from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
-from rgcn.bench.sides import EMBEDDED, NO_PEERS, PEERS, Workload, peers_installed
 from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
 from rgcn.system.formatting import duration, memory

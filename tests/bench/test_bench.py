@@ -5,20 +5,30 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 import rgcn
 from rgcn.bench import showing, turns
 from rgcn.bench.floor import Speeds, Work, floor_seconds, layer_work, measure_speeds, step_work
 from rgcn.bench.graphs import SHAPES, Shape, find_graph, graph_from_npz, graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import HostMemory, StepJob, _why, measure
+from rgcn.bench.measuring import (
+    NO_PEERS,
+    HostMemory,
+    StepJob,
+    Workload,
+    _why,
+    measure,
+    our_step,
+    peer_step,
+    workload_for,
+)
 from rgcn.bench.showing import COLUMNS, cells, plain_table, write_json
-from rgcn.bench.sides import NO_PEERS, Workload, our_step, peer_step, workload_for
 from rgcn.bench.turns import BenchPlan, compare, resolve_devices, side_by_side, take_turns
 from rgcn.errors import ConfigError, DataError
 from rgcn.system.memory import available_bytes
@@ -279,12 +289,11 @@ def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
     rounds = take_turns(jobs, 2, scripted, said.append, "g")
     assert order == ["ours", "fast", "plain", "ours", "fast"]
     assert [words.split(", ")[1] for words in said] == [*["round 1 of 2"] * 3, *["round 2 of 2"] * 2]
-    common = {"graph": "g", "model": "rgcn", "device": "cpu", "workload": Workload("rgcn")}
+    common = {"graph": "g", "model": "rgcn", "device": "cpu"}
     ours, fast, plain = side_by_side(common, rounds, SLOW_MACHINE)
     assert (ours["seconds"], fast["seconds"]) == (1.0, 0.8)
     assert fast["times_memory"] == 3.0
     assert plain["failed"].startswith("ran out of memory")
-    assert "workload" not in plain
     nothing = dict.fromkeys(("gpu", "torch", "numba", "torch-geometric"))
     machine = {"cpu": "c", "cores": 2, "python": "3", **nothing}
     result = {"rows": [ours, fast, plain], "machine": machine, "speeds": {}, "notes": []}
@@ -299,9 +308,9 @@ def test_a_slow_step_and_a_lack_of_memory_are_results(monkeypatch, tmp_path):
     def greedy(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("rgcn.bench.sides.our_step", greedy)
+    monkeypatch.setattr("rgcn.bench.measuring.our_step", greedy)
     assert measure(job)["failed"].startswith("ran out of memory")
-    assert StepJob.from_json(job.to_json()) == job
+    assert TypeAdapter(StepJob).validate_python(json.loads(json.dumps(asdict(job)))) == job
     assert "out of memory" in _why(-6, "terminate called\nstd::bad_alloc")
     assert _why(1, "Traceback\nValueError: no") == "ValueError: no"
 
@@ -336,7 +345,7 @@ BARE = """
 import sys
 for name in ("typer", "rich", "polars", "pyoxigraph", "safetensors", "matplotlib", "zstandard"):
     sys.modules[name] = None
-from dataclasses import replace
+from dataclasses import asdict, replace
 import rgcn.bench.__main__ as command
 from rgcn.bench import turns
 from rgcn.bench.measuring import measure
@@ -344,7 +353,8 @@ from rgcn.bench.floor import Speeds
 file, out = sys.argv[1:]
 assert command.main(["--write-npz", "random-200", file]) == 0
 here = lambda job: measure(replace(job, max_bytes=None))
-command.compare = lambda *rest: turns.compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
+compare = turns.compare
+turns.compare = lambda *rest: compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
 assert command.main([file, "--peer", "none", "--steps", "1", "--rounds", "1", "--device", "cpu", "--json", out]) == 0
 assert command.main([file, "--plot", "steps.svg"]) == 1
 """

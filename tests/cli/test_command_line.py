@@ -14,8 +14,7 @@ import pytest
 import typer.main
 from in_process import rgcn
 
-from rgcn.cli.commands import GROUPS, app
-from rgcn.cli.options import Command, Options, argument, flag, option
+from rgcn.cli.commands import GROUPS, Command, Options, app, argument, flag, option
 
 HEAVY = {"torch", "numba", "numpy", "polars"}
 

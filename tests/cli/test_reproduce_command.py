@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rgcn.cli import reproduce
+from rgcn.cli import studies
 from rgcn.cli.commands import app
 from rgcn.errors import ConfigError
 
@@ -22,7 +22,7 @@ def asked(monkeypatch):
         heard.update(names=names, plan=plan, quiet=quiet)
         return dict.fromkeys(names, "not trained here"), []
 
-    monkeypatch.setattr(reproduce, "_trained", trained)
+    monkeypatch.setattr(studies, "_trained", trained)
     return heard
 
 
@@ -78,7 +78,7 @@ def test_mistakes_are_said(asked, typed, words):
 
 
 def test_a_failed_run_is_reported_at_the_end(monkeypatch):
-    monkeypatch.setattr(reproduce, "_trained", lambda *_: ({"rgcn/nc-aifb": "all failed"}, ["rgcn/nc-aifb, seed 3: x"]))
+    monkeypatch.setattr(studies, "_trained", lambda *_: ({"rgcn/nc-aifb": "all failed"}, ["rgcn/nc-aifb, seed 3: x"]))
     done = invoke("node-classification", "aifb")
     assert done.exit_code == 1
     assert "seed 3: x" in done.stderr

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from rgcn.cli.training_progress import TrainingProgress
+from rgcn.cli.output import TrainingProgress
 from rgcn.models.task import task_of
 
 

@@ -288,19 +288,13 @@ def test_what_cannot_go_together(tmp_path, monkeypatch):
             train(TrainCommand(configuration="rgcn/nc-world", processes=2, **more))
     with pytest.raises(ConfigError, match="name it"):
         train(TrainCommand(configuration="graph.tsv", processes=2))
-    monkeypatch.setattr("rgcn.cli.options.current", lambda: Placement(0, 4))
-    from rgcn.cli.options import Command
+    monkeypatch.setattr("rgcn.cli.commands.current", lambda: Placement(0, 4))
+    from rgcn.cli.commands import Command
 
     for name, words in [("predict", "one process"), ("train", "leave out --processes 2")]:
-        given = {"configuration": "rgcn/nc-world", "processes": 2} if name == "train" else {}
+        given = {"configuration": "rgcn/nc-world", "processes": 2} if name == "train" else {"run": "world"}
         with pytest.raises(ConfigError, match=words):
-            Command.every[name].function()(**_with_defaults(name, given))
-
-
-def _with_defaults(name, given):
-    from rgcn.cli.options import Command
-
-    return {one.name: given.get(one.name, one.default) for one in Command.every[name].parameters()}
+            Command.every[name](**given).call()
 
 
 def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):

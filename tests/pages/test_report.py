@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rgcn
-from rgcn.cli.results import ClassOutcome
+from rgcn.cli.output import ClassOutcome
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.data import wordnet
 from rgcn.data.wordnet import OutsideNames

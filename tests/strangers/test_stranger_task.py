@@ -20,7 +20,7 @@ CODE = """
 from markupsafe import Markup
 from pydantic import Field
 
-from rgcn.cli.results import Outcome
+from rgcn.cli.output import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.pages import PageSection
 from rgcn.pages.reporting import Measured, Reporting

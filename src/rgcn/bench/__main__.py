@@ -6,17 +6,14 @@ python -m rgcn.bench --write-npz aifb aifb.npz      # on a machine that can read
 
 import argparse
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rgcn.bench.floor import measure_speeds
-from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
-from rgcn.bench.measuring import measure_here
-from rgcn.bench.showing import check_plottable, plain_table, plot_steps, write_json
-from rgcn.bench.sides import MODELS, PEERS
-from rgcn.bench.turns import BenchPlan, compare
+from rgcn.bench.graphs import find_graph, graph_to_npz
+from rgcn.bench.measuring import MODELS, PEERS, measure_here
+from rgcn.bench.showing import plain_table, write_json
+from rgcn.bench.turns import measured
 from rgcn.errors import RgcnError
 from rgcn.system.threads import prepare_process
 
@@ -54,23 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(plain_table(result))
     return 0
-
-
-def measured(asked: Any, say: Callable[[str], None], command: list[str], *how: Any) -> dict[str, Any]:
-    """What the options ask for, all where they name nothing and no peer where the word is "none"; drawn if wished."""
-    if asked.plot:
-        check_plottable(asked.plot)
-    plan = BenchPlan(
-        graphs=tuple(asked.graphs or default_graphs()),
-        models=tuple(asked.model or MODELS),
-        devices=tuple(asked.device) if asked.device else None,
-        peers=tuple(peer for peer in asked.peer or PEERS if peer != "none"),
-        **{name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
-    )
-    result = compare(plan, say, command, *how)
-    if asked.plot:
-        plot_steps(result, asked.plot)
-    return result
 
 
 if __name__ == "__main__":

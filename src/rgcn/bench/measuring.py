@@ -1,4 +1,5 @@
-"""One measurement, in a process of its own: no side inherits the other's memory, caches or thread pools.
+"""One measurement of a side, our training step or the same with PyG's layers, in a process of its own: no side inherits
+the other's memory, caches or thread pools.
 
 The process at rest has imported everything, has taken a few steps on a tiny graph (so that compiled kernels and thread
 pools are there) and has loaded the graph. Memory and time beyond that are the step's own.
@@ -15,18 +16,21 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from pydantic import TypeAdapter
+from torch.nn import functional
 
-from rgcn.bench import sides
 from rgcn.bench.floor import Speeds, measure_speeds, step_work, waiting_for
 from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
-from rgcn.bench.sides import Step, Workload
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models import Estimator
+from rgcn.models import Estimator, NodeClassifier
+from rgcn.system.lazy import import_extra
 from rgcn.system.memory import STATUS, give_back, size_in
 
 try:
@@ -38,6 +42,105 @@ CLEAR = Path("/proc/self/clear_refs")
 TINY_EDGES = 200
 FEWEST_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
+MODELS = ("rgcn", "e-rgcn")
+PEERS = {"fast": "FastRGCNConv", "plain": "RGCNConv"}
+NO_PEERS = "torch-geometric is not installed, so there is no peer to compare with: pip install 'rgcn[bench]'"
+# A first layer of full matrices has relations · nodes rows; beyond this many other people's layers need gigabytes.
+MOST_ROWS_WITHOUT_BASES = 1_000_000
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One network and how it learns. `hidden`, `bases` and `l2_penalty` are rgcn's, the other two e-rgcn's."""
+
+    model: str
+    hidden: int = 16
+    bases: int | None = None
+    l2_penalty: float = 0.0
+    embedding: int = 32
+    weight_decay: float = 0.0
+
+    def settings(self) -> dict[str, Any]:
+        """As arguments of `rgcn.NodeClassifier`."""
+        if self.model == "e-rgcn":
+            return {"model": self.model, "embedding": self.embedding, "weight_decay": self.weight_decay}
+        decomposition = {} if self.bases is None else {"decomposition": "basis", "bases": self.bases}
+        return {"model": self.model, "hidden": self.hidden, "l2_penalty": self.l2_penalty, **decomposition}
+
+
+PUBLISHED = {
+    "aifb": Workload("rgcn", hidden=16),
+    "mutag": Workload("rgcn", hidden=16, bases=30, l2_penalty=5e-4),
+    "bgs": Workload("rgcn", hidden=16, bases=40, l2_penalty=5e-4),
+    "am": Workload("rgcn", hidden=10, bases=40, l2_penalty=5e-4),
+}
+EMBEDDED = Workload("e-rgcn", embedding=32, weight_decay=0.005)
+
+
+def workload_for(
+    graph: str, model: str, num_nodes: int, num_relations: int, hidden: int | None = None, bases: int | None = None
+) -> Workload:
+    """The settings published for a graph and model, or a guess by size; `hidden` and `bases` override (bases 0: none).
+
+    >>> workload_for("am-shaped", "rgcn", 246_728, 122)
+    Workload(model='rgcn', hidden=10, bases=40, l2_penalty=0.0005, embedding=32, weight_decay=0.0)
+    """
+    if model not in MODELS:
+        raise ConfigError(f"unknown model {model!r}; there are {', '.join(MODELS)}")
+    if model == "e-rgcn":
+        return EMBEDDED
+    large = 2 * num_nodes * num_relations > MOST_ROWS_WITHOUT_BASES
+    guess = Workload("rgcn", bases=40 if large else None)
+    workload = PUBLISHED.get(graph.removesuffix("-shaped").removesuffix("-full"), guess)
+    return replace(
+        workload,
+        hidden=workload.hidden if hidden is None else hidden,
+        bases=workload.bases if bases is None else bases or None,
+    )
+
+
+def peers_installed() -> bool:
+    return find_spec("torch_geometric") is not None
+
+
+def our_step(graph: KnowledgeGraph, workload: Workload, device: str) -> tuple[Step, NodeClassifier]:
+    """A function that takes one of our training steps, and the classifier it trains."""
+    classifier = NodeClassifier(seed=0, device=device, **workload.settings()).prepare(graph)
+    return classifier.training_step(), classifier
+
+
+def peer_step(graph: KnowledgeGraph, workload: Workload, device: str, peer: str) -> Step:
+    """The same network of two layers from PyG, as its users write it: the whole graph, inverses as relations.
+
+    PyG's layers have a root weight, a full matrix, where ours have a self-loop among the relations.
+    """
+    if workload.model != "rgcn":
+        raise ConfigError(f"PyG has no {workload.model}")
+    layer = getattr(import_extra("torch_geometric", "bench", "torch_geometric.nn"), PEERS[peer])
+    assert graph.labels is not None
+    triples = torch.tensor(graph.triples, device=device)
+    subject, relation, object_ = triples.unbind(1)
+    index = torch.stack([torch.cat([object_, subject]), torch.cat([subject, object_])])
+    kind = torch.cat([relation, relation + graph.num_relations])
+    nodes, classes = (torch.from_numpy(np.array(part)).to(device) for part in graph.labels.of("train"))
+    torch.manual_seed(0)
+    relations = 2 * graph.num_relations
+    first = layer(graph.num_nodes, workload.hidden, relations, num_bases=workload.bases).to(device)
+    second = layer(workload.hidden, graph.labels.num_classes, relations, num_bases=workload.bases).to(device)
+    optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.01)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logits = second(first(None, index, kind).relu(), index, kind)
+        loss = functional.cross_entropy(logits[nodes], classes)
+        if workload.l2_penalty:
+            loss = loss + workload.l2_penalty * first.weight.pow(2).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
 
 
 @dataclass(frozen=True)
@@ -52,26 +155,18 @@ class StepJob:
     max_bytes: int | None = None  # give up where more memory is needed, counted from the process at rest
     floor: bool = False  # also count the least a step must do (ours only)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> StepJob:
-        values = json.loads(text)
-        return cls(**{**values, "workload": Workload(**values["workload"])})
-
 
 def measure_apart(job: StepJob) -> dict[str, Any]:
     """`measure` in a new process; one that dies is reported as {"failed": why}."""
     try:
-        return _run(job.to_json(), patience=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
+        return _run(asdict(job), patience=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
     except RgcnError as error:
         return {"failed": str(error)}
 
 
 def speeds_apart(device: str) -> Speeds:
     """What a device can do, measured in a process that ends again."""
-    return Speeds(**_run(json.dumps({"speeds": device}), patience=600))
+    return Speeds(**_run({"speeds": device}, patience=600))
 
 
 def measure_here(job: StepJob) -> dict[str, Any]:
@@ -81,8 +176,8 @@ def measure_here(job: StepJob) -> dict[str, Any]:
     return measure(replace(job, max_bytes=None))  # a limit would outlast the measurement
 
 
-def _run(argument: str, patience: float) -> dict[str, Any]:
-    command = [sys.executable, "-c", "from rgcn.bench.measuring import child; child()", argument]
+def _run(asked: dict[str, Any], patience: float) -> dict[str, Any]:
+    command = [sys.executable, "-c", "from rgcn.bench.measuring import child; child()", json.dumps(asked)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
     except subprocess.TimeoutExpired:
@@ -102,8 +197,8 @@ def _why(code: int, stderr: str) -> str:
 def child() -> None:
     """What a measuring process does: a job, or {"speeds": DEVICE}; it says in one line of JSON what it found."""
     given = json.loads(sys.argv[1])
-    found = measure_speeds(given["speeds"])._asdict() if "speeds" in given else measure(StepJob.from_json(sys.argv[1]))
-    print(json.dumps(found))
+    job = None if "speeds" in given else TypeAdapter(StepJob).validate_python(given)
+    print(json.dumps(measure_speeds(given["speeds"])._asdict() if job is None else measure(job)))
 
 
 def measure(job: StepJob) -> dict[str, Any]:
@@ -167,8 +262,8 @@ def _measure(job: StepJob) -> dict[str, Any]:
 
 def _prepare(job: StepJob, graph: KnowledgeGraph) -> tuple[Step, Estimator | None]:
     if job.side == "ours":
-        return sides.our_step(graph, job.workload, job.device)
-    return sides.peer_step(graph, job.workload, job.device, job.side), None
+        return our_step(graph, job.workload, job.device)
+    return peer_step(graph, job.workload, job.device, job.side), None
 
 
 def _warm_up(step: Step, wait: Callable[[], Any], job: StepJob) -> list[float]:

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from rgcn.bench import measuring
 from rgcn.bench.floor import Speeds, Work, floor_seconds
-from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.measuring import StepJob, measure_apart, speeds_apart
-from rgcn.bench.sides import MODELS, NO_PEERS, PEERS, Workload, peers_installed, workload_for
+from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
+from rgcn.bench.measuring import MODELS, PEERS, StepJob, Workload, peers_installed, workload_for
+from rgcn.bench.showing import check_plottable, plot_steps
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.folder import environment
@@ -61,8 +62,8 @@ def compare(
     plan: BenchPlan,
     say: Say = lambda words: None,
     command: Iterable[str] = (),
-    measure: Measure = measure_apart,
-    speeds_of: Callable[[str], Speeds] = speeds_apart,
+    measure: Measure = measuring.measure_apart,
+    speeds_of: Callable[[str], Speeds] = measuring.speeds_apart,
 ) -> dict[str, Any]:
     """Measure everything in the plan, each in a process of its own (`measure`), sides in turns: the best round counts.
 
@@ -71,7 +72,7 @@ def compare(
     rows    one for each graph, model, device and side; `side` is the model's name for ours, the layer's for a peer
     """
     devices = resolve_devices(plan.devices)
-    notes = [NO_PEERS] if plan.peers and not peers_installed() else []
+    notes = [measuring.NO_PEERS] if plan.peers and not peers_installed() else []
     peers = () if notes else plan.peers
     for note in notes:
         say(note)
@@ -106,6 +107,23 @@ def compare(
     }
 
 
+def measured(asked: Any, say: Say, command: list[str], *how: Any) -> dict[str, Any]:
+    """What the options ask for, all where they name nothing and no peer where the word is "none"; drawn if wished."""
+    if asked.plot:
+        check_plottable(asked.plot)
+    plan = BenchPlan(
+        graphs=tuple(asked.graphs or default_graphs()),
+        models=tuple(asked.model or MODELS),
+        devices=tuple(asked.device) if asked.device else None,
+        peers=tuple(peer for peer in asked.peer or PEERS if peer != "none"),
+        **{name: getattr(asked, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
+    )
+    result = compare(plan, say, command, *how)
+    if asked.plot:
+        plot_steps(result, asked.plot)
+    return result
+
+
 def resolve_devices(given: tuple[str, ...] | None) -> tuple[str, ...]:
     """Devices that are there, or an error that says which is not."""
     if given is None:
@@ -138,20 +156,17 @@ def about(title: str, graph: KnowledgeGraph, workload: Workload, device: str) ->
         "model": workload.model,
         "device": device,
         "settings": workload.settings(),
-        "workload": workload,
     }
 
 
 def side_by_side(description: dict[str, Any], rounds: Rounds, speeds: Speeds) -> list[dict[str, Any]]:
     """A row for each side: its best round, all rounds, and how it compares with ours and with the floor."""
-    common = dict(description)
-    workload: Workload = common.pop("workload")
     measured = {side: [turn for turn in turns if "seconds" in turn] for side, turns in rounds.items()}
     best = {side: min(turns, key=lambda turn: float(turn["seconds"]), default=None) for side, turns in measured.items()}
     ours = best.get("ours")
     rows = []
     for side, turns in rounds.items():
-        row: dict[str, Any] = {**common, "side": PEERS.get(side, workload.model), "rounds": turns}
+        row: dict[str, Any] = {**description, "side": PEERS.get(side, description["model"]), "rounds": turns}
         rows.append(row)
         chosen, first = best[side], turns[0]
         if chosen is None:

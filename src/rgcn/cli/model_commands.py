@@ -3,89 +3,31 @@
 The first sentence of a class is the command's line in `rgcn --help`.
 """
 
-from dataclasses import MISSING
-from enum import Enum
+from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rgcn.cli import options
-from rgcn.cli.options import Command, ComputingOptions, ReadingOptions, SharedOptions, TellingOptions, flag, option
-from rgcn.errors import ConfigError
+from rgcn.cli import commands
+from rgcn.cli.commands import AskingOptions, Command, GraphOptions, TellingOptions, TrainingOptions, flag, option
 
-SEED = option("Every random choice follows from it.")
-RUN = options.argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = options.argument(
+RUN = commands.argument("Folder of a run; `rgcn runs` lists them.")
+CONFIGURATION = commands.argument(
     "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
     "links are learned: a file, a folder or a data set's name."
 )
-ASKED = options.argument(
+ASKED = commands.argument(
     "Folder of a run; or a graph, which the model that comes with rgcn answers for without training: a file or folder "
     "of triples, or a data set's name.",
     metavar="RUN_OR_GRAPH",
 )
 CLASSES = flag("--classes", "Of a graph with labels: classes of nodes, instead of links.")
-ACCEPT_CHANGED_DATA = flag(
-    "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
-)
-SKIP_UNKNOWN = flag("--skip-unknown", "Go on without names that are not known, and labels of nodes not in the graph.")
+KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
 ONLY_SEEN = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
 ANY_NODE = flag("--any-node", "Any node at either end, also where none of its like was ever seen, or one is enough.")
-KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
 ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
 
-# Choices on the command line.
-HeldOut = Enum("HeldOut", {"test": "test", "valid": "valid"})
-KnownChoice = Enum("KnownChoice", {"mark": "mark", "drop": "drop"})
-MethodName = Enum(
-    "MethodName", {"paths": "paths", "integrated_gradients": "integrated-gradients", "edge_mask": "edge-mask"}
-)
-MapName = Enum("MapName", {"tsne": "tsne", "umap": "umap", "pca": "pca"})
-SplitName = Enum("SplitName", {"train": "train", "valid": "valid", "test": "test"})
 
-
-class GraphOptions(options.Options):
-    """How a graph is read that is named instead of a run."""
-
-    labels: list[str] | None = option(
-        "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
-        metavar="FILE",
-    )
-    labels_from: str | None = option(
-        "Of a graph: the relation whose objects are the classes of its subjects, instead of --labels.",
-        metavar="RELATION",
-    )
-    data: list[str] | None = option(
-        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, "
-        "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
-        metavar="KEY=VALUE",
-    )
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether labels are given, so that classes are asked for."""
-        return bool(self.labels) or self.labels_from is not None
-
-    def reading(self) -> dict[str, Any]:
-        """As arguments of `rgcn.open_model`."""
-        from rgcn.runs.yaml_lines import parse_yaml
-
-        found: dict[str, Any] = {"labels": options.label_files(self.labels)} if self.labels else {}
-        if self.labels_from is not None:
-            found["labels_from"] = self.labels_from
-        own = set(found)
-        for change in self.data or ():
-            key, separator, text = change.removeprefix("data.").partition("=")
-            if not separator or key in ("path", "dataset", ""):
-                raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
-            if key in own:
-                raise ConfigError(f"--{key.replace('_', '-')} and --data {change} both say {key}: leave one out")
-            found[key] = parse_yaml(text).values
-        return found
-
-
-class TrainCommand(
-    Command, ComputingOptions, SharedOptions, TellingOptions, GraphOptions, name="train", calls="train:train"
-):
+class TrainCommand(Command, TrainingOptions, GraphOptions, name="train", calls="train:train"):
     """Train a model, measure it on every split, and show some of its predictions.
 
     Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
@@ -97,31 +39,27 @@ class TrainCommand(
     """
 
     configuration: str = CONFIGURATION
-    seed: int | None = SEED
-    changes: list[str] | None = options.CHANGES
-    out: Path | None = option("Folder to keep the run in. By default a new one under runs/.", show_default=False)
+    seed: int | None = commands.SEED
+    changes: list[str] | None = commands.CHANGES
+    out: Path | None = option("Folder to keep the run in. By default a new one under runs/.")
     no_keep: bool = flag("--no-keep", "Keep nothing: no folder, no checkpoints.")
     dry_run: bool = flag("--dry-run", "Print what the training would do, with every default filled in, and stop.")
     runs: int = option(
-        "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=options.MOST_RUNS
+        "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=commands.MOST_RUNS
     )
-    jobs: int = options.JOBS
+    jobs: int = commands.JOBS
     minutes: float | None = option(
         "How long to train, about; it becomes a number of steps, which the run writes down. To choose a model: 3 by "
-        "default; of a configuration: as many steps as it says.",
-        show_default=False,
+        "default; of a configuration: as many steps as it says."
     )
     memory: str | None = option(
         "Memory that the training may take, such as 8GiB: batches and tables are planned to fit; refused with settings "
-        "that would, where they do not. By default what is free.",
-        show_default=False,
+        "that would, where they do not. By default what is free."
     )
     track: list[str] | None = option("Also report to tensorboard, mlflow, wandb or package.module:Class. Repeatable.")
 
 
-class PretrainCommand(
-    Command, ComputingOptions, SharedOptions, TellingOptions, name="pretrain", calls="train:pretrain"
-):
+class PretrainCommand(Command, TrainingOptions, name="pretrain", calls="train:pretrain"):
     """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
 
     Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
@@ -129,15 +67,17 @@ class PretrainCommand(
     is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
     """
 
-    configuration: str = options.argument(
+    configuration: str = commands.argument(
         "A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG"
     )
-    seed: int | None = SEED
-    changes: list[str] | None = options.CHANGES
-    out: Path = option("Folder of the run.", default=options.RUNS / "universal")
+    seed: int | None = commands.SEED
+    changes: list[str] | None = commands.CHANGES
+    out: Path = option("Folder of the run.", default=commands.RUNS / "universal")
 
 
-class ResumeCommand(Command, ReadingOptions, SharedOptions, TellingOptions, name="resume", calls="train:resume"):
+class ResumeCommand(
+    Command, commands.ReadingOptions, commands.SharedOptions, TellingOptions, name="resume", calls="train:resume"
+):
     """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
 
     The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
@@ -150,7 +90,7 @@ class ResumeCommand(Command, ReadingOptions, SharedOptions, TellingOptions, name
     no_track: bool = flag("--no-track", "Report to no tracker this time.")
 
 
-class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="split:split"):
+class SplitCommand(Command, commands.ReadingOptions, GraphOptions, name="split", calls="data:split"):
     """Write a graph's triples as train, valid and test: a folder that `rgcn train` reads.
 
     At random, or by time: the latest for test. Every node and relation keeps a training triple, and triples that say
@@ -158,16 +98,18 @@ class SplitCommand(Command, ReadingOptions, GraphOptions, name="split", calls="s
     out too, class by class. `rgcn train` on a graph without splits does the same by itself (data.split).
     """
 
-    source: str = options.argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
-    out: Path = option("Folder to write, new or empty.", default=MISSING)
+    source: str = commands.argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
+    out: Path = option("Folder to write, new or empty.", default=Parameter.empty)
     valid: float = option("Share for validation.", default=0.1, min=0, max=0.99)
     test: float = option("Share for test.", default=0.1, min=0, max=0.99)
     seed: int = option("Another seed draws others.", default=0, min=0)
     by: str | None = option("Column of a table that says when: a number, a year, a date.", metavar="COLUMN")
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
-class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"):
+class EvaluateCommand(
+    Command, commands.ReadingOptions, commands.SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"
+):
     """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
 
     Of a graph (train, valid and test in a folder, or a data set) the links are measured, with --classes the classes:
@@ -189,30 +131,30 @@ class EvaluateCommand(Command, ReadingOptions, SharedOptions, GraphOptions, name
         "all draws. With --on, and of a graph, 50 by default.",
         min=1,
         max=10_000,
-        show_default=False,
     )
     at_most: int | None = option(
         "Measure on so many of the split's triples or labels, drawn with the seed, where all would take too long: the "
         "figures come with their standard errors.",
         min=2,
-        show_default=False,
     )
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
-class RunsCommand(Command, name="runs", calls="train:list_runs"):
+class RunsCommand(Command, name="runs", calls="runs:list_runs"):
     """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
 
-    folder: Path = options.argument("Folder to look in, and in the folders inside it.", options.RUNS)
-    as_json: bool = options.AS_JSON
+    folder: Path = commands.argument("Folder to look in, and in the folders inside it.", commands.RUNS)
+    as_json: bool = commands.AS_JSON
 
 
 class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
     """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
 
-    run: Path = options.argument("Folder of a run, finished or not.")
+    run: Path = commands.argument("Folder of a run, finished or not.")
     out: Path | None = option("File to write; by default RUN/report.html.")
-    split: HeldOut | None = option("What to measure on; by default test where there is one. An unfinished run: valid.")
+    split: Literal["test", "valid"] | None = option(
+        "What to measure on; by default test where there is one. An unfinished run: valid."
+    )
     mirror: Path | None = option("Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
     as_json: bool = flag("--json", "Print what was measured as one JSON object.")
 
@@ -220,55 +162,14 @@ class ReportCommand(Command, TellingOptions, name="report", calls="report:report
 class CompareCommand(Command, name="compare", calls="report:compare"):
     """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
 
-    runs: list[Path] = options.argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
+    runs: list[Path] = commands.argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
     out: Path | None = option("Also write the comparison as one HTML file.")
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
-class OpeningOptions(ComputingOptions, GraphOptions):
-    """How the model of a run, or a graph, is opened."""
-
-    accept_changed_data: bool = ACCEPT_CHANGED_DATA
-
-    def opening(self) -> dict[str, Any]:
-        """As arguments of `rgcn.predict.open_model`."""
-        chosen = {"mirror": self.mirror, "device": self.device or "auto"}
-        return {**chosen, "accept_changed_data": self.accept_changed_data, **self.reading()}
-
-
-class SkippingOptions(OpeningOptions):
-    """The same, of a command that may go on without what is not known."""
-
-    skip_unknown: bool = SKIP_UNKNOWN
-
-    def reading(self) -> dict[str, Any]:
-        found = super().reading()
-        return {"missing_labels": "drop", **found} if self.skip_unknown and "labels" in found else found
-
-
-class AskingOptions(OpeningOptions):
-    """The same, with nodes that the model has never seen."""
-
-    new_triples: Path | None = option(
-        "Triples of nodes that training never saw (any format `rgcn data stats` reads): they are computed from their "
-        "neighbors.",
-        "--with",
-        metavar="FILE",
-    )
-    new_features: Path | None = option(
-        "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
-    )
-
-    def new_nodes(self) -> dict[str, Any]:
-        """As arguments of `rgcn.predict.new_nodes.with_new_triples`; empty where there are none."""
-        if self.new_triples is not None:
-            return {"path": self.new_triples, "features": self.new_features}
-        if self.new_features is not None:
-            raise ConfigError("--with-features goes with --with FILE, the new nodes' triples")
-        return {}
-
-
-class PredictCommand(Command, SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"):
+class PredictCommand(
+    Command, commands.SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"
+):
     """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
 
     Of a run its task decides which. Of a graph, say mine.csv, --subject, --object or --queries asks for links; without
@@ -292,13 +193,9 @@ class PredictCommand(Command, SkippingOptions, AskingOptions, TellingOptions, na
         metavar="FILE",
     )
     k: int | None = option(
-        "How many answers to each question, 10 by default; all are shown where it is given.",
-        "-k",
-        min=1,
-        max=1_000_000,
-        show_default=False,
+        "How many answers to each question, 10 by default; all are shown where it is given.", "-k", min=1, max=1_000_000
     )
-    known: KnownChoice | None = option(
+    known: Literal["mark", "drop"] | None = option(
         "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
         "written to .nt."
     )
@@ -330,7 +227,6 @@ class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", c
         "has none.",
         min=0.0,
         max=1.0,
-        show_default=False,
     )
     limit: int = option("At most so many triples, the best of all.", default=1_000_000, min=1, max=100_000_000)
     only_seen: bool = ONLY_SEEN
@@ -349,12 +245,12 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     """
 
     run: str = ASKED
-    node: str | None = options.argument("A node, by name or title: why is it of its class?", None)
+    node: str | None = commands.argument("A node, by name or title: why is it of its class?", None)
     class_: str | None = option("Explain this class instead of the predicted one.", "--class")
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
     object: str | None = option("See --subject.")
-    method: MethodName | None = option(
+    method: Literal["paths", "integrated-gradients", "edge-mask"] | None = option(
         "How importances are found; by default paths where the model walks along them, else integrated-gradients."
     )
     edges: int = option("How many triples to name.", default=10, min=1, max=1000)
@@ -365,10 +261,10 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
         min=0.01,
     )
     out: Path | None = option("Also write it as a page, a picture or data: a name in .html, .svg, .json, .txt.")
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
-class EmbedCommand(Command, SkippingOptions, TellingOptions, name="embed", calls="embed:embed"):
+class EmbedCommand(Command, commands.SkippingOptions, TellingOptions, name="embed", calls="report:embed"):
     """Write the vectors a model gives to nodes and relations, and a page to look at them.
 
     The model that comes with rgcn computes every answer anew: of a graph there are vectors of relations alone.
@@ -381,12 +277,12 @@ class EmbedCommand(Command, SkippingOptions, TellingOptions, name="embed", calls
     layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")
     relations: Path | None = option("File for the relations' vectors; endings as for --out.")
     plot: Path | None = option("Page to write: map of the nodes, likeness of relations, mistakes.")
-    map_: MapName = option(
-        "How the map is made; umap needs the extra `look`, the others nothing.", "--map", default=MapName.tsne
+    map_: Literal["tsne", "umap", "pca"] = option(
+        "How the map is made; umap needs the extra `look`, the others nothing.", "--map", default="tsne"
     )
     # Every point pushes every other: with more of them a map takes hours, and nobody sees a single one any more.
     most: int = option("Nodes on the map at most: labelled ones first.", default=5000, min=1, max=50_000)
-    split: SplitName | None = option(
+    split: Literal["train", "valid", "test"] | None = option(
         "Nodes a classifier's mistakes are shown on; by default valid, or train where there is none."
     )
     seed: int = option("Decides the map: the same one, the same page.", default=0, min=0, max=2**32 - 1)
@@ -396,7 +292,7 @@ def _limit(name: str, default: float, words: str, least: float, most: float) -> 
     return option(words, name, default=default, min=least, max=most, rich_help_panel="Limits")
 
 
-class LimitOptions(options.Options):
+class LimitOptions(commands.Options):
     """Bounds of the server, under the names that `rgcn.serve.Limits` has for them."""
 
     seconds: float = _limit("--timeout", 30.0, "Seconds until an unanswered request gets 503.", 0.1, 3600)
@@ -419,7 +315,7 @@ class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="se
     Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
     """
 
-    runs: list[str] = options.argument(
+    runs: list[str] = commands.argument(
         "Folders of runs or of saved models; files or folders of triples, or data sets' names, which the model that "
         "comes with rgcn answers for.",
         metavar="RUN_OR_GRAPH...",
@@ -431,9 +327,9 @@ class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="se
     allow_host: list[str] | None = option("A further name to answer to, behind a proxy say. May be repeated.")
     open_browser: bool = flag("--open", "Open the page in a browser.")
     threads: int | None = option(
-        "Threads one computation uses; by default as PyTorch chooses.", min=1, max=options.MOST_THREADS
+        "Threads one computation uses; by default as PyTorch chooses.", min=1, max=commands.MOST_THREADS
     )
-    quiet: bool = options.QUIET
+    quiet: bool = commands.QUIET
 
 
 class CardCommand(Command, name="card", calls="report:card"):
@@ -443,25 +339,25 @@ class CardCommand(Command, name="card", calls="report:card"):
     out: Path | None = option("File to write, such as MODEL_CARD.md; by default it is printed.")
 
 
-class ExportCommand(Command, name="export", calls="embed:export"):
+class ExportCommand(Command, name="export", calls="report:export"):
     """Write the trained encoder as one file that PyTorch alone runs: node numbers in, logits or node vectors out."""
 
     run: Path = RUN
-    out: Path = option("File to write; its name ends in .pt2.", default=MISSING)
-    mirror: Path | None = options.MIRROR
-    accept_changed_data: bool = ACCEPT_CHANGED_DATA
-    as_json: bool = options.AS_JSON
+    out: Path = option("File to write; its name ends in .pt2.", default=Parameter.empty)
+    mirror: Path | None = commands.MIRROR
+    accept_changed_data: bool = commands.ACCEPT_CHANGED_DATA
+    as_json: bool = commands.AS_JSON
 
 
-class TuneCommand(Command, ComputingOptions, TellingOptions, name="tune", calls="tune:tune"):
+class TuneCommand(Command, commands.ComputingOptions, TellingOptions, name="tune", calls="studies:tune"):
     """Look for better settings. The test split is taken out before the first trial.
 
     Writes best.yaml, which `rgcn train` takes, tune.html, trials.csv, and study.db: the same command goes on from it.
     """
 
     configuration: str = CONFIGURATION
-    trials: int = option("Trials of the study; more can be added later.", default=50, min=1, max=options.MOST_RUNS)
-    jobs: int = options.JOBS
+    trials: int = option("Trials of the study; more can be added later.", default=50, min=1, max=commands.MOST_RUNS)
+    jobs: int = commands.JOBS
     out: Path | None = option("Folder of the study. The same command goes on with it.")
     metric: str | None = option("A validation figure that trainings report: accuracy, loss, mrr, hits@10, ...")
     folds: int | None = option("Trainings a trial, with different seeds and hold-outs. By default what the task needs.")
@@ -469,6 +365,6 @@ class TuneCommand(Command, ComputingOptions, TellingOptions, name="tune", calls=
         "Search a setting: training.learning_rate=0.001:0.1:log or model.hidden=8,16. Repeatable."
     )
     fix: list[str] | None = option("Leave a setting as it is; `all`: every one without --search. Repeatable.")
-    changes: list[str] | None = options.CHANGES
-    seed: int | None = SEED
+    changes: list[str] | None = commands.CHANGES
+    seed: int | None = commands.SEED
     minutes: float | None = option("Begin no trial after so many minutes.", "--timeout")

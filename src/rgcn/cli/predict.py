@@ -13,15 +13,15 @@ import polars as pl
 import typer
 from numpy.typing import NDArray
 from rich.markup import escape
-from rich.table import Table
 
-from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
-from rgcn.cli.output import late_progress, output, print_json, table, tell_opened
+from rgcn.cli.commands import AskingOptions, refuse_if
+from rgcn.cli.model_commands import CompleteCommand, ExplainCommand, PredictCommand
+from rgcn.cli.output import late_progress, output, print_json, table, tell, tell_opened
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation, explain_class, explain_link
 from rgcn.explain.methods import QUICK
 from rgcn.graph.titles import readable
-from rgcn.links.calibration import Calibration, as_text
+from rgcn.links.calibration import as_text
 from rgcn.links.completion import WORTH_ADDING, Completion, CompletionSession
 from rgcn.links.completion import complete as search
 from rgcn.links.relation_constraints import SENSELESS, Permitted
@@ -36,7 +36,7 @@ from rgcn.runs.worker_pool import Interruption
 from rgcn.system.formatting import count, rough_duration
 from rgcn.system.progress import Budget, progress
 
-MOST_ROWS = 20
+MOST_ROWS, TO_FILE = 20, "--out FILE writes them all"
 ANSWERS = 10  # to each question, where nobody says how many
 QUERIES_AT_ONCE = 1024
 NOTED = 50  # of so many questions it is said of each whether more answers are to be expected
@@ -49,6 +49,7 @@ WRITTEN: dict[str, Callable[[Explanation], str]] = {
 }
 
 Rows = list[dict[str, Any]]
+Answers = tuple[Iterable[pl.DataFrame], Iterable[str]]  # as tables and as N-Triples, of which one is to be used
 
 
 def opened_model(run: str, asked: AskingOptions, quiet: bool = True, classes: bool = False) -> OpenModel:
@@ -71,22 +72,10 @@ def predict(asked: PredictCommand) -> None:
         answers.format_of(asked.out)
     about_links = bool(asked.relation) or any(end is not None for end in (asked.subject, asked.object, asked.queries))
     about_nodes = asked.nodes is not None or bool(asked.node) or asked.classes
-    if about_nodes and about_links:
-        raise ConfigError("ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both")
+    both = "ask about nodes (--nodes, --node) or about links (--subject, --object, --queries), not both"
+    refuse_if({both: about_nodes and about_links})
     classes = about_nodes or not (about_links or asked.reliability) or (asked.has_labels and not about_links)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json, classes)
-    _check(opened, asked, about_nodes, about_links)
-    if asked.reliability:
-        opened.calibrate(asked.bars, patient=True)
-        _show_reliability(opened, asked.as_json)
-    elif about_links:
-        _predict_links(opened, asked)
-    else:
-        _predict_classes(opened, asked)
-
-
-def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_links: bool) -> None:
-    """A question that fits the run's task, or words on what would."""
     if about_nodes or asked.predicate is not None:
         opened.must_answer("classes")
     if about_links:
@@ -96,14 +85,32 @@ def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_li
             f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
             "`rgcn complete` asks about everything"
         )
-    if asked.min_probability is None:
-        return
-    opened.calibrate(asked.bars)
-    if not opened.calibration.fitted:
-        raise ConfigError(f"--min-probability needs probabilities. {opened.calibration.words}")
+    if asked.reliability:
+        _show_reliability(opened, asked)
+    elif about_links:
+        _predict_links(opened, asked)
+    else:
+        _predict_classes(opened, asked)
 
 
-def _about(opened: OpenModel, **counts: int) -> dict[str, Any]:
+def _calibrate(opened: OpenModel, asked: PredictCommand) -> None:
+    """Now, so that its bar is not drawn among those of the answers."""
+    opened.calibrate(asked.bars, patient=asked.reliability)
+    words = f"--min-probability needs probabilities. {opened.calibration.words}"
+    refuse_if({words: asked.min_probability is not None and not opened.calibration.fitted})
+
+
+def _show_reliability(opened: OpenModel, asked: PredictCommand) -> None:
+    _calibrate(opened, asked)
+    calibration = opened.calibration
+    lines = [calibration.words, calibration.meaning] if calibration.fitted else [calibration.words]
+    if calibration.reliability:
+        bars = as_text(calibration.reliability)
+        lines.append(f"\nWhere it was fitted; the bar is the share that was right, | what was said:\n\n{bars}")
+    tell(asked.as_json, _about(opened, {}), *lines)
+
+
+def _about(opened: OpenModel, counts: dict[str, int]) -> dict[str, Any]:
     return {**opened.source, "task": opened.task.name, **counts, "calibration": opened.calibration.as_dict()}
 
 
@@ -112,21 +119,19 @@ def _tell(
     asked: PredictCommand,
     counts: dict[str, int],
     noun: str,
-    answered: tuple[Iterable[pl.DataFrame], Iterable[str]],
-    show: Callable[[Rows], None],
+    answered: Answers,
+    shown: int | None = MOST_ROWS,
     notes: Sequence[str] = (),
 ) -> None:
-    """Answers to the file that was asked for, else as JSON or a table."""
-    if asked.out is None:
-        found = [row for frame in answered[0] for row in frame.to_dicts()]
-        told: dict[str, Any] = {f"{noun}s": found}
-    else:
-        told = {"out": str(asked.out), "written": _write(asked.out, asked.keep_formulas, *answered)}
+    """Answers to the file that was asked for, else as JSON or a table of the first ones."""
+    told = _delivered(asked, f"{noun}s", answered)
     if asked.as_json:
-        print_json({**_about(opened, **counts), **told, **({"notes": list(notes)} if notes else {})})
+        print_json({**_about(opened, counts), **told, **({"notes": list(notes)} if notes else {})})
         return
     if asked.out is None:
-        show(found)
+        rows = told[f"{noun}s"]
+        more = f"-k {ANSWERS} shows them all, --out FILE writes them" if noun == "answer" else TO_FILE
+        _print(opened, rows[:shown], len(rows), noun, more)
     else:
         typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
@@ -138,30 +143,31 @@ def _tell(
         typer.echo(f"rgcn: {count(counts['skipped'], 'name')} not known, skipped", err=True)
 
 
-def _write(out: Path, keep_formulas: bool, frames: Iterable[pl.DataFrame], lines: Iterable[str]) -> int:
-    """How many answers were written, as rows of a table or as N-Triples."""
-    if answers.format_of(out) == "nt":
-        return answers.write_lines(out, lines)
-    return answers.write_table(out, frames, keep_formulas)
+def _delivered(asked: PredictCommand | CompleteCommand, noun: str, answered: Answers) -> dict[str, Any]:
+    """Answers in --out, as a table or as N-Triples, and how many these are; without --out their rows."""
+    frames, lines = answered
+    if asked.out is None:
+        return {noun: [row for frame in frames for row in frame.to_dicts()]}
+    if answers.format_of(asked.out) == "nt":
+        return {"out": str(asked.out), "written": answers.write_lines(asked.out, lines)}
+    return {"out": str(asked.out), "written": answers.write_table(asked.out, frames, asked.keep_formulas)}
 
 
-def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[pl.DataFrame], Iterator[str]]:
-    """The triples as tables and as N-Triples, of which one is to be used."""
+def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> Answers:
     frames = (frame for rows in found for frame in answers.link_frames(opened, rows))
     return frames, (line for rows in found for line in answers.link_triples(opened, rows))
 
 
 def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
     ids, skipped = _chosen_nodes(opened, asked)
-    opened.calibrate(asked.bars)
+    _calibrate(opened, asked)
     chunks = _classified(opened, ids, asked)
     kind = None if asked.out is None else answers.format_of(asked.out)
     predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
     term = answers.predicate_term(predicate) if kind == "nt" else ""
     frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
     lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
-    counts = {"asked": len(ids), "skipped": skipped}
-    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_classes(opened, found))
+    _tell(opened, asked, {"asked": len(ids), "skipped": skipped}, "prediction", (frames, lines))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
@@ -175,9 +181,7 @@ def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.
             typer.echo(f"{others} not like labelled ones left out; --all-nodes classifies them too", err=True)
         return chosen, 0
     ids = np.array([opened.node(name) for name in names], dtype=np.int64)
-    if path is None:
-        return ids, 0
-    listed, skipped = listed_nodes(opened, path, asked.skip_unknown)
+    listed, skipped = (ids[:0], 0) if path is None else listed_nodes(opened, path, asked.skip_unknown)
     return np.concatenate([listed, ids]), skipped
 
 
@@ -192,7 +196,7 @@ def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDA
 def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
     with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
         for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if asked.known is KnownChoice.drop else len(opened.model.classes_))
+            keep = chunk.label < (0 if asked.known == "drop" else len(opened.model.classes_))
             if asked.min_probability is not None and chunk.probability is not None:
                 keep &= chunk.probability >= asked.min_probability
             yield chunk.where(keep)
@@ -206,21 +210,19 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
         raise ConfigError("--queries brings its own subjects, relations and objects: leave the other options out")
     else:
         questions = read_questions(opened, asked.queries, skip_unknown=asked.skip_unknown)
-    opened.calibrate(asked.bars)
+    _calibrate(opened, asked)
     size, notes = questions.questions.size, list[str]()
-
-    def show(found: Rows) -> None:
-        shown = found if size == 1 or asked.k is not None else found[:MOST_ROWS]
-        _print_links(shown, len(found), opened.calibration, f"-k {ANSWERS} shows them all, --out FILE writes them")
-
-    counts = {"asked": size, "skipped": questions.skipped}
-    _tell(opened, asked, counts, "answer", _links(opened, _asked(opened, questions, asked, notes)), show, notes)
+    answered = _links(opened, _answered(opened, questions, asked, notes))
+    shown = None if size == 1 or asked.k is not None else MOST_ROWS
+    _tell(opened, asked, {"asked": size, "skipped": questions.skipped}, "answer", answered, shown, notes)
 
 
-def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]) -> Iterator[ScoredTriples]:
+def _answered(
+    opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: list[str]
+) -> Iterator[ScoredTriples]:
     """Question by question; what is to be said of each is added to the notes, with the question where it has others."""
     to_nt = how.out is not None and answers.format_of(how.out) == "nt"
-    drop = how.known is KnownChoice.drop or (how.known is None and to_nt)
+    drop = how.known == "drop" or (how.known is None and to_nt)
     size, senseless = asked.questions.size, False
     with progress("asking", size, "questions", show=how.bars) as meter:
         for part in asked.questions.parts(QUERIES_AT_ONCE):
@@ -237,49 +239,35 @@ def _asked(opened: OpenModel, asked: QuestionTable, how: PredictCommand, notes: 
         notes.append("--any-node asks all the same")
 
 
-def _show_reliability(opened: OpenModel, as_json: bool) -> None:
-    calibration = opened.calibration
-    if as_json:
-        print_json(_about(opened))
-        return
-    typer.echo(calibration.words)
-    if calibration.fitted:
-        typer.echo(calibration.meaning)
-    if calibration.reliability:
-        typer.echo("\nWhere it was fitted; the bar is the share that was right, | what was said:\n")
-        typer.echo(as_text(calibration.reliability))
-
-
 def complete(asked: CompleteCommand) -> None:
     if asked.out is not None:
         answers.format_of(asked.out)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
     opened.must_answer("links")
-    kept, out = _unfinished(opened, asked.out), asked.out
+    kept = _unfinished(opened, asked.out)
     if asked.restart and kept is not None:
         kept.unlink(missing_ok=True)
     opened.calibrate(asked.bars)
     found = _completed(opened, asked, kept)
-    about: dict[str, Any] = {**opened.source, "pairs": found.pairs, "left": found.left, "found": len(found)}
-    if out is not None:
-        about |= {"out": str(out), "written": _write(out, asked.keep_formulas, *_links(opened, [found]))}
+    whole = asked.as_json or asked.out is not None
+    told = _delivered(asked, "triples", _links(opened, [found if whole else found[:MOST_ROWS]]))
     if kept is not None and not found.left:
         kept.unlink(missing_ok=True)
     if asked.as_json:
-        triples = {} if out is not None else {"triples": _rows(opened, found)}
-        print_json({**about, **triples, "calibration": found.calibration.as_dict()})
+        counts = {"pairs": found.pairs, "left": found.left, "found": len(found)}
+        print_json({**opened.source, **counts, **told, "calibration": found.calibration.as_dict()})
         return
     cut = " (the best of more: --limit)" if found.found > len(found) else ""
     typer.echo(f"{count(len(found), 'missing triple')}{cut}, of {count(found.pairs, 'subject-relation pair')} asked")
     if found.left:
         typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: {_going_on(kept)}")
-    if len(found) and out is None:
-        _print_links(_rows(opened, found[:MOST_ROWS]), len(found), found.calibration)
+    if len(found) and asked.out is None:
+        _print(opened, told["triples"], len(found), "answer", TO_FILE)
         return
     if not len(found):
         typer.echo(_best_of_none(found, asked.min_probability))
-    if out is not None:
-        typer.echo(f"Written: {out}")
+    if asked.out is not None:
+        typer.echo(f"Written: {asked.out}")
     typer.echo(f"{found.calibration.words} {found.calibration.meaning}")
 
 
@@ -316,11 +304,9 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
         found = search(
             opened,
             relations=[opened.relation(name) for name in asked.relation] if asked.relation else None,
-            k=asked.k,
-            min_probability=asked.min_probability,
-            limit=asked.limit,
             permitted=permitted_by(asked),
             session=CompletionSession(asked.minutes, kept, progressed),
+            **{name: getattr(asked, name) for name in ("k", "min_probability", "limit")},
         )
     if found.left and interruption.received is not None:
         raise interruption.error(f" after {found.pairs:,} of {count(total, 'pair')}", _going_on(kept))
@@ -328,13 +314,8 @@ def _completed(opened: OpenModel, asked: CompleteCommand, kept: Path | None) -> 
 
 
 def permitted_by(asked: PredictCommand | CompleteCommand) -> Permitted:
-    if asked.only_seen and asked.any_node:
-        raise ConfigError("--only-seen and --any-node contradict each other: leave one out")
+    refuse_if({"--only-seen and --any-node contradict each other: leave one out": asked.only_seen and asked.any_node})
     return Permitted("seen" if asked.only_seen else "any" if asked.any_node else "fitting", not asked.any_direction)
-
-
-def _rows(opened: OpenModel, found: ScoredTriples) -> Rows:
-    return [row for frame in answers.link_frames(opened, found) for row in frame.to_dicts()]
 
 
 def _best_of_none(found: Completion, min_probability: float | None) -> str:
@@ -345,11 +326,25 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
 
 
 def explain(asked: ExplainCommand) -> None:
-    _check_explained(asked)
-    opened = opened_model(asked.run, asked, asked.as_json, classes=asked.node is not None)
-    method = None if asked.method is None else asked.method.value
+    out, names = asked.out, {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
+    missing, of_class = [name for name, value in names.items() if value is None], asked.node is not None
+    lacking = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'}"
+    refuse_if(  # before anything is computed for it
+        {
+            "explain either a node's class or a triple: omit NODE, or --subject, --relation, --object": of_class
+            and len(missing) < 3,
+            "say what to explain: a NODE for its class, or a triple by --subject, --relation, --object": not of_class
+            and len(missing) == 3,
+            f"a triple has three parts: {lacking} missing": not of_class and missing,
+            "--class belongs to a NODE; a triple has no class": not of_class and asked.class_ is not None,
+            f"--out {out}: the name says what to write, and ends in one of {', '.join(WRITTEN)}": out is not None
+            and out.suffix.lower() not in WRITTEN,
+            f"{out} is a folder; --out takes the name of a file": out is not None and out.is_dir(),
+        }
+    )
+    opened = opened_model(asked.run, asked, asked.as_json, classes=of_class)
     budget = QUICK if asked.minutes is None else Budget(seconds=60 * asked.minutes)
-    how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
+    how: dict[str, Any] = {name: getattr(asked, name) for name in ("method", "edges", "draws", "seed")}
     how["budget"] = replace(budget, bars=False if asked.as_json else None)
     if asked.node is not None:
         opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
@@ -357,78 +352,40 @@ def explain(asked: ExplainCommand) -> None:
         found = explain_class(opened, opened.node(asked.node), number, **how)
     else:
         opened.must_answer("links")
-        subject, relation, object_ = (part or "" for part in (asked.subject, asked.relation, asked.object))
+        subject, relation, object_ = (part or "" for part in names.values())
         found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
-    if asked.out is not None:
-        save_page(asked.out, WRITTEN[asked.out.suffix.lower()](found))
-    if asked.as_json:
-        print_json(found.as_dict())
-        return
-    typer.echo(found.as_text(), nl=False)
-    if asked.out is not None:
-        typer.echo(f"\nWritten: {asked.out}")
+    if out is not None:
+        save_page(out, WRITTEN[out.suffix.lower()](found))
+    text = found.as_text() + ("" if out is None else f"\nWritten: {out}\n")
+    tell(asked.as_json, found.as_dict(), text.removesuffix("\n"))
 
 
-def _check_explained(asked: ExplainCommand) -> None:
-    """Either a node or a whole triple, and a file that can be written; before anything is computed for it."""
-    triple = {"--subject": asked.subject, "--relation": asked.relation, "--object": asked.object}
-    missing = [name for name, value in triple.items() if value is None]
-    if asked.node is not None and len(missing) < 3:
-        raise ConfigError("explain either a node's class or a triple: omit NODE, or --subject, --relation, --object")
-    if asked.node is None and len(missing) == 3:
-        raise ConfigError("say what to explain: a NODE for its class, or a triple by --subject, --relation, --object")
-    if asked.node is None and missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise ConfigError(f"a triple has three parts: {' and '.join(missing)} {verb} missing")
-    if asked.node is None and asked.class_ is not None:
-        raise ConfigError("--class belongs to a NODE; a triple has no class")
-    out = asked.out
-    if out is not None and out.suffix.lower() not in WRITTEN:
-        raise ConfigError(f"--out {out}: the name says what to write, and ends in one of {', '.join(WRITTEN)}")
-    if out is not None and out.is_dir():
-        raise ConfigError(f"{out} is a folder; --out takes the name of a file")
-
-
-def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
-    """The first nodes with their classes, and what the probabilities mean."""
-    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
-    sure = _sure(opened.calibration)
-    drawn = table(("node", "class", *sure, "known label"), sure)
-    for row in rows[:MOST_ROWS]:
-        label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
-        cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
-        drawn.add_row(*map(escape, cells))
-    _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
-
-
-def _print_links(
-    rows: list[dict[str, Any]], found: int, calibration: Calibration, rest: str = "--out FILE writes them all"
-) -> None:
-    """The rows; found: how many there are; rest: how to see those that are not shown."""
-    sure = _sure(calibration)
-    drawn = table(("subject", "relation", "object", *sure, ""), sure)
-    for row in rows:
-        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
-        known = "known" if row["known"] and not calibration.fitted else ""
-        drawn.add_row(*map(escape, (subject, row["relation_title"], object_, *_numbers(row, sure), known)))
-    _show(drawn, calibration, found, len(rows), "answer", rest)
-
-
-def _show(
-    drawn: Table,
-    calibration: Calibration,
-    found: int,
-    shown: int,
-    what: str,
-    rest: str = "--out FILE writes them all",
-) -> None:
-    console = output(160)
-    console.print(drawn if found else f"No {what} is left.")
-    if found > shown:
-        console.print(f"and {count(found - shown, what).replace(' ', ' more ', 1)}; {rest}")
+def _print(opened: OpenModel, rows: Rows, found: int, noun: str, more: str) -> None:
+    """The first rows of answers; found: how many there are; more: how to see them all."""
+    calibration, console = opened.calibration, output(160)
+    sure = ("probability", "score") if calibration.fitted else ("score",)
+    columns = (
+        ("subject", "relation", "object", *sure, "") if noun == "answer" else ("node", "class", *sure, "known label")
+    )
+    drawn = table(columns, [_cells(opened, row, sure) for row in rows], sure)
+    console.print(drawn if found else f"No {noun} is left.")
+    if found > len(rows):
+        console.print(f"and {count(found - len(rows), noun).replace(' ', ' more ', 1)}; {more}")
     told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
     if found:
         console.print(escape(told), soft_wrap=True)
+
+
+def _cells(opened: OpenModel, row: dict[str, Any], sure: Sequence[str]) -> tuple[str, ...]:
+    """A row as `answer_tables` makes it, of a node or of a triple, with how sure the model is."""
+    numbers = [_number(name, row[name]) for name in sure]
+    if "node" in row:
+        title = "" if row["label"] is None else opened.titles.class_([*opened.model.classes_].index(row["label"]))
+        known = title and f"{title} ({row['label_split']})"
+        return _named(row["title"], row["node"]), row["class_title"], *numbers, known
+    subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+    known = "known" if row["known"] and not opened.calibration.fitted else ""
+    return subject, row["relation_title"], object_, *numbers, known
 
 
 def _named(title: str, name: str) -> str:
@@ -437,16 +394,10 @@ def _named(title: str, name: str) -> str:
     return title if title in (name, last) or name.startswith('"') else f"{title} ({last})"
 
 
-def _sure(calibration: Calibration) -> tuple[str, ...]:
-    return ("probability", "score") if calibration.fitted else ("score",)
-
-
-def _numbers(row: dict[str, Any], names: tuple[str, ...]) -> Iterator[str]:
+def _number(name: str, value: float | None) -> str:
     """How sure the model is: a score is any number, a probability a share."""
-    for name in names:
-        value = row[name]
-        if value is None:
-            yield "in the data"
-            continue
-        plain = name == "probability" and (value >= 0.01 or value == 0)
-        yield f"{value:.2f}" if plain else f"{value:.1g}" if name == "probability" else f"{value:.3g}"
+    if value is None:
+        return "in the data"
+    if name == "score":
+        return f"{value:.3g}"
+    return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.1g}"

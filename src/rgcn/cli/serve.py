@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 import webbrowser
-from dataclasses import fields
 from pathlib import Path
 
 import typer
@@ -41,7 +40,7 @@ def serve(asked: ServeCommand) -> None:
         if asked.open_browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
 
-    limits = serving.Limits(**{limit.name: getattr(asked, limit.name) for limit in fields(LimitOptions)})
+    limits = serving.Limits(**{limit.name: getattr(asked, limit.name) for limit in LimitOptions.parameters()})
     serving.serve(models, address, limits, threads=asked.threads, listening=listening, on_ready=ready)
     if not asked.quiet:
         typer.echo("stopped", err=True)

@@ -3,34 +3,33 @@
 The first sentence of a class is the command's line in the help.
 """
 
-from dataclasses import MISSING
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from types import new_class
 
-from rgcn.cli import options
-from rgcn.cli.model_commands import GraphOptions
-from rgcn.cli.options import Command, ComputingOptions, Options, ReadingOptions, TellingOptions, argument, flag, option
+from rgcn.cli import commands
+from rgcn.cli.commands import Command, ComputingOptions, GraphOptions, TellingOptions, argument, flag, option
 from rgcn.paper import TASKS
 
 ANY_CONFIGURATION = "A shipped configuration (see `rgcn configs`), a YAML file, the folder of a run, or a graph."
 
 
-class ConfigsCommand(Command, name="configs", calls="config:list_configurations"):
+class ConfigsCommand(Command, name="configs", calls="runs:list_configurations"):
     """List the configurations that come with rgcn."""
 
 
-class ConfigShowCommand(Command, name="config show", calls="config:show"):
+class ConfigShowCommand(Command, name="config show", calls="runs:show"):
     """Show a configuration as a run would use it: YAML that loads again. Every problem in it is said at once."""
 
     configuration: str = argument(ANY_CONFIGURATION, metavar="NAME")
-    changes: list[str] | None = options.CHANGES
+    changes: list[str] | None = commands.CHANGES
     defaults: bool = option("Every setting, or what differs from its default.", "--defaults/--changed", default=True)
     explain: bool = flag("--explain", "Say above each setting what it is.")
     as_json: bool = flag("--json", "Print JSON instead of YAML.")
 
 
-class ConfigSchemaCommand(Command, name="config schema", calls="config:schema"):
+class ConfigSchemaCommand(Command, name="config schema", calls="runs:schema"):
     """Print the JSON Schema of a run, for editors that check and complete YAML while it is written.
 
     Keep it in a file: rgcn config schema > rgcn.schema.json
@@ -41,7 +40,7 @@ class ConfigSchemaCommand(Command, name="config schema", calls="config:schema"):
     task: str | None = option("node-classification or link-prediction; without it, both, told apart by `task`.")
 
 
-class ConfigDiffCommand(Command, name="config diff", calls="config:diff"):
+class ConfigDiffCommand(Command, name="config diff", calls="runs:diff"):
     """Show the settings in which two configurations differ, side by side."""
 
     a: str = argument(ANY_CONFIGURATION, metavar="A")
@@ -49,7 +48,7 @@ class ConfigDiffCommand(Command, name="config diff", calls="config:diff"):
     as_json: bool = flag("--json", "Print one JSON object.")
 
 
-class BenchCommand(Command, name="bench", calls="bench:bench"):
+class BenchCommand(Command, name="bench", calls="studies:bench"):
     """Measure a training step here and now: time, peak memory, PyG's layers beside ours, the machine's own limit."""
 
     graphs: list[str] | None = argument(
@@ -64,16 +63,16 @@ class BenchCommand(Command, name="bench", calls="bench:bench"):
     steps: int = option("Steps to time in each round, fewer where they are slow.", default=20, min=1)
     rounds: int = option("Turns each side takes; the best one counts.", default=3, min=1)
     budget: float = option("Seconds for the timed steps of one measurement.", default=20.0)
-    threads: int | None = options.THREADS
+    threads: int | None = commands.THREADS
     hidden: int | None = option("Width of rgcn's hidden states.", min=1)
     bases: int | None = option("Bases of rgcn's weights; 0 for full matrices.", min=0)
     json: Path | None = option("Also write every figure to this file; - for standard output, and nothing else.")
     plot: Path | None = option("Also draw the step times: FILE.svg, .pdf or .png.")
     write_npz: Path | None = option("Measure nothing; write the one GRAPH to this .npz file, for another machine.")
-    quiet: bool = options.QUIET
+    quiet: bool = commands.QUIET
 
 
-class PaperNameOptions(Options):
+class PaperNameOptions(commands.Options):
     """Which of the paper's data sets."""
 
     names: list[str] | None = argument("More data sets or models: --datasets aifb mutag.", None, metavar="[NAME]...")
@@ -84,30 +83,27 @@ class PaperTrainingOptions(ComputingOptions):
     """How the paper's configurations are trained."""
 
     runs: int | None = option(
-        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.",
-        min=1,
-        max=options.MOST_RUNS,
-        show_default=False,
+        "Seeds of each; by default 10, on WN18 1. On MUTAG ten are few.", min=1, max=commands.MOST_RUNS
     )
-    jobs: int = options.JOBS
+    jobs: int = commands.JOBS
     seed: int = option("The first seed.", default=0, min=0)
     changes: list[str] | None = option(
         "Change a setting for a trial: training.epochs=2. Kept apart and marked as changed.", "--set"
     )
     out: Path = option(
-        "Folder for the runs; interrupted, the same command goes on from there.", default=options.RUNS / "reproduction"
+        "Folder for the runs; interrupted, the same command goes on from there.", default=commands.RUNS / "reproduction"
     )
     fresh: bool = flag("--fresh", "Stop if there are runs in the folder, instead of using them.")
 
 
-class PaperTellingOptions(TellingOptions):
+class PaperOptions(TellingOptions):
     """How the paper's figures are shown beside ours."""
 
     markdown: Path | None = option("Also write the report to this Markdown file.")
     html: Path | None = option("Also write the report to this HTML file.")
 
 
-class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperTellingOptions):
+class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperOptions):
     """Train the configurations of a task and show its table."""
 
     task = ""
@@ -115,24 +111,24 @@ class PaperTaskCommand(Command, PaperNameOptions, PaperTrainingOptions, PaperTel
 
 
 for _task, _words in TASKS.items():
-    _registered = {"name": f"reproduce {_task}", "calls": "reproduce:train_task"}
+    _registered = {"name": f"reproduce {_task}", "calls": "studies:train_task"}
     new_class(_task, (PaperTaskCommand,), _registered, partial(dict.update, __doc__=_words, task=_task))
 
 
 class PaperDatasetsCommand(
-    Command, PaperNameOptions, PaperTellingOptions, name="reproduce datasets", calls="reproduce:datasets"
+    Command, PaperNameOptions, PaperOptions, name="reproduce datasets", calls="studies:datasets"
 ):
     """Entities, relations, edges, labels and classes of every data set (Tables 1 and 3)."""
 
-    mirror: Path | None = options.MIRROR
+    mirror: Path | None = commands.MIRROR
 
 
-class PaperParametersCommand(PaperDatasetsCommand, name="reproduce parameters", calls="reproduce:parameters"):
+class PaperParametersCommand(PaperDatasetsCommand, name="reproduce parameters", calls="studies:parameters"):
     """How many parameters e-RGCN and c-RGCN have beside RGCN (the paper's 8 %)."""
 
 
 class PaperTensorsCommand(
-    Command, ReadingOptions, PaperTellingOptions, name="reproduce tensor-statistics", calls="reproduce:tensors"
+    Command, commands.ReadingOptions, PaperOptions, name="reproduce tensor-statistics", calls="studies:tensors"
 ):
     """Intermediate tensors of the link predictor on FB-Toy (Table 4): minimum, maximum, mean, standard deviation."""
 
@@ -140,21 +136,14 @@ class PaperTensorsCommand(
 
 
 class PaperTimingsCommand(
-    Command,
-    PaperNameOptions,
-    ComputingOptions,
-    PaperTellingOptions,
-    name="reproduce timings",
-    calls="reproduce:timings",
+    Command, PaperNameOptions, ComputingOptions, PaperOptions, name="reproduce timings", calls="studies:timings"
 ):
     """The times the paper gives, beside this machine's; what is measured and what is computed from it is said."""
 
     steps: int = option("Steps of link prediction to measure.", default=20, min=1)
 
 
-class PaperCommand(
-    Command, PaperTrainingOptions, PaperTellingOptions, name="reproduce all", calls="reproduce:everything"
-):
+class PaperCommand(Command, PaperTrainingOptions, PaperOptions, name="reproduce all", calls="studies:everything"):
     """All of these, the quick ones first; also written to report.json, report.md and report.html in the folder."""
 
 
@@ -192,10 +181,10 @@ class DataBuildCommand(Command, GraphOptions, name="data build", calls="data:bui
     """
 
     source: str = argument("A file or folder of triples.", metavar="PATH")
-    out: Path = option("Folder to write, new or empty.", default=MISSING)
+    out: Path = option("Folder to write, new or empty.", default=Parameter.empty)
     file_format: str | None = option("Format of the file, if its name lies.", "--format")
     skip_bad_lines: bool = flag("--skip-bad-lines", "Leave out lines that do not parse.")
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
 class DataCheckCommand(Command, name="data check", calls="data:check"):
@@ -205,7 +194,7 @@ class DataCheckCommand(Command, name="data check", calls="data:check"):
     """
 
     graph: Path = argument("Folder that `rgcn data build` made.", metavar="GRAPH")
-    as_json: bool = options.AS_JSON
+    as_json: bool = commands.AS_JSON
 
 
 class DataStatsCommand(Command, GraphOptions, name="data stats", calls="data:show_statistics"):

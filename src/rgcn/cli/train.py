@@ -1,11 +1,11 @@
-"""`rgcn train`, `resume`, `evaluate` and `runs`: from a configuration, or from where a run is, to a result."""
+"""`rgcn train`, `resume` and `evaluate`: from a configuration, or from where a run is, to a result."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,29 +13,26 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli import model_commands as commands
-from rgcn.cli.options import RUNS, TellingOptions
-from rgcn.cli.output import output, print_json, report_skipped, table, tell_opened
-from rgcn.cli.results import Outcome, print_outcome, print_selection
-from rgcn.cli.training_progress import series_progress, training_progress
+from rgcn.cli.commands import RUNS, TellingOptions, refuse_if
+from rgcn.cli.output import Outcome, output, series_progress, table, tell, tell_opened, tell_skipped, training_progress
 from rgcn.config import PretrainingRun, RunConfig
 from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
-from rgcn.distributed.launch import launch
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models.task import task_of
+from rgcn.models.task import Task, task_of
 from rgcn.placement import current
-from rgcn.runs import run_record
 from rgcn.runs.configuration import candidate_configurations
 from rgcn.runs.folder import RunFolder
 from rgcn.runs.selection import Selection, read_selection
 from rgcn.runs.series import SeriesResult, read_series, run_series
 from rgcn.runs.tracking import check_trackers
 from rgcn.system.formatting import count as counted
-from rgcn.system.formatting import duration
+from rgcn.system.formatting import duration, memory, text_console
 from rgcn.system.memory import limit_memory
 from rgcn.system.progress import progress
 
@@ -48,46 +45,45 @@ Planning = commands.TrainCommand | commands.PretrainCommand
 HELD_OUT = 0.1  # of a graph that brings no split, where it is only measured
 WORTH_PLANNING = 1 << 30  # bytes: what takes less is not worth a line
 MINUTES = 3.0  # to choose a model in, where nobody says
-COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
 def train(asked: commands.TrainCommand) -> None:
-    if asked.jobs > 1 and asked.runs == 1:
-        raise ConfigError("--jobs says how many of --runs go at a time: add --runs N")
-    if asked.out is not None and asked.no_keep:
-        raise ConfigError("--out says where to keep the run and --no-keep to keep none: choose one")
-    if asked.minutes is not None and not asked.minutes > 0:
-        raise ConfigError("--minutes is more than 0")
-    if asked.several and (asked.runs > 1 or asked.jobs > 1 or asked.minutes is not None):
-        raise ConfigError("several processes train one model for so many steps: leave out --runs, --jobs and --minutes")
+    several, repeats, timed = asked.several, asked.runs > 1, asked.minutes is not None
+    conflicts: dict[str, Any] = {
+        "--jobs says how many of --runs go at a time: add --runs N": asked.jobs > 1 and not repeats,
+        "--out says where to keep the run and --no-keep to keep none: choose one": asked.out and asked.no_keep,
+        "--minutes is more than 0": asked.minutes is not None and not asked.minutes > 0,
+        "several processes train one model for so many steps: leave out --runs, --jobs and --minutes": several
+        and (repeats or asked.jobs > 1 or timed),
+    }
+    refuse_if(conflicts)
     if asked.memory is not None:
         limit_memory(asked.memory, "--memory")
     said = asked.configuration, asked.changes or [], _overrides(asked, trackers=asked.track, **asked.reading())
     candidates = candidate_configurations(*said)
-    if asked.runs > 1 and (candidates or asked.minutes is not None):
-        raise ConfigError("--runs repeats one training: name its model and steps (--set model.name=path), no --minutes")
-    if asked.several and candidates:
-        raise ConfigError("several processes train one model: name it (--set model.name=path), or a configuration")
+    conflicts = {
+        "--runs repeats one training: name its model and steps (--set model.name=path), no --minutes": repeats
+        and (candidates or timed),
+        "several processes train one model: name it (--set model.name=path), or a configuration": several
+        and candidates,
+    }
+    refuse_if(conflicts)
     config = None if candidates else runs.load_configuration(*said)
     if asked.dry_run:
-        if asked.to_launch:
-            launch(asked.processes or 1)
+        asked.launch()
         _show_dry_run(candidates if config is None else {config.model.title: config}, asked)
         return
     folder = asked.out
     if folder is None and not asked.no_keep:
         folder = Path(current().from_main(lambda: str(_free_folder(asked.configuration))))
     try:
-        if asked.to_launch:
-            own = folder is not None and asked.out is None
-            launch(asked.processes or 1, folder, ["--out", str(folder)] if own else [])
-        elif config is None:
+        asked.launch(folder, ["--out", str(folder)] if folder is not None and asked.out is None else [])
+        if config is None:
             _train_chosen(candidates, folder, asked)
-        elif asked.runs > 1:
+        elif repeats:
             _train_series(config, asked.runs, asked.jobs, folder, asked.mirror, asked)
         else:
-            result = _train_one(_planned(config, folder, asked, asked.minutes), folder, asked.quiet)
-            _show(result, folder, asked.as_json)
+            _train_one(config, folder, asked, asked.minutes)
     finally:
         if folder is not None and asked.out is None:
             with suppress(OSError):  # a folder of our own choice in which nothing came to be
@@ -96,8 +92,7 @@ def train(asked: commands.TrainCommand) -> None:
 
 def pretrain(asked: commands.PretrainCommand) -> None:
     run = RunFolder(asked.out)
-    if asked.to_launch:
-        launch(asked.processes or 1, asked.out)
+    asked.launch(asked.out)
     if run.exists() and run.result() is None:
         if asked.changes or asked.seed is not None:
             raise ConfigError(f"{asked.out} goes on as it was begun: leave out --set and --seed, or take another --out")
@@ -106,19 +101,19 @@ def pretrain(asked: commands.PretrainCommand) -> None:
     config = configured(asked)
     if not isinstance(config, PretrainingRun):
         raise ConfigError(f"{asked.configuration} configures {task_of(config.task).title}: `rgcn train` takes it")
-    _show(_train_one(_planned(config, asked.out, asked), asked.out, asked.quiet), asked.out, asked.as_json)
+    _train_one(config, asked.out, asked)
 
 
 def resume(asked: commands.ResumeCommand) -> None:
     folder, selection = asked.folder, read_selection(asked.folder)
-    chosen = selection is None or (folder / "result.json").exists()
-    if asked.several and ((folder / "series.json").exists() or not chosen):
+    series, choosing = (folder / "series.json").exists(), selection and not (folder / "result.json").exists()
+    if asked.several and (series or choosing):
         raise ConfigError(f"{folder} holds several trainings: they go on in one process, without --processes")
-    if asked.to_launch and RunFolder(folder).exists() and RunFolder(folder).result() is None:
-        launch(asked.processes or 1, folder)
-    if (folder / "series.json").exists():
+    if RunFolder(folder).exists() and RunFolder(folder).result() is None:
+        asked.launch(folder)
+    if series:
         _train_series(*read_series(folder), folder, asked.mirror, asked)
-    elif selection is not None and not chosen:
+    elif selection is not None and choosing:
         _choose(selection, folder, runs.load_run_data(selection.candidates[0].config, asked.mirror), asked)
     else:
         _resume(folder, asked.mirror, asked, track=not asked.no_track)
@@ -136,29 +131,22 @@ def _resume(folder: Path, mirror: Path | None, telling: TellingOptions, track: b
 
 
 def evaluate(asked: commands.EvaluateCommand) -> None:
-    if asked.to_launch:
-        launch(asked.processes or 1)
+    asked.launch()
     place = path_or_dataset(asked.folder)
     if not isinstance(place, Path) or not any((place / name).is_file() for name in ("run.json", "series.json")):
         _evaluate_graph(asked)
         return
     run = RunFolder(place)
     run.check()
-    if asked.has_labels or asked.data or asked.classes:
-        raise ConfigError(
-            f"--labels, --labels-from, --data and --classes are for a graph, and {place} is a run: leave them out"
-        )
+    words = f"--labels, --labels-from, --data and --classes are for a graph, and {place} is a run: leave them out"
+    refuse_if({words: asked.has_labels or asked.data or asked.classes})
     if run.result() is None:
         typer.echo(f"{asked.folder} is not finished ({run.status()}): this is its newest checkpoint", err=True)
-    outcome = task_of(run.about()["task"]).to(Outcome)
-    how = outcome.measuring(asked.of, asked.on) | _drawn(asked)
-    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **how)
-    if asked.as_json:
-        print_json(found)
-        return
+    task = task_of(run.about()["task"])
+    found = runs.evaluate(run, asked.split, asked.mirror, on=asked.on, **_measuring(task, asked, asked.on))
     other = f", asked about {found['on']}" if "on" in found else ""
-    typer.echo(f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split")
-    output(least=100).print(outcome.evaluated(found["metrics"]))
+    title = f"{found['model']} on {found['dataset']}, seed {found['seed']}{other}, {found['split']} split"
+    tell(asked.as_json, found, title, task.to(Outcome).evaluated(found["metrics"]), least=100)
 
 
 def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
@@ -168,88 +156,35 @@ def _evaluate_graph(asked: commands.EvaluateCommand) -> None:
 
     if asked.on is not None:
         raise ConfigError(f"--on is for the model of a run; to measure on {asked.on}: rgcn evaluate {asked.on}")
-    split = asked.split or "test"
-    check_split(split)
+    split = check_split(asked.split or "test")
     classes = asked.classes or asked.has_labels
     opened = open_model(asked.folder, mirror=asked.mirror, classes=classes, **asked.reading())
-    if opened.untrained is not None and not _has_split(opened.untrained, classes):
-        graph = opened.untrained
-        labels = graph.labels.holding_out(split, HELD_OUT, seed=0) if classes and graph.labels else graph.labels
-        graph = replace(graph, labels=labels) if classes else graph.split(HELD_OUT, HELD_OUT, seed=0)
-        typer.echo(f"The data bring no split: {HELD_OUT:.0%} are hidden for {split}, drawn with seed 0", err=True)
-        opened = replace(open_model(graph, mirror=asked.mirror, classes=classes), path=opened.path, name=opened.name)
+    graph = opened.untrained
+    if graph is not None:
+        labels = graph.labels if classes else None
+        if (graph.triple_splits is None) if labels is None else not labels.splits.any():
+            held_out = None if labels is None else labels.holding_out(split, HELD_OUT, seed=0)
+            graph = replace(graph, labels=held_out) if classes else graph.split(HELD_OUT, HELD_OUT, seed=0)
+            typer.echo(f"The data bring no split: {HELD_OUT:.0%} are hidden for {split}, drawn with seed 0", err=True)
+            again = open_model(graph, mirror=asked.mirror, classes=classes)
+            opened = replace(again, path=opened.path, name=opened.name)
     tell_opened(opened, asked.as_json)
-    outcome = opened.task.to(Outcome)
-    how = outcome.measuring(asked.of, None if opened.untrained is None else opened.name) | _drawn(asked)
-    measured = opened.model.evaluate(split=split, **how)
-    if asked.as_json:
-        print_json({**opened.source, "task": opened.task.name, "split": split, "metrics": measured})
-        return
-    typer.echo(f"{opened.title} on {opened.name}, {split} split")
-    output(least=100).print(outcome.evaluated(measured))
+    measuring = _measuring(opened.task, asked, None if graph is None else opened.name)
+    measured = opened.model.evaluate(split=split, **measuring)
+    found = {**opened.source, "task": opened.task.name, "split": split, "metrics": measured}
+    title = f"{opened.title} on {opened.name}, {split} split"
+    tell(asked.as_json, found, title, opened.task.to(Outcome).evaluated(measured), least=100)
 
 
-def _drawn(asked: commands.EvaluateCommand) -> dict[str, int]:
-    return {} if asked.at_most is None else {"at_most": asked.at_most}
+def _measuring(task: Task, asked: commands.EvaluateCommand, on: str | None) -> dict[str, Any]:
+    """Arguments of the model's own `evaluate`; on: what it is measured on, where it was not trained on that."""
+    at_most = {} if asked.at_most is None else {"at_most": asked.at_most}
+    return task.to(Outcome).measuring(asked.of, on) | at_most
 
 
-def _has_split(graph: KnowledgeGraph, classes: bool) -> bool:
-    if classes:
-        return graph.labels is not None and bool(graph.labels.splits.any())
-    return graph.triple_splits is not None
-
-
-def list_runs(asked: commands.RunsCommand) -> None:
-    folder = asked.folder
-    if not folder.is_dir() and folder != RUNS:
-        raise DataError(f"{folder}: there is no such folder")
-    lines, complaints = run_record.list_runs(folder)
-    for complaint in complaints:
-        typer.echo(f"rgcn: {complaint}", err=True)
-    if asked.as_json:
-        print_json([asdict(line) for line in lines])
-    elif lines:
-        _print_runs(lines)
-    else:
-        typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
-
-
-def _print_runs(lines: list[run_record.RunLine]) -> None:
-    figures = ("metric", "epochs", "time")
-    drawn = table(("run", "task", "model, data, seed", *figures, "state"), figures)
-    for column in (drawn.columns[0], drawn.columns[-1]):
-        column.no_wrap = True
-    for line in lines:
-        drawn.add_row(
-            escape(line.run),
-            task_of(line.task).noun,
-            escape(f"{line.model} on {line.dataset}, {line.seed}"),
-            line.words(),
-            f"{line.epoch:,}" if line.epoch == line.epochs else f"{line.epoch:,} of {line.epochs:,}",
-            "" if line.seconds is None else duration(line.seconds),
-            f"[{COLORS.get(line.status, 'magenta')}]{line.status}[/]",
-        )
-    output(140).print(drawn)
-
-
-def _show(result: RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
-    """A finished run: one JSON object, or figures and examples."""
-    if as_json:
-        print_json(result.as_dict() if selection is None else {**result.as_dict(), "selection": selection.told()})
-        return
-    if selection is not None:
-        print_selection(selection)
-    print_outcome(result)
-    if folder is not None:
-        typer.echo(
-            f"\nKept in {folder}: `rgcn report {folder}` draws it, `rgcn predict` and `rgcn explain` ask it, "
-            f"`rgcn serve {folder}` opens it in a browser, `rgcn runs` lists all."
-        )
-
-
-def configured(asked: Configuring, **more: Any) -> RunConfig:
+def configured(asked: Configuring) -> RunConfig:
     """The configuration that is named, with what else was said."""
-    return runs.load_configuration(asked.configuration, asked.changes or [], _overrides(asked, **more))
+    return runs.load_configuration(asked.configuration, asked.changes or [], _overrides(asked))
 
 
 def _overrides(asked: Configuring, **more: Any) -> dict[str, Any]:
@@ -283,15 +218,12 @@ def _free_folder(configuration: str) -> Path:
 
 def _train_chosen(configs: Mapping[str, RunConfig], folder: Path | None, asked: commands.TrainCommand) -> None:
     """Try several models on a graph, and keep the best."""
-    from rgcn.runs.assembly import plan_run
     from rgcn.runs.selection import estimate, plan_selection, with_validation
 
     minutes = MINUTES if asked.minutes is None else asked.minutes
     tried = {name: with_validation(config) for name, config in configs.items()}
-    plan = plan_run(first := next(iter(tried.values())), _loaded(first, folder, asked.mirror, asked.quiet))
-    graph = plan.graph
+    graph = _planned(next(iter(tried.values())), folder, asked).graph
     if not asked.quiet:
-        _report_splits(plan)
         by_default = " (--minutes changes that)" if asked.minutes is None else ""
         typer.echo(
             f"No model is named: {len(tried)} are tried in about {minutes:g} min{by_default}, and the best on "
@@ -327,35 +259,22 @@ def _loaded(config: RunConfig, folder: Path | None, mirror: Path | None, quiet: 
         RunFolder(folder).refuse_unless_free()
     graph = runs.load_data(config.data, mirror)
     if not quiet:
-        report_skipped(graph)
+        tell_skipped(graph)
         typer.echo(f"{graph!r}", err=True)
     return graph
 
 
-def _report_splits(plan: RunPlan) -> None:
-    """Say what is held out where the data bring no split."""
+def _planned(config: RunConfig, folder: Path | None, asked: Planning) -> RunPlan:
+    """The plan of a run over its data; says what is held out where the data bring no split."""
+    from rgcn.runs.assembly import plan_run
+
+    plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
     words, sizes = plan.graph.metadata.get("split"), plan.split_sizes
     held_out = [f"{size:,} for {name}" for name, size in sizes.items() if name != "train"]
-    if words is not None and held_out:
+    if words is not None and held_out and not asked.quiet:
         total = f"{sum(sizes.values()):,} {'labels' if 'classes' in plan.task.answers else 'triples'}"
         said = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
         typer.echo(f"{said} ({words}); see data.split", err=True)
-
-
-def _planned(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> RunPlan:
-    """The plan of a run, refused where the machine has less than it takes."""
-    from rgcn.runs.assembly import plan_run, refuse_what_does_not_fit
-
-    plan = plan_run(config, _loaded(config, folder, asked.mirror, asked.quiet), asked.mirror)
-    if minutes is not None:
-        from rgcn.runs.selection import with_steps_for
-
-        plan = with_steps_for(plan, minutes)
-    if not asked.quiet:
-        _report_splits(plan)
-        if plan.resources.total > WORTH_PLANNING:
-            typer.echo(plan.resources.words, err=True)
-    refuse_what_does_not_fit(plan, folder)
     return plan
 
 
@@ -368,26 +287,65 @@ def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand
         configs = {name: with_validation(config) for name, config in configs.items()}
     graph = _loaded(next(iter(configs.values())), asked.out, asked.mirror, asked.quiet)
     plans = {name: plan_run(config, graph, asked.mirror) for name, config in configs.items()}
-    if asked.as_json:
-        described = {
-            name: {**plan.described(), "configuration": plan.config.model_dump(mode="json")}
-            for name, plan in plans.items()
-        }
-        print_json(described if len(described) > 1 else next(iter(described.values())))
-        return
+    described = [{**plan.described(), "configuration": plan.config.model_dump(mode="json")} for plan in plans.values()]
+    drawn = []
     for name, plan in plans.items():
-        drawn = table((name, "what a training would do"), ())
-        for heading, words in plan.described().items():
-            limited = heading == "steps" and asked.minutes is not None and plan.config.training.epochs
-            drawn.add_row(heading, escape(f"{words}, or as many as {asked.minutes:g} min allow" if limited else words))
-        output().print(drawn)
+        told = plan.described()
+        if asked.minutes is not None and plan.config.training.epochs:
+            told["steps"] += f", or as many as {asked.minutes:g} min allow"
+        drawn.append(table((name, "what a training would do"), told.items()))
+    tell(asked.as_json, described[0] if len(plans) == 1 else dict(zip(plans, described, strict=True)), *drawn)
 
 
-def _train_one(plan: RunPlan, folder: Path | None, quiet: bool) -> RunResult:
-    from rgcn.runs.training import train_as_planned
+def _train_one(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> None:
+    """Plan a run, refuse it where the machine has less than it takes, and train."""
+    from rgcn.runs.assembly import refuse_what_does_not_fit
 
-    with training_progress(plan.config.training.epochs, quiet, plan.task.headline) as progress:
-        return train_as_planned(plan, folder, progress.epoch, progress.step)
+    plan = _planned(config, folder, asked)
+    if minutes is not None:
+        from rgcn.runs.selection import with_steps_for
+
+        plan = with_steps_for(plan, minutes)
+    if not asked.quiet and plan.resources.total > WORTH_PLANNING:
+        typer.echo(plan.resources.words, err=True)
+    refuse_what_does_not_fit(plan, folder)
+    with training_progress(plan.config.training.epochs, asked.quiet, plan.task.headline) as progress:
+        result = train_as_planned(plan, folder, progress.epoch, progress.step)
+    _show(result, folder, asked.as_json)
+
+
+def _show(result: RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
+    """A finished run: one JSON object, or figures and examples."""
+    values, outcome = result.as_dict(), task_of(result.config.task).to(Outcome)
+    tell(as_json, values if selection is None else {**values, "selection": selection.told()})
+    if as_json:
+        return
+    if selection is not None:
+        numbers = ("steps", "time", "test")
+        columns, title = ("model", "steps", "time", "validation", "test"), f"{selection.metric.title} of each model"
+        output(110).print(table(columns, selection.rows(), numbers, title))
+        output().print(f"{escape(selection.verdict())}\n", soft_wrap=True)
+    stored, number = values["stored_parameters"], values["parameters"]
+    parameters = counted(number, "parameter") + (f" ({stored:,} of them stored)" if stored != number else "")
+    console = text_console(highlight=False, soft_wrap=True)
+    console.print(
+        f"[bold]{escape(values['model'])}[/] on [bold]{escape(values['dataset'])}[/], seed {values['seed']}: "
+        f"{counted(values['epochs'], 'epoch')} in {duration(values['seconds'])}, {parameters}"
+    )
+    if result.exchanged is not None:
+        group, sent, least = (result.exchanged[key] for key in ("processes", "sent", "least"))
+        console.print(f"{group} processes sent each other {memory(sent)} a step; {memory(least)} is the least possible")
+    for split, measured in values["metrics"].items():
+        words = outcome.beside(result.model, split, measured)
+        console.print(f"{split:<6} {outcome.figures(measured)}" + (f"   ({escape(words)})" if words else ""))
+    examples = outcome.examples(result.model)
+    if examples is not None:
+        output().print(examples)
+    if folder is not None:
+        typer.echo(
+            f"\nKept in {folder}: `rgcn report {folder}` draws it, `rgcn predict` and `rgcn explain` ask it, "
+            f"`rgcn serve {folder}` opens it in a browser, `rgcn runs` lists all."
+        )
 
 
 def _train_series(
@@ -397,25 +355,26 @@ def _train_series(
     with series_progress(telling.quiet) as progress:
         progress.begin(config.model.title, number, config.training.epochs)
         result = run_series(config, number, folder=folder, jobs=jobs, mirror=mirror, listener=progress)
-    if telling.as_json:
-        print_json(result.as_dict())
-    else:
-        _print_series(result)
-        if folder is not None:
-            typer.echo(f"Kept in {folder}, a folder for each seed; every figure is in {folder / 'series.json'}.")
+    where = (
+        []
+        if folder is None
+        else [f"Kept in {folder}, a folder for each seed; every figure is in {folder / 'series.json'}."]
+    )
+    tell(telling.as_json, result.as_dict(), _spreads(result), *where)
+    if not telling.as_json:
+        for row in result.failures:
+            typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
     if result.failures:
         raise typer.Exit(1)
 
 
-def _print_series(result: SeriesResult) -> None:
+def _spreads(result: SeriesResult) -> Table:
     """Mean, standard deviation and standard error of every metric."""
-    title = f"{result.config.model.title} on {result.config.data.title}: {counted(len(result.results), 'run')}"
-    figures = ("mean", "standard deviation", "standard error")
-    drawn = table(("split", "metric", *figures), figures, title)
+    rows = []
     for split, metrics in result.summary().items():
         for metric, spread in metrics.items():
             values = spread.mean, spread.standard_deviation, spread.standard_error
-            drawn.add_row(split, metric, *("" if value is None else f"{value:.4f}" for value in values))
-    output().print(drawn)
-    for row in result.failures:
-        typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
+            rows.append((split, metric, *("" if value is None else f"{value:.4f}" for value in values)))
+    title = f"{result.config.model.title} on {result.config.data.title}: {counted(len(result.results), 'run')}"
+    numbers = ("mean", "standard deviation", "standard error")
+    return table(("split", "metric", *numbers), rows, numbers, title)

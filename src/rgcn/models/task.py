@@ -174,7 +174,7 @@ class NodeClassification(Task):
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.models.node_classifier:NodeClassifier"
     memory: ClassVar[str | None] = "rgcn.training.plan:of_classes"
-    brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.results:ClassOutcome"}
+    brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.output:ClassOutcome"}
     # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
     # than most settings matter.
     folds = 3
@@ -235,7 +235,7 @@ class LinkPrediction(Task):
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.models.link_predictor:LinkPredictor"
     memory = "rgcn.training.plan:of_links"
-    brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.results:LinkOutcome"}
+    brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.output:LinkOutcome"}
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
         return _candidates()["links"]
