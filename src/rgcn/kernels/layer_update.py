@@ -63,15 +63,18 @@ def layer_update(given: UpdateInputs) -> Tensor:
     fused = _fused(own)
     if fused is not None:
         return _LayerUpdate.apply(fused, settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    count = own.shape[0] * own.shape[1]
+    if not count:
+        return own
     each = degree.repeat_interleave(own.shape[1]) if degree.ndim == 1 else degree
     tensors = (own, heard, squares, each, _drawn(own, settings.dropout))
-    rows = [None if t is None else torch.split(t.reshape(own[..., 0].numel(), -1), CHUNK_ROWS) for t in tensors]
+    rows = [None if t is None else torch.split(t.reshape(count, -1), CHUNK_ROWS) for t in tensors]
     chunks = []
-    for number in range(-(-own[..., 0].numel() // CHUNK_ROWS)):
+    for number in range(-(-count // CHUNK_ROWS)):
         *states, kept = (None if every is None else every[number] for every in rows)
         part: Any = UpdateInputs(*states, weights, kept, settings)  # type: ignore[arg-type]
         chunks.append(checkpoint(plain_update, part, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(chunks).to(own.dtype).view(own.shape) if chunks else own
+    return torch.cat(chunks).to(own.dtype).view(own.shape)
 
 
 def plain_update(given: UpdateInputs) -> Tensor:
