@@ -71,8 +71,8 @@ def layer_update(given: UpdateInputs) -> Tensor:
     rows = [None if t is None else torch.split(t.reshape(count, -1), CHUNK_ROWS) for t in tensors]
     chunks = []
     for number in range(-(-count // CHUNK_ROWS)):
-        *states, kept = (None if every is None else every[number] for every in rows)
-        part: Any = UpdateInputs(*states, weights, kept, settings)  # type: ignore[arg-type]
+        *states, kept = [None if every is None else every[number] for every in rows]
+        part = UpdateInputs._make((*states, weights, kept, settings))
         chunks.append(checkpoint(plain_update, part, use_reentrant=False, preserve_rng_state=False))
     return torch.cat(chunks).to(own.dtype).view(own.shape)
 
