@@ -52,13 +52,13 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
     wide, states, weights = torch.zeros(1, 96), torch.zeros(1, 1, 32), (torch.zeros(32, 64), *[torch.zeros(32)] * 3)
     update = UpdateInputs(states, states, None, value, weights, None, UpdateSettings(scaled=False))
-    index, step, tables = one.int(), torch.ones(()), [torch.zeros(1, 1, 1) for _ in range(3)]
+    index, step, moments = one.int(), torch.ones(()), (torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))
     adam = AdamSettings(0.1, (0.9, 0.999), 1e-8, 0.0)
     return {
         "combine_bases": lambda: cpu.combine_bases(row, table, pairs),
         "spread_bases": lambda: cpu.spread_bases(row, row, pairs),
         "coefficient_gradient": lambda: cpu.coefficient_gradient(table, row, pairs),
-        "adam_bases": lambda: cpu.adam_bases(*tables, step, FactoredGradient(row, row, pairs), adam),
+        "adam_bases": lambda: cpu.adam_bases(table, *moments, step, FactoredGradient(row, row, pairs), adam),
         "grouped_product": lambda: cpu.grouped_product(table, matrices, pairs),
         "grouped_outer": lambda: cpu.grouped_outer(table, table, pairs),
         "gather_product_sum": lambda: cpu.gather_product_sum(pattern, value, index, row, row),

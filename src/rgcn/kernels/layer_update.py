@@ -8,7 +8,6 @@ gradient computes what is between anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from rgcn.kernels import dispatch
 from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE
@@ -60,7 +60,21 @@ def layer_update(given: UpdateInputs) -> Tensor:
         of_rows = degree.view(*degree.shape, *[1] * (own.ndim - degree.ndim))
         kept = _drawn(own, settings.dropout)
         return plain_update(UpdateInputs(own, heard, squares, of_rows, weights, kept, settings))
-    return _LayerUpdate.apply(settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    fused = _fused(own)
+    if fused is not None:
+        return _LayerUpdate.apply(fused, settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
+    count = own.shape[0] * own.shape[1]
+    if not count:
+        return own
+    each = degree.repeat_interleave(own.shape[1]) if degree.ndim == 1 else degree
+    tensors = (own, heard, squares, each, _drawn(own, settings.dropout))
+    rows = [None if t is None else torch.split(t.reshape(count, -1), CHUNK_ROWS) for t in tensors]
+    chunks = []
+    for number in range(-(-count // CHUNK_ROWS)):
+        *states, kept = [None if every is None else every[number] for every in rows]
+        part = UpdateInputs._make((*states, weights, kept, settings))
+        chunks.append(checkpoint(plain_update, part, use_reentrant=False, preserve_rng_state=False))
+    return torch.cat(chunks).to(own.dtype).view(own.shape)
 
 
 def plain_update(given: UpdateInputs) -> Tensor:
@@ -101,6 +115,7 @@ class _LayerUpdate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        fused: Any,
         settings: UpdateSettings,
         own: Tensor,
         heard: Tensor,
@@ -108,30 +123,21 @@ class _LayerUpdate(torch.autograd.Function):
         degree: Tensor,
         *weights: Tensor,
     ) -> Tensor:
-        fused, drawn = _fused(own), None
-        if settings.dropout:
-            # The kernel draws for itself, from a seed; here a number is drawn for each place.
-            on_gpu = fused is not None and own.is_cuda
-            drawn = torch.randint(2**31 - 1, (1,), device=own.device) if on_gpu else _drawn(own, settings.dropout)
-        ctx.settings = settings
+        if settings.dropout and own.is_cuda:  # the kernel draws for itself, from a seed
+            drawn: Tensor | None = torch.randint(2**31 - 1, (1,), device=own.device)
+        else:
+            drawn = _drawn(own, settings.dropout)
+        ctx.fused, ctx.settings = fused, settings
         ctx.save_for_backward(own, heard, squares, degree, drawn, *weights)
-        given = UpdateInputs(own, heard, squares, degree, weights, drawn, settings)
-        if fused is not None:
-            return fused.layer_update(given)  # type: ignore[no-any-return]
-        out = torch.empty_like(own)
-        for rows, part in _chunks(given):
-            out.view(-1, out.shape[-1])[rows] = plain_update(part)
-        return out
+        return fused.layer_update(UpdateInputs(own, heard, squares, degree, weights, drawn, settings))  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         own, heard, squares, degree, drawn, *weights = ctx.saved_tensors
         given = UpdateInputs(own, heard, squares, degree, tuple(weights), drawn, ctx.settings)
-        fused = _fused(own)
-        gradients = _gradients if fused is None else fused.layer_update_gradients
-        of_own, of_heard, of_squares, *of_weights = gradients(given, slope.contiguous())
-        return None, of_own, of_heard, of_squares, None, *of_weights
+        of_own, of_heard, of_squares, *of_weights = ctx.fused.layer_update_gradients(given, slope.contiguous())
+        return None, None, of_own, of_heard, of_squares, None, *of_weights
 
 
 def _fused(own: Tensor) -> Any:
@@ -142,34 +148,3 @@ def _fused(own: Tensor) -> Any:
         return None
     kernels = dispatch.kernels_for(own)
     return kernels if hasattr(kernels, "layer_update") else None
-
-
-def _chunks(given: UpdateInputs) -> Iterator[tuple[slice, UpdateInputs]]:
-    """(rows, what belongs to them) for [nodes, B, d], a few thousand rows at a time."""
-    nodes, questions = given.own.shape[:2]
-    of_rows: dict[str, Any] = {name: getattr(given, name) for name in ("own", "heard", "squares", "degree", "drawn")}
-    for name, tensor in of_rows.items():
-        if tensor is not None:
-            each = tensor.repeat_interleave(questions) if tensor.ndim == 1 else tensor  # of the nodes
-            of_rows[name] = each.reshape(nodes * questions, -1)
-    for first in range(0, nodes * questions, CHUNK_ROWS):
-        rows = slice(first, first + CHUNK_ROWS)
-        yield rows, given._replace(**{name: None if every is None else every[rows] for name, every in of_rows.items()})
-
-
-def _gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
-    """Of own, heard, squares and the weights: those of the definition, a chunk at a time."""
-    written = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:3]]
-    to = [tensor for tensor in written if tensor is not None]
-    width, totals = slope.shape[-1], [torch.zeros_like(tensor) for tensor in given.weights]
-    for rows, part in _chunks(given):
-        own, heard, *weights = (tensor.detach().requires_grad_() for tensor in (part.own, part.heard, *part.weights))
-        squares = None if part.squares is None else part.squares.detach().requires_grad_()
-        leaves = [own, heard, *([] if squares is None else [squares]), *weights]
-        with torch.enable_grad():
-            out = plain_update(part._replace(own=own, heard=heard, squares=squares, weights=tuple(weights)))
-        of = torch.autograd.grad(out, leaves, slope.view(-1, width)[rows], materialize_grads=True)
-        for tensor, found in zip(to, of, strict=False):
-            tensor.view(-1, width)[rows] = found
-        totals = [total + share for total, share in zip(totals, of[len(to) :], strict=True)]
-    return *written, *totals
