@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from rgcn.data import load
-from rgcn.data.sources import NoSourceError
+from rgcn.data.registry import NoSourceError
 from rgcn.errors import RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.paper.published import Figure
