@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rgcn.data import catalog, sources
+from rgcn.data import catalog, registry
 from rgcn.data.catalog import (
     CATALOG,
     DataFile,
@@ -30,8 +30,7 @@ from rgcn.data.catalog import (
     PublicFiles,
 )
 from rgcn.data.downloads import Client
-from rgcn.data.registry import datasets, get, load
-from rgcn.data.sources import MANIFEST, NoSourceError, Sources
+from rgcn.data.registry import MANIFEST, NoSourceError, Sources, datasets, get, load
 from rgcn.data.split_files import cut, cut_folder
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
@@ -234,7 +233,7 @@ def test_stopping_in_the_middle_leaves_nothing(
     def stopping(*arguments: object, **named: object) -> None:
         raise stop
 
-    monkeypatch.setattr(sources, moment, stopping)
+    monkeypatch.setattr(registry, moment, stopping)
     with pytest.raises(stop):
         places(tmp_path, mirror).obtain(tiny())
     assert_clean(tmp_path / "cache")
@@ -253,7 +252,7 @@ def test_leftovers_of_a_process_that_was_killed_just_now_are_swept(tmp_path: Pat
     code = """
 import os, signal, sys
 from pathlib import Path
-from rgcn.data.sources import Sources
+from rgcn.data.registry import Sources
 with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
     (work / "half").write_text("x")
     print(work.name, flush=True)
@@ -274,7 +273,7 @@ def test_a_full_disk_is_said_and_what_helps(tmp_path: Path, mirror: Path, monkey
     def full(*arguments: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sources, "write_plain", full)
+    monkeypatch.setattr(registry, "write_plain", full)
     with pytest.raises(DataError, match=r"tiny: the disk that holds .*cache is full .*free some room.*set RGCN_CACHE"):
         places(tmp_path, mirror).obtain(tiny())
     assert_clean(tmp_path / "cache")
@@ -333,7 +332,7 @@ def test_line_ends_are_made_plain_wherever_blocks_end(tmp_path: Path, monkeypatc
     from rgcn.data import archives
 
     monkeypatch.setattr(archives, "CHUNK", cut_at)
-    sources.write_plain(io.BytesIO(b"a\r\nb\rc\r\n\r\nd\r"), tmp_path / "x", max_bytes=100)
+    registry.write_plain(io.BytesIO(b"a\r\nb\rc\r\n\r\nd\r"), tmp_path / "x", max_bytes=100)
     assert (tmp_path / "x").read_bytes() == b"a\nb\rc\n\nd\r"
 
 

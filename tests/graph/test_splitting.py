@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgcn import KnowledgeGraph
 from rgcn.errors import DataError, NothingToHoldOutError
-from rgcn.graph import NodeLabels, Vocabulary
-from rgcn.graph.splitting import relation_overlaps
+from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary, splitting
+from rgcn.graph.splitting import RelationOverlap, drawn, label_keys, relation_overlaps, triple_keys
+from rgcn.graph.vocabulary import StoredNames, name_hash
 
 TRAIN, VALID, TEST = range(3)
 
@@ -179,3 +179,91 @@ def test_times_are_cut_with_the_triples_and_no_part_of_a_graph_without_them():
     timed = replace(graph, triple_times=np.array([3.0, 1.0, 2.0]))
     assert timed.fingerprint != graph.fingerprint == replace(timed, triple_times=None).fingerprint
     assert timed.without_relations(["r0"]).triple_times.tolist() == [2.0]
+
+
+# -- Overlaps of relations agree with their definition, in bounded memory.
+
+TRIPLES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 4)), max_size=40)
+
+
+def by_definition(triples: list[tuple[int, int, int]], above: float) -> set[RelationOverlap]:
+    pairs: dict[int, set[tuple[int, int]]] = {}
+    for s, r, o in triples:
+        pairs.setdefault(r, set()).add((s, o))
+    found = set()
+    for r, mine in pairs.items():
+        for q, theirs in pairs.items():
+            for inverse in (False, True):
+                shared = mine & ({(o, s) for s, o in theirs} if inverse else theirs)
+                if len(shared) / len(mine) > above and (inverse or r != q):
+                    found.add(RelationOverlap(r, q, len(shared) / len(mine), inverse))
+    return found
+
+
+@given(TRIPLES, st.sampled_from([0.0, 0.3, 0.5, 0.9]), st.sampled_from([1, 7, 1 << 22]))
+def test_overlaps_are_those_of_the_definition(triples, above, at_a_time):
+    array = np.array(triples, dtype=np.int64).reshape(-1, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splitting, "AT_A_TIME", at_a_time)
+        found = relation_overlaps(array, 6, above=above)
+        some = relation_overlaps(array, 6, above=above, of=[1, 4])
+    assert len(found) == len(set(found))
+    assert set(found) == by_definition(triples, above)
+    assert some == [overlap for overlap in found if overlap.relation in (1, 4)]
+
+
+def test_ten_thousand_relations_and_a_million_triples():
+    generator = np.random.default_rng(0)
+    triples = generator.integers(0, 10_000, (1_000_000, 3))
+    leaking = triples[triples[:, 1] == 7][:, [2, 1, 0]]
+    leaking[:, 1] = 9_999
+    triples = np.concatenate([triples[triples[:, 1] != 9_999], leaking])
+    assert relation_overlaps(triples, 10_000) == [(7, 9_999, 1.0, True), (9_999, 7, 1.0, True)]
+
+
+# -- Draws by a hash of names: the same whatever the numbers of the names, and wherever these lie.
+
+NAMES = [*(f"node {i} of a few" for i in range(60)), "", "é", "a name of more than eight bytes", "\ud800 alone"]
+
+
+def test_a_key_depends_on_the_name_alone():
+    ids = np.array([3, 3, 61, 0, 59, 62])
+    keys = Vocabulary(NAMES).keys(ids)
+    assert [int(key) >> 32 for key in keys] == [name_hash(NAMES[i].encode()) for i in ids]
+    assert (Vocabulary(NAMES[::-1]).keys(len(NAMES) - 1 - ids) == keys).all()
+    assert (Vocabulary(StoredNames.of(NAMES[:-1])).keys(ids) == keys).all()
+    assert len(np.unique(Vocabulary(NAMES).keys(np.arange(len(NAMES))))) == len(NAMES)
+
+
+def test_what_is_drawn_depends_on_no_order():
+    rng = np.random.default_rng(0)
+    rows = list({(f"n{s}", f"r{r}", f"n{o}") for s, r, o in rng.integers(0, (20, 3, 20), (200, 3)).tolist()})
+    labels = {f"n{i}": f"class {i % 3}" for i in range(20)}
+
+    def chosen(rows, labels):
+        graph = KnowledgeGraph.from_triples(rows, labels=labels)
+        triples = graph.named(graph.triples[drawn(triple_keys(graph, graph.triples), 15)])
+        nodes, classes = graph.labels.of("train")
+        some = drawn(label_keys(graph, nodes, classes), 7)
+        return list(triples), [graph.nodes[node] for node in nodes[some].tolist()]
+
+    first = chosen(rows, labels)
+    for _ in range(3):
+        rng.shuffle(rows)
+        mixed = list(labels.items())
+        rng.shuffle(mixed)
+        assert chosen([tuple(row) for row in rows], dict(mixed)) == first
+    assert len(set(first[0])) == 15
+    # Subject and object, and the relation, all count.
+    graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "a"), ("a", "s", "b")])
+    assert len(set(triple_keys(graph, graph.triples).tolist())) == 3
+
+
+def test_every_triple_is_as_likely_to_be_drawn():
+    """Of a hundred graphs a tenth of the triples is drawn: from every tenth of the rows about as many."""
+    counts = np.zeros(10)
+    for number in range(100):
+        graph = KnowledgeGraph.from_triples([(f"s{number}-{i}", "r", f"o{i % 7}") for i in range(200)])
+        counts += np.bincount(drawn(triple_keys(graph, graph.triples), 20) // 20, minlength=10)
+    assert counts.sum() == 2000
+    assert (np.abs(counts - 200) < 5 * np.sqrt(200)).all()

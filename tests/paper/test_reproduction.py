@@ -49,7 +49,7 @@ def nowhere(tmp_path, monkeypatch):
     """No data set is on this machine, and none can be fetched."""
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RGCN_MIRROR", raising=False)
-    monkeypatch.setattr("rgcn.data.sources.Sources._ways", lambda *_: iter(()))
+    monkeypatch.setattr("rgcn.data.registry.Sources._ways", lambda *_: iter(()))
 
 
 def results(*accuracies, seconds=1.0):

@@ -300,6 +300,7 @@ def _show_dry_run(configs: Mapping[str, RunConfig], asked: commands.TrainCommand
 def _train_one(config: RunConfig, folder: Path | None, asked: Planning, minutes: float | None = None) -> None:
     """Plan a run, refuse it where the machine has less than it takes, and train."""
     from rgcn.runs.assembly import refuse_what_does_not_fit
+    from rgcn.runs.training import train_as_planned
 
     plan = _planned(config, folder, asked)
     if minutes is not None:

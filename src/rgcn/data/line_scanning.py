@@ -5,7 +5,7 @@ Which lines a block has does not depend on the threads, and neither does what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -167,55 +167,44 @@ def table_row(separator: bytes, quoted: bool, width: int) -> tuple[NDArray[np.ui
 
 
 def _table(*patterns: Any) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """The table of one automaton that takes any of the patterns, and where each begins."""
-    steps: list[list[tuple[bytes, int]]] = [[]]  # from each state: which bytes lead where; none: without reading
+    """The table of one automaton that takes any of the patterns, and where each begins.
 
-    def new() -> int:
-        steps.append([])
-        return len(steps) - 1
+    A state is what may follow: patterns one after the other, of which the first is bytes. Patterns are told apart by
+    their ids; they live as long as the constants that hold them.
+    """
 
-    def add(pattern: Any, start: int, end: int) -> None:
-        if isinstance(pattern, bytes):
-            steps[start].append((pattern, end))
-        elif isinstance(pattern, list):
-            for one in pattern:
-                add(one, start, end)
-        elif isinstance(pattern, Repeated):
-            middle = new()
-            steps[start].append((b"", middle))
-            add(pattern.of, middle, middle)
-            steps[middle].append((b"", end))
-        else:
-            for part in pattern:
-                add(part, start, start := new())
-            steps[start].append((b"", end))
+    def reached(rests: Iterable[tuple[Any, ...]]) -> dict[tuple[int, ...], tuple[Any, ...]]:
+        return {tuple(map(id, rest)): rest for some in rests for rest in _begins(some)}
 
-    def reached(states: set[int]) -> frozenset[int]:
-        waiting, found = list(states), set(states)
-        while waiting:
-            further = {end for taken, end in steps[waiting.pop()] if not taken} - found
-            found |= further
-            waiting += further
-        return frozenset(found)
+    first = [reached([pattern]) for pattern in patterns]
+    waiting = list({frozenset(state): state for state in first}.values())
+    numbers = {frozenset(state): 2 + number for number, state in enumerate(waiting)}
+    rows = [[REFUSED] * 256, [TAKEN] * 256]
+    for state in waiting:
+        rests = list(state.values())
+        takes = [tuple(place for place, rest in enumerate(rests) if byte in rest[0]) for byte in range(256)]
+        leads = {(): REFUSED}
+        for places in dict.fromkeys(takes):
+            after = reached(rests[place][1:] for place in places)
+            if () in after:
+                leads[places] = TAKEN
+            elif places:
+                leads[places] = numbers.setdefault(frozenset(after), 2 + len(numbers))
+                if len(numbers) > len(waiting):
+                    waiting.append(after)
+        rows.append([leads[places] for places in takes])
+    return np.array(rows, dtype=np.uint16), np.array([numbers[frozenset(state)] for state in first], dtype=np.uint16)
 
-    end, begins = 0, [new() for _ in patterns]
-    for pattern, start in zip(patterns, begins, strict=True):
-        add(pattern, start, end)
-    first = [reached({start}) for start in begins]
-    rows: list[list[int]] = [[REFUSED] * 256, [TAKEN] * 256]
-    numbers: dict[frozenset[int], int] = {states: 2 + i for i, states in enumerate(dict.fromkeys(first))}
-    for states in (waiting := list(numbers)):
-        leads: dict[int, set[int]] = {}
-        for state in states:
-            for taken, to in steps[state]:
-                for byte in taken:
-                    leads.setdefault(byte, set()).add(to)
-        row = [REFUSED] * 256
-        for byte, to_states in leads.items():
-            after = reached(to_states)
-            if after not in numbers and end not in after:
-                numbers[after] = 2 + len(numbers)
-                waiting.append(after)
-            row[byte] = TAKEN if end in after else numbers[after]
-        rows.append(row)
-    return np.array(rows, dtype=np.uint16), np.array([numbers[states] for states in first], dtype=np.uint16)
+
+def _begins(rest: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """The ways in which patterns one after the other begin with bytes, or end."""
+    if not rest or isinstance(rest[0], bytes):
+        yield rest
+    elif isinstance(rest[0], Repeated):
+        yield from _begins(rest[1:])
+        yield from _begins((rest[0].of, *rest))
+    elif isinstance(rest[0], tuple):
+        yield from _begins((*rest[0], *rest[1:]))
+    else:
+        for one in rest[0]:
+            yield from _begins((one, *rest[1:]))

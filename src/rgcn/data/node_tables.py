@@ -86,13 +86,12 @@ class LabelFiles:
                 nodes = Vocabulary([*graph.nodes, *names], kind="node")
                 graph = replace(graph, nodes=nodes, node_kinds=kinds, features=features)
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
-        by_split: dict[str, dict[str, str]] = {}
-        for row in rows:
-            if row.node in graph.nodes:
-                by_split.setdefault(row.split, {})[row.node] = row.label
-        if not by_split:
+        rows = [row for row in rows if row.node in graph.nodes]
+        if not rows:
             raise DataError("no labelled node is in the graph")
-        return graph.with_labels(by_split)
+        return graph.with_labels(
+            {split: {row.node: row.label for row in rows if row.split == split} for split in SPLITS}
+        )
 
 
 class _Label(NamedTuple):

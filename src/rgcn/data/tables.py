@@ -188,22 +188,19 @@ class TableFile:
         Blank lines and the carriage returns of line ends are left out, but where there are quotes: in these they belong
         to the field, and csv.reader knows which are.
         """
-        if not block.data.strip(b"\r\n"):
-            return _text_lines([], [])
+        data = block.data if block.data.strip(b"\r\n") else b""  # many blank lines are passed over at once
         try:
-            lines = block.data.decode().split("\n")
+            lines = [] if b"\0" in data else data.decode().split("\n")
         except UnicodeDecodeError:
-            lines = None
-        if lines is None or b"\0" in block.data:
+            lines = []
+        numbers: Sequence[int] = range(block.first_line, block.first_line + len(lines))
+        if not lines:
             found = dict(decoded_lines(block, self.path, self._bad_lines))
-            part = _text_lines(list(found.values()), list(found))
-        else:
-            if not lines[-1]:
-                lines.pop()
-            part = _text_lines(lines, range(block.first_line, block.first_line + len(lines)))
+            lines, numbers = list(found.values()), list(found)
+        part = pl.DataFrame({"text": lines, "line": numbers}, schema={"text": pl.String, "line": pl.Int64})
         if self._has_quotes(part):
             return part
-        if b"\r" in block.data:
+        if b"\r" in data:
             part = part.with_columns(pl.col("text").str.strip_chars_end("\r"))
         return part.filter(pl.col("text") != "")
 
@@ -246,10 +243,6 @@ class TableFile:
                     raise ParseError(str(self.path), line_numbers[start], lines[start], reason) from None
                 start += 1
         return rows, numbers
-
-
-def _text_lines(lines: list[str], numbers: Sequence[int]) -> pl.DataFrame:
-    return pl.DataFrame({"text": lines, "line": numbers}, schema={"text": pl.String, "line": pl.Int64})
 
 
 def _quotes_reason(error: csv.Error) -> str:

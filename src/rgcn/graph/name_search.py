@@ -223,12 +223,15 @@ class NameSearch:
         Only the entries that share most of the name's rare sequences are compared letter by letter: a stranger who
         asks for nonsense must not keep the others waiting.
         """
-        words = folded(name[:LONGEST_QUERY])[:LONGEST_COMPARED]
+        words, pieces = folded(name[:LONGEST_QUERY])[:LONGEST_COMPARED], dict[str, list[int]]()
         if not words:
             return []
-        scored = [(self._likeness(words, entry), entry) for entry in self._near(_encoded(EDGE + words + EDGE))]
-        alike = sorted((pair for pair in scored if pair[0] >= ALIKE), key=lambda pair: -pair[0])
-        return [int(self.ids[entry]) for _, entry in alike[:limit]] or self.find(words, limit)
+        for entry in self._near(_encoded(EDGE + words + EDGE)):
+            text = self.text[int(self.bounds[entry]) : int(self.bounds[entry + 1])].decode("utf-8", "surrogatepass")
+            for piece in filter(None, text.split(EDGE)):
+                pieces.setdefault(piece[:LONGEST_COMPARED], []).append(int(self.ids[entry]))
+        alike = difflib.get_close_matches(words, pieces, 2 * limit, ALIKE)
+        return list(dict.fromkeys(of for piece in alike for of in pieces[piece]))[:limit] or self.find(words, limit)
 
     def _near(self, pattern: bytes) -> list[int]:
         """The entries that share most of the pattern's rare sequences."""
@@ -245,16 +248,6 @@ class NameSearch:
             raise damaged_index()
         there: list[int] = entries.tolist()
         return there
-
-    def _likeness(self, words: str, entry: int) -> float:
-        matcher = difflib.SequenceMatcher(b=words, autojunk=False)
-        best = 0.0
-        text = self.text[int(self.bounds[entry]) : int(self.bounds[entry + 1])].decode("utf-8", "surrogatepass")
-        for piece in text.split(EDGE):
-            matcher.set_seq1(piece[:LONGEST_COMPARED])
-            if piece and matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
-                best = max(best, matcher.ratio())
-        return best
 
 
 def damaged_index() -> DataError:

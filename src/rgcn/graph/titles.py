@@ -314,12 +314,10 @@ class Called:
     def by_key(self, key: str) -> list[int]:
         """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
         what follows a prefix."""
-        names = ((number, self._names[number]) for number in self._named(self.search.whole(key)))
-        found = [n for n, name in names if key in map(folded, (self._title(n), *self._spellings(name)))]
-        if found:
-            return found
-        names = ((number, self._names[number]) for number in self._named(self.search.whole(":" + key)))
-        return [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
+        named, behind = (self._named(self.search.whole(word)) for word in (key, ":" + key))
+        found = [n for n in named if key in map(folded, (self._title(n), *self._spellings(self._names[n])))]
+        names = ((n, self._names[n]) for n in ([] if found else behind))
+        return found or [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
         """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with.

@@ -436,6 +436,7 @@ def relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], so
 def with_relations(graph: KnowledgeGraph, known: Vocabulary) -> KnowledgeGraph:
     """The same graph with its relations numbered as they are known; DataError where it uses others.
 
+    >>> from rgcn.graph import KnowledgeGraph
     >>> graph = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
     >>> with_relations(graph, Vocabulary(["knows", "likes", "sees"])).triples.tolist()
     [[0, 1, 1], [1, 0, 2]]

@@ -18,7 +18,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from rgcn.data import load
-from rgcn.data.sources import NoSourceError
+from rgcn.data.registry import NoSourceError
 from rgcn.errors import RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.pages.layout import page, parts
