@@ -28,7 +28,7 @@ def embed(asked: EmbedCommand) -> None:
     vectors = NodeVectors.of(opened, asked.layer)
     split = None if asked.split is None else asked.split.value
     if split is not None:
-        if not opened.answers("classes"):
+        if not opened.classes:
             raise ConfigError(
                 f"--split says which nodes a classifier's mistakes are shown on; {opened.name} predicts links and has "
                 "no classes to mistake: leave it out"

@@ -18,8 +18,10 @@ from rich.table import Table
 from rgcn.cli.model_commands import AskingOptions, CompleteCommand, ExplainCommand, KnownChoice, PredictCommand
 from rgcn.cli.output import late_progress, output, print_json, table, tell_opened
 from rgcn.errors import ConfigError
-from rgcn.explain import Explanation, explain_class, explain_link
-from rgcn.explain.methods import QUICK
+from rgcn.explain import Explanation
+from rgcn.explain.methods import QUICK, How
+from rgcn.explain.methods import explain as explained
+from rgcn.explain.question import Question
 from rgcn.graph.titles import readable
 from rgcn.links.calibration import Calibration
 from rgcn.links.completion import WORTH_ADDING, Completion
@@ -28,7 +30,7 @@ from rgcn.links.relation_constraints import SENSELESS, Permitted
 from rgcn.links.reliability import as_text
 from rgcn.links.top_k import ScoredTriples, answer_links
 from rgcn.pages import save_page
-from rgcn.predict import OpenModel, open_model, predict_classes
+from rgcn.predict import OpenModel, open_model
 from rgcn.predict import answer_tables as answers
 from rgcn.predict.new_nodes import with_new_triples
 from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
@@ -84,16 +86,16 @@ def predict(asked: PredictCommand) -> None:
     elif about_links:
         _predict_links(opened, asked)
     else:
-        _predict_classes(opened, asked)
+        _predict_nodes(opened, asked)
 
 
 def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_links: bool) -> None:
     """A question that fits the run's task, or words on what would."""
     if about_nodes or asked.predicate is not None:
-        opened.must_answer("classes")
+        opened.kind_about("nodes")
     if about_links:
-        opened.must_answer("links")
-    elif not opened.answers("classes") and not asked.reliability:
+        opened.kind_about("triples")
+    elif not asked.reliability and all(kind.about != "nodes" for kind in opened.task.kinds):
         raise ConfigError(
             f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
             "`rgcn complete` asks about everything"
@@ -153,17 +155,18 @@ def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> tuple[Iterator[
     return frames, (line for rows in found for line in answers.link_triples(opened, rows))
 
 
-def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
+def _predict_nodes(opened: OpenModel, asked: PredictCommand) -> None:
+    tables = opened.kind_about("nodes").to(answers.NodeTables)  # type: ignore[type-abstract]
     ids, skipped = _chosen_nodes(opened, asked)
     opened.calibrate(asked.bars)
-    chunks = _classified(opened, ids, asked)
     kind = None if asked.out is None else answers.format_of(asked.out)
+    chunks = _answered(opened, tables, ids, asked, nested=kind in (None, "jsonl"))
     predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
     term = answers.predicate_term(predicate) if kind == "nt" else ""
-    frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
-    lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
+    frames = (frame for _, frame in chunks)
+    lines = (line for chunk in chunks for line in tables.lines(opened, *chunk, term))
     counts = {"asked": len(ids), "skipped": skipped}
-    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_classes(opened, found))
+    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_nodes(opened, tables, found))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
@@ -191,14 +194,20 @@ def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDA
     return found.ids, found.skipped
 
 
-def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
-    with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
-        for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if asked.known is KnownChoice.drop else len(opened.model.classes_))
-            if asked.min_probability is not None and chunk.probability is not None:
-                keep &= chunk.probability >= asked.min_probability
-            yield chunk.where(keep)
-            meter.advance(len(chunk))
+def _answered(
+    opened: OpenModel, tables: answers.NodeTables, ids: NDArray[np.int64], asked: PredictCommand, nested: bool
+) -> Iterator[tuple[NDArray[np.int64], pl.DataFrame]]:
+    """(nodes, their answers), some at a time, without those that are to be left out."""
+    with progress("asking", len(ids), "nodes", show=asked.bars) as meter:
+        for first in range(0, len(ids), answers.CHUNK):
+            part = ids[first : first + answers.CHUNK]
+            frame, keep = tables.frame(opened, part, nested), np.ones(len(part), dtype=bool)
+            if asked.known is KnownChoice.drop:
+                keep &= frame["label"].is_null().to_numpy()
+            if asked.min_probability is not None:
+                keep &= (frame["probability"] >= asked.min_probability).fill_null(False).to_numpy()
+            yield part[keep], frame.filter(pl.Series(keep))
+            meter.advance(len(part))
 
 
 def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
@@ -256,7 +265,7 @@ def complete(asked: CompleteCommand) -> None:
     if asked.out is not None:
         answers.format_of(asked.out)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
-    opened.must_answer("links")
+    opened.kind_about("triples")
     kept, out = _unfinished(opened, asked.out), asked.out
     if asked.restart and kept is not None:
         kept.unlink(missing_ok=True)
@@ -354,18 +363,13 @@ def _best_of_none(found: Completion, min_probability: float | None) -> str:
 def explain(asked: ExplainCommand) -> None:
     _check_explained(asked)
     opened = opened_model(asked.run, asked, asked.as_json, classes=asked.node is not None)
-    method = None if asked.method is None else asked.method.value
     budget = QUICK if asked.minutes is None else Budget(seconds=60 * asked.minutes)
-    how: dict[str, Any] = {"method": method, "edges": asked.edges, "draws": asked.draws, "seed": asked.seed}
-    how["budget"] = replace(budget, bars=False if asked.as_json else None)
-    if asked.node is not None:
-        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
-        number = None if asked.class_ is None else opened.class_(asked.class_)
-        found = explain_class(opened, opened.node(asked.node), number, **how)
-    else:
-        opened.must_answer("links")
-        subject, relation, object_ = (part or "" for part in (asked.subject, asked.relation, asked.object))
-        found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
+    budget = replace(budget, bars=False if asked.as_json else None)
+    kind = opened.kind_about("triples" if asked.node is None else "nodes")  # a wrong one is said before unknown names
+    question = kind.part(Question)  # type: ignore[type-abstract]
+    names = (asked.node, asked.class_) if asked.node is not None else (asked.subject, asked.relation, asked.object)
+    how = How(asked.method, asked.edges, asked.draws, asked.seed, budget)
+    found = explained(opened, question, question.numbers(opened, *names), how)
     if asked.out is not None:
         save_page(asked.out, WRITTEN[asked.out.suffix.lower()](found))
     if asked.as_json:
@@ -396,14 +400,18 @@ def _check_explained(asked: ExplainCommand) -> None:
         raise ConfigError(f"{out} is a folder; --out takes the name of a file")
 
 
-def _print_classes(opened: OpenModel, rows: list[dict[str, Any]]) -> None:
-    """The first nodes with their classes, and what the probabilities mean."""
-    titles = {name: opened.titles.class_(number) for number, name in enumerate(opened.model.classes_)}
-    sure = _sure(opened.calibration)
-    drawn = table(("node", "class", *sure, "known label"), sure)
+def _print_nodes(opened: OpenModel, tables: answers.NodeTables, rows: Rows) -> None:
+    """The first nodes with their answers, and what the probabilities mean."""
+    sure = tuple(name for name in _sure(opened.calibration) if rows and name in rows[0])
+    drawn = table(("node", tables.answer, *sure, "known label"), sure)
     for row in rows[:MOST_ROWS]:
-        label = "" if row["label"] is None else f"{titles[row['label']]} ({row['label_split']})"
-        cells = (_named(row["title"], row["node"]), row["class_title"], *_numbers(row, sure), label)
+        label = "" if row["label"] is None else f"{tables.words(opened, row['label'])} ({row['label_split']})"
+        cells = (
+            _named(row["title"], row["node"]),
+            tables.words(opened, row[tables.answer]),
+            *_numbers(row, sure),
+            label,
+        )
         drawn.add_row(*map(escape, cells))
     _show(drawn, opened.calibration, len(rows), MOST_ROWS, "prediction")
 

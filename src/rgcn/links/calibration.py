@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -36,15 +36,11 @@ MOST_HIDDEN = 500  # known triples and labels that are hidden in turn
 # more, and time is up after so many seconds. Without a limit there are always FEWEST.
 QUICK, PATIENT = Budget(work=1.5e11, seconds=15.0), Budget()
 
-MEANING = {
-    "classes": "Of nodes given 0.9, about nine in ten have the class.",
-    "completion": "A probability is the share of such answers, to a question that has one, that were held out, times "
-    "the chance that this subject and relation lack any.",
-    "links": "A probability is the share of such new answers, to a question that has one, that are in the validation "
-    "split; more are true where the graph lacks truths.",
-    "hidden": "A probability is the share of such new answers, to a question that has one, that are the graph's own, "
-    "had these been missing; more are true where the graph lacks truths.",
-}
+OF_CLASSES = "Of nodes given 0.9, about nine in ten have the class."
+OF_LINKS = (
+    "A probability is the share of such new answers, to a question that has one, that are {}; more are true where the "
+    "graph lacks truths."
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Calibration:
     tensor([0.5000, 0.5000])
     """
 
-    kind: Literal["classes", "links", "completion"]
+    kind: str  # the name of an `AnswerKind`, or "completion"
     fitted: bool  # on held-out data; else there are no probabilities
     words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
@@ -67,6 +63,7 @@ class Calibration:
     hidden: bool = False  # fitted on what the model knows, each hidden while asked about; else on validation data
     curve: LinkCurve | None = None  # of answers to questions
     is_cut: bool = False  # whether a `PATIENT` calibration would ask more: there was not time for all
+    meaning: str = "A score is the model's own number: higher is likelier."  # what the numbers say, in a sentence
 
     def class_probabilities(self, logits: Tensor) -> Tensor:
         """softmax(logits / T) [n, C], in float32 at least."""
@@ -78,16 +75,9 @@ class Calibration:
         assert self.curve is not None
         return self.curve.probabilities(score, level, known, place)
 
-    @property
-    def meaning(self) -> str:
-        """What the numbers say, in a sentence."""
-        if not self.fitted:
-            return "A score is the model's own number: higher is likelier."
-        return MEANING["hidden" if self.hidden and self.kind == "links" else self.kind]
-
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**asdict(self), "reliability": [asdict(row) for row in self.reliability], "meaning": self.meaning}
+        return {**asdict(self), "reliability": [asdict(row) for row in self.reliability]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
@@ -98,8 +88,8 @@ class Calibration:
         bins = tuple(Bin(**row) for row in given["reliability"])
         made = cls(**{**given, **fits, "curve": curve, "reliability": bins})
         finite = isinstance(made.words, str) and np.isfinite([made.temperature, made.ruled_out_share or 0.0]).all()
-        lacking = made.fitted and made.kind != "classes" and curve is None
-        if made.kind not in MEANING or not finite or made.temperature <= 0 or lacking:
+        lacking = made.fitted and made.kind in ("links", "completion") and curve is None
+        if not isinstance(made.kind, str) or not finite or made.temperature <= 0 or lacking:
             raise ValueError("this is no calibration")
         return made
 
@@ -248,7 +238,8 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
         words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
     words += hiding if hidden and hiding else ""
     words += drawing.words(kind) if drawing.is_cut else ""
-    return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
+    figures |= {"after": after, "reliability": bins, "meaning": OF_CLASSES}
+    return Calibration("classes", True, words, temperature, **figures)
 
 
 def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget = QUICK) -> Calibration:
@@ -307,7 +298,8 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
     words += drawing.words(which) if drawing.is_cut else ""
     figures: dict[str, Any] = {"examples": size, "before": before, "after": after, "reliability": bins}
     share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
-    figures |= {"hidden": hidden, "curve": curve, "is_cut": drawing.is_cut}
+    meaning = OF_LINKS.format("the graph's own, had these been missing" if hidden else "in the validation split")
+    figures |= {"hidden": hidden, "curve": curve, "is_cut": drawing.is_cut, "meaning": meaning}
     return Calibration("links", True, words, ruled_out_share=share, **figures)
 
 

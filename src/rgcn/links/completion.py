@@ -29,6 +29,10 @@ MOST_SUBJECTS = 4096
 WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
 BLOCKS_UNTIL_TIDY = 50  # where memory is given back that blocks of questions left in holes
 CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
+MEANING = (
+    "A probability is the share of such answers, to a question that has one, that were held out, times the chance that "
+    "this subject and relation lack any."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +137,8 @@ def complete(
         return Completion(triples, score, None, new, None, calibration, *counts, good, search.best)
     kept = int(np.count_nonzero(value >= least))  # the first ones
     found = good if kept == len(value) else kept
-    calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE)
+    words = calibration.words + CHANCE
+    calibration = replace(calibration, kind="completion", words=words, meaning=MEANING)
     rows = triples[:kept], score[:kept], value[:kept], np.zeros(kept, dtype=bool)
     return Completion(*rows, None, calibration, *counts, found, search.best)
 

@@ -254,7 +254,7 @@ def level_of(
 def _calibration(model: AnsweringModel) -> Calibration | None:
     """None where there was nothing to calibrate on; what was fitted to classes says nothing about links."""
     calibration = model.calibration_
-    return calibration if calibration.fitted and calibration.kind != "classes" else None
+    return calibration if calibration.fitted and calibration.curve is not None else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,9 @@ from rgcn.adjacency.receptive_field import HasRows
 from rgcn.adjacency.stored_edges import StoredEdges
 from rgcn.errors import ConfigError, DataError, NotFittedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import QUICK, Calibration, calibrate_classes, calibrate_links
-from rgcn.models.hooks import ModelHooks, cannot_answer
+from rgcn.links.calibration import QUICK, Calibration
+from rgcn.models.answer_kind import ClassKind, LinkKind, cannot_answer
+from rgcn.models.hooks import ModelHooks
 from rgcn.models.settings import HasSettings
 from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
@@ -260,15 +261,15 @@ class Estimator(HasSettings, ModelHooks):
     @property
     def classes_(self) -> list[str]:
         """Class names, in the order of `logits`' columns, of a model that answers for classes."""
-        raise DataError(cannot_answer(self, "classes"))
+        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: the score of every class, on the CPU."""
-        raise DataError(cannot_answer(self, "classes"))
+        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
 
     def scorer(self) -> Scorer:
         """What scores triples, of a model that answers for links."""
-        raise DataError(cannot_answer(self, "links"))
+        raise DataError(cannot_answer(self.task_().kinds, LinkKind()))
 
     @property
     def hiding_(self) -> str | None:
@@ -290,8 +291,7 @@ class Estimator(HasSettings, ModelHooks):
 
     def calibrate(self, budget: Budget = QUICK) -> Calibration:
         """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration.PATIENT` has no limit."""
-        calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
-        self._calibration = calibrate(self, self.hiding_, budget)
+        self._calibration = self.task_().kind.calibrate(self, self.hiding_, budget)
         return self._calibration
 
     # -- keeping -----------------------------------------------------------------------------------------

@@ -20,13 +20,14 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import NameLookup, Titles, askable
 from rgcn.links.calibration import PATIENT, QUICK, Calibration
+from rgcn.models.answer_kind import AnswerKind, ClassKind, cannot_answer, kind_of
 from rgcn.models.estimator import Estimator
-from rgcn.models.hooks import cannot_answer
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.storage import load_model
 from rgcn.models.task import Task
 from rgcn.nn.scorer import Scorer
+from rgcn.plugins import ANSWER_KINDS
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
 from rgcn.system.atomic_files import write_atomically
@@ -70,14 +71,27 @@ class OpenModel:
         """What its data are called, without the folders they lie in."""
         return (self.graph.name if self.data is None else self.data.title) or "unnamed"
 
-    def answers(self, kind: str) -> bool:
-        """Whether it answers questions about "classes", or about "links"."""
-        return kind in self.task.answers
+    @property
+    def classes(self) -> list[str]:
+        """The classes among which it chooses; none where its answers are no choice."""
+        return [name for kind in self.task.kinds for name in kind.classes(self.model)]
 
-    def must_answer(self, kind: str) -> None:
-        """Refuse a kind of question that this model does not answer, with a word on what would."""
-        if not self.answers(kind):
-            raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
+    def answers(self, kind: str | type[AnswerKind]) -> bool:
+        """Whether it answers this kind of questions: "classes", "links", or one from another package."""
+        return kind_of(kind) in self.task.kinds
+
+    def must_answer(self, kind: str | type[AnswerKind]) -> AnswerKind:
+        """The kind; DataError with a word on what would answer it where this model does not."""
+        wanted = kind_of(kind)
+        if wanted not in self.task.kinds:
+            raise DataError(f"{self.path}: {cannot_answer(self.task.kinds, wanted)}")
+        return wanted
+
+    def kind_about(self, named: str) -> AnswerKind:
+        """The kind of a question that names "nodes" or "triples"; DataError where the model answers none of them."""
+        known = map(kind_of, ANSWER_KINDS.names())
+        found = next(kind for kind in (*self.task.kinds, *known) if kind.about == named)
+        return self.must_answer(type(found))
 
     @property
     def title(self) -> str:
@@ -100,7 +114,7 @@ class OpenModel:
         graph = self.untrained
         if graph is None:
             return f"{self.title} of {self.path}"
-        labels = 0 if graph.labels is None or not self.answers("classes") else len(graph.labels.of("train")[0])
+        labels = 0 if graph.labels is None or not self.classes else len(graph.labels.of("train")[0])
         told = count(len(graph), "triple") + (f", {count(labels, 'label')}" if labels else "")
         return f"{SHIPPED}, over {self.path} ({told}); nothing was trained"
 
@@ -235,11 +249,8 @@ def _over(
     graph: KnowledgeGraph, path: str, data: DataConfig | None, mirror: Path | None, device: str, classes: bool
 ) -> OpenModel:
     """The model that comes with rgcn."""
-    if classes and (graph.labels is None or not len(graph.labels)):
-        raise DataError(
-            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or "
-            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
-        )
+    if classes and (missing := ClassKind().missing(graph)):
+        raise DataError(f"{path} has {missing}")
     try:
         model = (LinkClassifier if classes else LinkPredictor).pretrained(graph, device)
     except DataError as error:

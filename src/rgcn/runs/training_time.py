@@ -63,8 +63,7 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
 
 
 def _held_out(model: Estimator, split: str) -> int:
-    labels = model.graph_.labels if "classes" in model.task_().answers else None
-    return len(model.graph_.split_triples(split) if labels is None else labels.of(split)[0])
+    return model.task_().kind.split_sizes(model.graph_).get(split, 0)
 
 
 def with_steps_for(plan: RunPlan, minutes: float) -> RunPlan:

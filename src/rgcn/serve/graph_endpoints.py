@@ -208,19 +208,19 @@ class Facts:
 def line(served: Served) -> ModelLine:
     """The model in the list of models."""
     graph, opened = served.graph, served.opened
-    classes = len(opened.model.classes_) if opened.answers("classes") else 0
-    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
+    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, len(opened.classes))
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
     figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
     words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
-    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, opened.dataset, counts)
+    kinds = [kind.name for kind in opened.task.kinds]
+    about = (served.name, opened.task.name, kinds, opened.title, opened.dataset, counts)
     return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
 
 
 def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
     graph, opened, shown = served.graph, served.opened, served.shown
-    labels = graph.labels if opened.answers("classes") else None
+    labels = graph.labels if opened.classes else None
     relations = graph.relation_counts.tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
     return ModelDetails(

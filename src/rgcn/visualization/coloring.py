@@ -45,7 +45,7 @@ def colorings(
     """
     made, labels = [by_kind(opened, nodes)], opened.graph.labels
     if labels is not None and len(labels):
-        made.insert(0 if opened.answers("classes") else 1, by_class(opened, nodes, labels, split == "test"))
+        made.insert(0 if opened.classes else 1, by_class(opened, nodes, labels, split == "test"))
     if predicted is not None:
         names = [opened.titles.class_(number) for number in range(len(opened.model.classes_))]
         words = "The class the model finds likeliest, also for nodes that no class was meant for."

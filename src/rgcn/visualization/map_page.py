@@ -27,7 +27,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     """One HTML file that opens anywhere and loads nothing; `split`: what a classifier's mistakes are shown on."""
     opened = made.opened
     measured = confusion = None
-    if opened.answers("classes"):
+    if opened.classes:
         measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
         confusion = confusion_chart(measured, [opened.titles.class_(i) for i in range(len(measured.classes))])
     likeness: dict[str, Any] | str

@@ -65,7 +65,7 @@ def make_map(
     numbers = vectors.gather(nodes)
     method = "pca" if len(nodes) < FEWEST else method
     places = two_dimensional(numbers, method, seed, on_step)
-    said = predictions(opened, nodes) if opened.answers("classes") else None
+    said = predictions(opened, nodes) if opened.classes else None
     labels, classes = opened.graph.labels, shown_classes(opened.graph)
     rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < (0 if labels is None else labels.num_classes)))
     judged = (places, numbers) if len(rows) >= FEWEST_LABELLED else ()  # outside the test split: figures guide choices
