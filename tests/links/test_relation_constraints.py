@@ -11,7 +11,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.links.relation_constraints import LARGEST_EXCEPTION, THOUGHT_MISSING, RelationRules, rules_of
 from rgcn.nn.scorer import Questions
-from rgcn.predict.question_notes import question_note
+from rgcn.predict.questions import question_note
 from rgcn.sampling.known_triples import KnownTriples
 from small_models import graph_of_kinds, random_graph
 

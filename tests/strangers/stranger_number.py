@@ -24,8 +24,7 @@ from rgcn.models.task import NodeClassification
 from rgcn.nn.heads import Head
 from rgcn.predict.answer_tables import NodeTables, known_columns
 from rgcn.serve.batching import Lane
-from rgcn.serve.limits import NodeName
-from rgcn.serve.schemas import AnswerShape, Node, QuestionShape
+from rgcn.serve.schemas import AnswerShape, Node, NodeName, QuestionShape
 from rgcn.serve.served_model import Endpoints, endpoint
 from rgcn.training.fitting import Trainer
 from rgcn.training.history import Metric

@@ -257,7 +257,7 @@ class AskingOptions(OpeningOptions):
     )
 
     def new_nodes(self) -> dict[str, Any]:
-        """As arguments of `rgcn.predict.new_nodes.with_new_triples`; empty where there are none."""
+        """As arguments of `rgcn.predict.opened_model.with_new_triples`; empty where there are none."""
         if self.new_triples is not None:
             return {"path": self.new_triples, "features": self.new_features}
         if self.new_features is not None:

@@ -32,9 +32,16 @@ from rgcn.links.top_k import ScoredTriples, answer_links
 from rgcn.pages import save_page
 from rgcn.predict import OpenModel, open_model
 from rgcn.predict import answer_tables as answers
-from rgcn.predict.new_nodes import with_new_triples
-from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
-from rgcn.predict.question_notes import notes_of, question_words
+from rgcn.predict.opened_model import with_new_triples
+from rgcn.predict.questions import (
+    QuestionTable,
+    notes_of,
+    question_words,
+    read_questions,
+    read_table,
+    resolve_nodes,
+    single_question,
+)
 from rgcn.runs.worker_pool import Interruption
 from rgcn.system.formatting import count, rough_duration
 from rgcn.system.progress import progress

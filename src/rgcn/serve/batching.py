@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgcn.serve.limits import Limits
+from rgcn.serve.address import Limits
 from rgcn.serve.schemas import Refusal, come_later
 
 if TYPE_CHECKING:

@@ -13,8 +13,18 @@ from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.limits import Many, NodeName
-from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
+from rgcn.serve.schemas import (
+    AnswerShape,
+    Class,
+    Many,
+    Node,
+    NodeName,
+    Probability,
+    QuestionShape,
+    Score,
+    Split,
+    six_digits,
+)
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint, in_background
 
 

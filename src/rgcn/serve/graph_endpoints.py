@@ -19,8 +19,7 @@ from rgcn.pages.model_card import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.sampling.known_triples import AT_ONCE
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.limits import AtMost, Count, NodeName, Number
-from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Relation, Split
+from rgcn.serve.schemas import AnswerShape, AtMost, Class, Count, Node, NodeName, Number, QuestionShape, Relation, Split
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 FEW, REMEMBERED = 2, 64

@@ -16,13 +16,25 @@ from rgcn.graph import SPLITS
 from rgcn.links.calibration import Calibration
 from rgcn.links.top_k import Known, answer_links, rate_triples
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.predict.question_notes import notes_of
+from rgcn.predict.questions import notes_of
 from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve import schemas
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
-from rgcn.serve.limits import Count, Many, NodeName, RelationName
-from rgcn.serve.schemas import AnswerShape, Node, Probability, QuestionShape, Refusal, Relation, Score, Split
+from rgcn.serve.schemas import (
+    AnswerShape,
+    Count,
+    Many,
+    Node,
+    NodeName,
+    Probability,
+    QuestionShape,
+    Refusal,
+    Relation,
+    RelationName,
+    Score,
+    Split,
+)
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those

@@ -14,8 +14,20 @@ from rgcn.explain import methods as explaining
 from rgcn.explain.question import Question
 from rgcn.plugins import EXPLAINERS
 from rgcn.serve.batching import Desk
-from rgcn.serve.limits import Name, NodeName, Number, RelationName
-from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Refusal, Relation, Score
+from rgcn.serve.schemas import (
+    AnswerShape,
+    Class,
+    Name,
+    Node,
+    NodeName,
+    Number,
+    Probability,
+    QuestionShape,
+    Refusal,
+    Relation,
+    RelationName,
+    Score,
+)
 from rgcn.serve.served_model import Endpoints, Example, Shown, endpoint
 
 
