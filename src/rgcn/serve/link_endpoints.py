@@ -21,20 +21,7 @@ from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve import schemas
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
-from rgcn.serve.schemas import (
-    AnswerShape,
-    Count,
-    Many,
-    Node,
-    NodeName,
-    Probability,
-    QuestionShape,
-    Refusal,
-    Relation,
-    RelationName,
-    Score,
-    Split,
-)
+from rgcn.serve.schemas import AnswerShape, Many, Node, NodeName, Probability, QuestionShape, Relation, RelationName
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
@@ -47,7 +34,7 @@ QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE, SCORES_AT_ONCE = 64, 4096, 1 << 24
 AWKWARD, FILLED_UP = range(3, 12), 12
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
-K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
+K = Annotated[schemas.Count, Field(description="How many answers, best first; to each question.")]
 MarkOrDrop = Annotated[Known, Field(description="Answers that are training triples: `mark` them, or `drop` them.")]
 
 
@@ -96,7 +83,7 @@ class ScoreBody(QuestionShape):
 
 IsKnown = Annotated[bool, Meta(description="Whether it is a training triple.")]
 SplitOfTriple = Annotated[
-    Split | None,
+    schemas.Split | None,
     Meta(description="What the graph has the triple for, where it has splits: the model saw no `valid` and `test`."),
 ]
 
@@ -111,7 +98,7 @@ class UnderstoodQuery(AnswerShape):
 
 class Link(AnswerShape):
     node: Annotated[Node, Meta(description="The answer.")]
-    score: Score
+    score: schemas.Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
@@ -134,7 +121,7 @@ class TripleScore(AnswerShape):
     subject: Node
     relation: Relation
     object: Node
-    score: Score
+    score: schemas.Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
@@ -215,7 +202,7 @@ class LinkEndpoints(Endpoints):
         rows, most = len(body.queries) * min(body.k, self.served.graph.num_nodes), desk.limits.links
         if rows > most:
             words = f"{len(body.queries):,} queries with k = {body.k:,} are {rows:,} links; one answer holds at most"
-            raise Refusal("invalid", f"{words} {most:,}: ask in several requests")
+            raise schemas.Refusal("invalid", f"{words} {most:,}: ask in several requests")
         asked = await desk.resolved(body.queries, lambda query: self._asked(query, body.k))
         return LinkAnswerList(list(await desk.ask(self.lane(body.known, body.k), asked)))
 

@@ -13,34 +13,22 @@ from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fideli
 from rgcn.explain import methods as explaining
 from rgcn.explain.question import Question
 from rgcn.plugins import EXPLAINERS
+from rgcn.serve import schemas
 from rgcn.serve.batching import Desk
-from rgcn.serve.schemas import (
-    AnswerShape,
-    Class,
-    Name,
-    Node,
-    NodeName,
-    Number,
-    Probability,
-    QuestionShape,
-    Refusal,
-    Relation,
-    RelationName,
-    Score,
-)
+from rgcn.serve.schemas import AnswerShape, Class, Node, NodeName, Probability, QuestionShape, Relation, RelationName
 from rgcn.serve.served_model import Endpoints, Example, Shown, endpoint
 
 
 class ExplainQuery(QuestionShape):
     node: NodeName | None = Field(None, description="Explain this node's class.")
-    class_: Name | None = Field(None, alias="class", description="By name or title. Without it, the predicted one.")
+    class_: schemas.Name | None = Field(None, alias="class", description="By name or title; else the predicted one.")
     subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
     relation: RelationName | None = None
     object: NodeName | None = None
     method: Literal[EXPLAINERS.names()] | None = Field(  # type: ignore[valid-type]
         None, description="How importance is found: the model's first one if not said."
     )
-    edges: Annotated[int, Field(ge=1, le=100), Number] = Field(10, description="How many triples to name.")
+    edges: Annotated[int, Field(ge=1, le=100), schemas.Number] = Field(10, description="How many triples to name.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -70,7 +58,7 @@ class Explained(AnswerShape):
 
     question: ExplainedQuestion
     method: str
-    score: Score
+    score: schemas.Score
     calibration: Annotated[str, Meta(description="What probabilities are calibrated on, or why there are none.")]
     probability: Probability
     own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
@@ -109,7 +97,7 @@ class WhyEndpoints(Endpoints):
         methods = explaining.methods_of(opened)
         if not methods:
             words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
-            raise Refusal("cannot_explain", words)
+            raise schemas.Refusal("cannot_explain", words)
         asked = (question, about, query.method or methods[0], query.edges)
         answer = desk.remembered((self.served.name, *asked), partial(self._make, *asked))
         return await answer  # type: ignore[no-any-return]
@@ -125,6 +113,6 @@ class WhyEndpoints(Endpoints):
         try:
             found = explaining.explain(self.served.opened, question, about, explaining.How(method, edges))
         except (DataError, ConfigError) as error:
-            raise Refusal("cannot_explain", str(error)) from None
+            raise schemas.Refusal("cannot_explain", str(error)) from None
         # Plain values where shapes are declared: written, they are the same.
         return Explained(**found.as_dict(), svg=str(found.as_svg()))
