@@ -168,11 +168,8 @@ class NumberTables(NodeTables):
 class NumberQuestion(Question):
     """`rgcn explain`: which triples make a node's number larger, and which smaller?"""
 
+    named = ("node",)
     strength_name = "the number"
-
-    @classmethod
-    def numbers(cls, opened: Any, *names: str | None) -> tuple[int, ...]:
-        return (opened.node(names[0]),)
 
     @classmethod
     def of(cls, opened: Any, *asked: int) -> NumberQuestion:

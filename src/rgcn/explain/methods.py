@@ -228,6 +228,10 @@ def explain(
     """Which triples decided an answer: to the question of this class about these numbers (`Question.numbers`)."""
     how = how or How()
     name, explainer = _chosen(opened, how.method)
+    sizes = {"node": opened.graph.num_nodes, "relation": opened.graph.num_relations, "class": len(opened.classes)}
+    for what, number in zip(question.named, asked, strict=False):
+        if number is not None and not 0 <= number < sizes[what]:
+            raise DataError(f"there is no {what} {number}: {what} numbers lie in 0..{sizes[what] - 1}")
     opened.calibrate(how.budget.bars)
     timer = how.budget.started()
     made = question.of(opened, *asked)

@@ -160,6 +160,7 @@ class Question(ABC):
     ends       from where to where paths lead, of networks that compare two nodes
     itself     the place in reach of the triple that is asked about, where it is there
     known      whether the answer is in the data; ruled_out: whether examples rule it out
+    named      what a question names, in order: a "node", a "relation", a "class"
     """
 
     reach: Reach
@@ -171,6 +172,7 @@ class Question(ABC):
     known: bool = field(kw_only=True, default=False)
     ruled_out: bool = field(kw_only=True, default=False)
 
+    named: ClassVar[tuple[str, ...]]
     strength_name: ClassVar[str] = "the score"
 
     @property
@@ -182,14 +184,16 @@ class Question(ABC):
         return self.ruled_out and self.calibration.fitted and self.calibration.ruled_out_share is not None
 
     @classmethod
-    @abstractmethod
     def numbers(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
-        """What is asked about, by name: nodes that a question names, or subject, relation and object; in numbers."""
+        """The numbers of what is asked about, given by name."""
+        find = {"node": opened.node, "relation": opened.relation, "class": opened.class_}
+        each = zip(cls.named, names, strict=False)
+        return tuple(None if name is None else find[what](name) for what, name in each)
 
     @classmethod
     @abstractmethod
     def of(cls, opened: OpenModel, *asked: Any) -> Self:
-        """The question about these numbers; DataError for those that are none."""
+        """The question about these numbers, which are there."""
 
     @abstractmethod
     def about(self, opened: OpenModel) -> dict[str, Any]:
@@ -249,24 +253,18 @@ class ClassQuestion(Question):
     node: int
     class_: int
 
+    named = ("node", "class")
     strength_name = LOG_ODDS
-
-    @classmethod
-    def numbers(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
-        node, class_ = names
-        return opened.node(node or ""), None if class_ is None else opened.class_(class_)
 
     @classmethod
     def of(cls, opened: OpenModel, *asked: Any) -> Self:
         node, class_ = asked
-        _check("node", node, opened.graph.num_nodes)
         model, network = opened.model, frozen(opened.model.network_)
         links = model.class_links(node)
         reach = Reach.of_model(model, model.class_asked(node), links)
         with torch.no_grad():
             output = model.class_heard(network, reach.field, node)
         class_ = int(output[0].argmax()) if class_ is None else class_
-        _check("class", class_, len(opened.classes))
         if reach.walk is not None:
             reach = replace(reach, walk=(node, links[class_][2]))
         return cls(reach, opened.calibration, model, network, node, class_, full=output, nodes=(node,))
@@ -326,17 +324,11 @@ class LinkQuestion(Question):
     standing: TripleStanding  # of the triple alone
     shift: Tensor | float = 0.0  # what the network's own numbers have more than the scorer's, which knows all answers
 
-    @classmethod
-    def numbers(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
-        subject, relation, object_ = (name or "" for name in names)
-        return opened.node(subject), opened.relation(relation), opened.node(object_)
+    named = ("node", "relation", "node")
 
     @classmethod
     def of(cls, opened: OpenModel, *asked: Any) -> Self:
         subject, relation, object_ = asked
-        for node in (subject, object_):
-            _check("node", node, opened.graph.num_nodes)
-        _check("relation", relation, opened.graph.num_relations)
         reach = Reach.of_model(opened.model, [subject, object_], [asked], both=True)
         standing = standing_of(opened, torch.tensor([asked]))
         same = np.flatnonzero((reach.triples == asked).all(axis=1))
@@ -400,11 +392,6 @@ class LinkQuestion(Question):
     def predicted(self, output: Tensor) -> float | None:
         found = self.standing.probability(self.calibration if self.calibration.fitted else None)
         return None if found is None or bool(found.isnan()[0]) else float(found[0])
-
-
-def _check(kind: str, number: int, size: int) -> None:
-    if not 0 <= number < size:
-        raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")
 
 
 def frozen(network: Network) -> Network:

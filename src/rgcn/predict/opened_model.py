@@ -228,35 +228,29 @@ def open_model(
     >>> opened.task.name, opened.words
     ('link-prediction', 'the model that comes with rgcn, over world (33,290 triples); nothing was trained')
     """
+    place = None if isinstance(source, KnowledgeGraph) else path_or_dataset(source)
+    is_trained = isinstance(place, Path) and any((place / name).is_file() for name in TRAINED)
+    if reading and place is not None and (is_trained or not isinstance(place, Path)):
+        what = f"{place} has a trained model and its own" if is_trained else f"{source} is a data set"
+        raise ConfigError(f"{', '.join(reading)} say how a graph is read, and {what}")
+    data: DataConfig | None = None
     if isinstance(source, KnowledgeGraph):
-        return _over(source, source.name or "graph", None, mirror, device, classes)
-    place = path_or_dataset(source)
-    if not isinstance(place, Path):
-        if reading:
-            raise ConfigError(f"{', '.join(reading)} say how files are read, and {place.name} is a data set")
-        data = DataConfig(dataset=place.name)
-        return _over(load_data(data, mirror), place.name, data, mirror, device, classes)
-    if any((place / name).is_file() for name in TRAINED):
-        if reading:
-            raise ConfigError(
-                f"{', '.join(reading)} say how a graph is read, and {place} has a trained model and its own"
-            )
-        return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
-    data = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read")
-    try:
-        graph = load_data(data)
-    except DataError as error:
-        if not place.is_dir():
-            raise
-        raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
-    return _over(graph, str(place), data, mirror, device, classes)
-
-
-def _over(
-    graph: KnowledgeGraph, path: str, data: DataConfig | None, mirror: Path | None, device: str, classes: bool
-) -> OpenModel:
-    """The model that comes with rgcn."""
+        graph, path = source, source.name or "graph"
+    elif isinstance(place, Path):
+        if is_trained:
+            return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+        given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
+        data, path = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read"), str(place)
+        try:
+            graph = load_data(data)
+        except DataError as error:
+            if not place.is_dir():
+                raise
+            raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
+    else:
+        assert place is not None
+        data, path = DataConfig(dataset=place.name), place.name
+        graph = load_data(data, mirror)
     if classes and (missing := ClassKind().missing(graph)):
         raise DataError(f"{path} has {missing}")
     try:

@@ -158,7 +158,7 @@ class GraphEndpoints(Endpoints):
 
     def _found(self, query: str, nodes: list[int]) -> Found:
         found = zip(map(self.served.node, nodes), self._facts.degree(nodes), strict=True)
-        return Found(query, [NodeWithDegree(n.name, n.title, n.description, n.kind, degree) for n, degree in found])
+        return Found(query, [NodeWithDegree(**asdict(node), degree=degree) for node, degree in found])
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
