@@ -14,7 +14,7 @@ from outside import command
 
 import rgcn
 from rgcn.errors import DataError
-from rgcn.models.answer_kind import ClassKind
+from rgcn.models.answer_kind import ClassKind, kind_of
 from rgcn.predict import open_model
 from rgcn.runs import load_configuration, load_data, train
 
@@ -104,6 +104,7 @@ def test_nodes_are_asked_for_their_number(here: Path) -> None:
         "a question about triples needs one that predicts links"
         in command("predict", "run", "--subject", "p1", "--relation", "reads", cwd=here).stderr
     )
+    assert kind_of("stranger_number:Numbers") is kind_of(stranger_number.Numbers)
     with pytest.raises(DataError, match="this model gives nodes a number; a question about a node's class needs"):
         open_model(here / "run").must_answer(ClassKind)
 

@@ -30,8 +30,8 @@ def embed(asked: EmbedCommand) -> None:
     if split is not None:
         if not opened.classes:
             raise ConfigError(
-                f"--split says which nodes a classifier's mistakes are shown on; {opened.name} predicts links and has "
-                "no classes to mistake: leave it out"
+                f"--split says which nodes a classifier's mistakes are shown on; {opened.name} has no classes to "
+                "mistake: leave it out"
             )
         split_looked_at(opened, split)
     nodes, skipped = np.arange(opened.graph.num_nodes), 0

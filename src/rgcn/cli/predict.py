@@ -103,9 +103,10 @@ def _check(opened: OpenModel, asked: PredictCommand, about_nodes: bool, about_li
     if about_links:
         opened.kind_about("triples")
     elif not asked.reliability and all(kind.about != "nodes" for kind in opened.task.kinds):
+        does = " and ".join(kind.does for kind in opened.task.kinds)
         raise ConfigError(
-            f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
-            "`rgcn complete` asks about everything"
+            f"{opened.path} {does}: give --subject or --object, and --relation; or --queries FILE. `rgcn complete` "
+            "asks about everything"
         )
     if asked.min_probability is None:
         return

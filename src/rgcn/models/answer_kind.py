@@ -73,8 +73,8 @@ class AnswerKind(HasParts):
         if not self.needs_labels or (graph.labels is not None and len(graph.labels)):
             return None
         return (
-            "no labels: read it with labels=FILE, or labels_from=RELATION to take them from the graph (--labels FILE, "
-            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
+            "no labels: read it with labels=FILE (--labels FILE), or with labels_from=RELATION (--labels-from "
+            "RELATION) to take them from the graph"
         )
 
     def split_sizes(self, graph: KnowledgeGraph) -> Mapping[str, int]:

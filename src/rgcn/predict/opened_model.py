@@ -252,7 +252,7 @@ def open_model(
         data, path = DataConfig(dataset=place.name), place.name
         graph = load_data(data, mirror)
     if classes and (missing := ClassKind().missing(graph)):
-        raise DataError(f"{path} has {missing}")
+        raise DataError(f"{path} has {missing}; or ask about links (--subject and --relation, say)")
     try:
         model = (LinkClassifier if classes else LinkPredictor).pretrained(graph, device)
     except DataError as error:
