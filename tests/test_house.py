@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -65,36 +63,3 @@ def test_few_files_know_of_several_processes():
     found = sorted(file for file in known if not file.startswith(("distributed/", "training/")))
     assert len(found) <= 8, found
     assert "placement.py" in found
-
-
-# Where kinds of answers are made: the kinds themselves, and the calibrations that they bring.
-OF_KINDS = {"models/answer_kind", "links/calibration"}
-
-
-def comparing(tree: ast.AST) -> Iterator[int]:
-    """Lines that tell kinds of answers apart by name: in comparisons, keys of a table, and what a model is asked."""
-    for node in ast.walk(tree):
-        parts: list[ast.expr | None] = []
-        if isinstance(node, ast.Compare):
-            parts = [node.left, *node.comparators]
-        elif isinstance(node, ast.Dict) and {"classes", "links"} <= {getattr(key, "value", None) for key in node.keys}:
-            parts = [*node.keys]
-        elif isinstance(node, ast.MatchValue):
-            parts = [node.value]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("answers", "must_answer"):
-            parts = [*node.args]
-        inner = [one for part in parts if part is not None for one in (part, *getattr(part, "elts", ()))]
-        if any(isinstance(one, ast.Constant) and one.value in ("classes", "links") for one in inner):
-            yield node.lineno
-
-
-def test_no_file_compares_kinds_of_answers():
-    trees = {file: tree for file, tree in house.parsed(house.SOURCE).items() if file not in {*OF_KINDS, "plugins"}}
-    assert [f"{file}:{line}" for file, tree in trees.items() for line in comparing(tree)] == []
-
-
-def test_a_comparison_of_kinds_is_found():
-    lines = ['kind == "links"', '"classes" in task.answers', 'opened.answers("classes")', 'a in ("x", "links")']
-    lines += ['{"classes": 1, "links": 2}[kind]']
-    assert [list(comparing(ast.parse(line))) for line in lines] == [[1]] * len(lines)
-    assert list(comparing(ast.parse('found = {"classes": 3}; kind.about == "nodes"'))) == []
