@@ -50,6 +50,10 @@ class _Request:
         first, self.taken = self.taken, min(self.taken + most, len(self.questions))
         return self, self.questions[first : self.taken]
 
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
 
 _Part = tuple[_Request, Sequence[Any]]
 
@@ -88,7 +92,8 @@ class Batcher:
             most = max(1, int(0.5 * self.seconds / lane.seconds_each))
             words = f"{len(questions):,} questions would take longer than the {self.seconds:g} seconds of a request"
             raise Refusal("invalid", f"{words}: ask {most:,} at a time")
-        request = _Request(questions, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        request = _Request(questions, loop.create_future())
         queue = lane.single if len(questions) == 1 else lane.bulk
         self._count += 1
         self.questions_waiting += len(questions)
@@ -97,12 +102,12 @@ class Batcher:
             self._lanes.append(lane)
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
+        words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
+        timer = loop.call_later(self.seconds, request.fail, come_later("took_too_long", words))
         try:
-            return await asyncio.wait_for(request.future, self.seconds)
-        except asyncio.TimeoutError:
-            words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
-            raise come_later("took_too_long", words) from None
+            return await request.future
         finally:
+            timer.cancel()
             self._count -= 1
             self.questions_waiting -= len(questions)
             if request.taken < len(questions):  # its time is over, or whoever asked has gone
@@ -139,8 +144,7 @@ class Batcher:
                 answers = iter(await found)
             except Exception as error:
                 for request, _ in parts:
-                    if not request.future.done():
-                        request.future.set_exception(error)
+                    request.fail(error)
                 continue
             for request, part in parts:
                 request.answers.extend(islice(answers, len(part)))
