@@ -35,7 +35,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.models.growth import extended
 from rgcn.nn.scorer import VectorScorer
-from rgcn.predict.new_nodes import joined
+from rgcn.predict.opened_model import joined
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to

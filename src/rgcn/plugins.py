@@ -236,6 +236,20 @@ TASKS = Axis(
         "pretraining": "rgcn.models.task:Pretraining",
     },
 )
+ANSWER_KINDS = Axis(
+    "answer kind",
+    "rgcn.models.answer_kind:AnswerKind",
+    {"classes": "rgcn.models.answer_kind:ClassKind", "links": "rgcn.models.answer_kind:LinkKind"},
+)
+EXPLAINERS = Axis(
+    "explanation method",
+    "rgcn.explain.methods:Explainer",
+    {
+        "paths": "rgcn.explain.methods:PathGradients",
+        "integrated-gradients": "rgcn.explain.methods:IntegratedGradients",
+        "edge-mask": "rgcn.explain.methods:EdgeMask",
+    },
+)
 READERS = Axis(
     "reader",
     "rgcn.data.readers:TripleReader",

@@ -7,7 +7,7 @@ import json
 import pytest
 from in_process import rgcn
 
-from rgcn.models import task as built_in_tasks
+from rgcn.models import answer_kind as built_in_kinds
 from rgcn.runs import selection
 from rgcn.runs.selection import ModelCost
 
@@ -24,7 +24,7 @@ FEW = {
 def here(tmp_path, monkeypatch):
     rows = [f"p{i},likes,{'pizza' if i % 5 else f'dish{i % 3}'}\np{i},knows,p{(7 * i + 3) % 60}\n" for i in range(60)]
     (tmp_path / "mine.csv").write_text("".join(rows))
-    monkeypatch.setattr(built_in_tasks, "_candidates", lambda: FEW)
+    monkeypatch.setattr(built_in_kinds, "_candidates", lambda: FEW)
     # As if a step of RGCN took a minute.
     step = {"distmult": 0.5, "rgcn": 60.0}
     cost = lambda plan, _: ModelCost(0.0, step.get(plan.config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731

@@ -17,7 +17,7 @@ from test_report_commands import rgcn
 
 import rgcn as library
 from rgcn.nn.scorer import VectorScorer
-from rgcn.predict import question_notes
+from rgcn.predict import questions as question_notes
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from walking import families, walker
 import rgcn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import DataError
-from rgcn.explain import best_paths as searching
+from rgcn.explain import attribution as searching
 from rgcn.explain import explain_class, explain_link, methods_of
-from rgcn.explain.attribution import Attribution
-from rgcn.explain.best_paths import best_paths, best_paths_both_ways, gradients
+from rgcn.explain.attribution import Attribution, best_paths, best_paths_both_ways
+from rgcn.explain.methods import PathGradients
 from rgcn.explain.question import LinkQuestion, Reach, frozen
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import Calibration
@@ -201,7 +201,7 @@ def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_li
     question = LinkQuestion(
         Reach.walking(living, [link]), Calibration("links", True, ""), frozen(living.network_), *link, STANDING
     )
-    layers, found = question.reach.field.layers, gradients(question)
+    layers, found = question.reach.field.layers, PathGradients().attribute(question)
     with torch.no_grad():
         whole = float(question.strength_with(question.reach.field))
         for depth, layer in enumerate(layers):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from explained_models import class_question, classifier, link_question, predictor, readers
 
-from rgcn.explain.attribution import edge_mask, integrated_gradients
+from rgcn.explain.methods import EdgeMask, IntegratedGradients
 from rgcn.explain.question import frozen
 
 CLASSIFIERS = {
@@ -42,7 +42,7 @@ def difference_all_triples_make(question):
 def test_importances_add_up_to_what_all_triples_together_change(name):
     question = question_of(name)
     wanted = difference_all_triples_make(question)
-    found = integrated_gradients(question, steps=256)
+    found = IntegratedGradients().attribute(question, steps=256)
     assert abs(wanted) > 1e-3
     # A ReLU that opens on the way is a kink no quadrature sees: many steps, and still not quite exact.
     assert found.triples.sum() == pytest.approx(wanted, rel=2e-3, abs=2e-4)
@@ -50,7 +50,7 @@ def test_importances_add_up_to_what_all_triples_together_change(name):
 
 def test_a_network_without_kinks_needs_few_steps():
     question = link_question(predictor(layers=1), 0, 1, 5)
-    found = integrated_gradients(question, steps=4)
+    found = IntegratedGradients().attribute(question, steps=4)
     assert found.triples.sum() == pytest.approx(difference_all_triples_make(question), rel=1e-12, abs=1e-12)
 
 
@@ -73,7 +73,7 @@ def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
                 parameter.copy_(torch.arange(parameter.numel()).view_as(parameter) / 7)
     question = link_question(model, 0, 1, 5)
     network = question.network
-    found = integrated_gradients(question)
+    found = IntegratedGradients().attribute(question)
     # Of a node that brings nothing, a network knows the constants that it adds to every node's vector.
     last = network.encoder.layers[-1].bias
     constant = torch.zeros(model.model.embedding, dtype=torch.float64) if last is None else last
@@ -96,7 +96,7 @@ def test_what_nodes_bring_themselves_and_what_triples_bring_is_all_there_is():
         nothing = torch.zeros(len(reach), dtype=torch.float64)
         silent = question.strength_with(reach.weighted(nothing, loops=0.0))
         full = question.strength_with(reach.field)
-    found = integrated_gradients(question, steps=256)
+    found = IntegratedGradients().attribute(question, steps=256)
     assert found.own + found.triples.sum() == pytest.approx(float(full - silent), rel=2e-3)
     assert 0 < found.own_share < 1
 
@@ -123,7 +123,7 @@ def test_gradients_of_edges_agree_with_finite_differences(name):
             assert (moved[0] - moved[1]) / (2 * step) == pytest.approx(float(gradient[edge]), rel=1e-5, abs=1e-7)
 
 
-@pytest.mark.parametrize("method", [integrated_gradients, edge_mask])
+@pytest.mark.parametrize("method", [IntegratedGradients, EdgeMask])
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
 def test_the_triple_that_decides_comes_first(method, model):
     graph = readers(80)  # so many that no model can learn them all by heart
@@ -134,7 +134,7 @@ def test_the_triple_that_decides_comes_first(method, model):
     for person in range(8):
         node = graph.nodes.id(f"p{person}")
         question = class_question(fitted, node, fitted.classes_.index(f"reader{person % 2}"), torch.float32)
-        found = method(question)
+        found = method().attribute(question)
         first = question.reach.triples[found.supporting(1)[0]].tolist()
         right += first == [node, relation, graph.nodes.id(f"book{person % 2}")]
     assert right >= 7
@@ -142,7 +142,7 @@ def test_the_triple_that_decides_comes_first(method, model):
 
 def test_a_triple_is_worth_the_edges_it_gives_in_all_layers():
     question = class_question(classifier(epochs=10), 3)
-    found = integrated_gradients(question)
+    found = IntegratedGradients().attribute(question)
     for place in range(0, len(question.reach), 7):
         edges = zip(found.edges, question.reach.place, strict=True)
         assert found.triples[place] == pytest.approx(sum(float(e[p.numpy() == place].sum()) for e, p in edges))
@@ -152,7 +152,7 @@ def test_a_triple_is_worth_the_edges_it_gives_in_all_layers():
 
 def test_the_mask_begins_at_the_same_place_every_time():
     fitted = classifier(epochs=10)
-    one, other = (edge_mask(class_question(fitted, 3, dtype=torch.float32)).triples for _ in range(2))
+    one, other = (EdgeMask().attribute(class_question(fitted, 3, dtype=torch.float32)).triples for _ in range(2))
     assert (one == other).all()
 
 

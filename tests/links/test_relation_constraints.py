@@ -23,7 +23,7 @@ from rgcn.links.relation_constraints import (
     rules_of,
 )
 from rgcn.nn.scorer import Questions
-from rgcn.predict.question_notes import question_note
+from rgcn.predict.questions import question_note
 from rgcn.sampling.known_triples import KnownTriples
 from small_models import graph_of_kinds, random_graph
 

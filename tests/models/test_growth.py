@@ -10,7 +10,7 @@ import rgcn
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.growth import estimated_rows, extended
-from rgcn.predict.new_nodes import joined
+from rgcn.predict.opened_model import joined
 
 TRIPLES = [(f"p{i}", "works_at", f"firm{i % 3}") for i in range(12)] + [
     (f"p{i}", "knows", f"p{(i + 3) % 12}") for i in range(12)

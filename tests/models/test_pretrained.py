@@ -21,7 +21,7 @@ from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn import universal_network as shipped_weights
 from rgcn.predict import OpenModel
-from rgcn.predict.new_nodes import with_new_triples
+from rgcn.predict.opened_model import with_new_triples
 from rgcn.runs import load_configuration
 from rgcn.visualization.vectors import relation_table
 

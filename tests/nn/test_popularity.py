@@ -10,7 +10,7 @@ from rgcn.errors import ConfigError
 from rgcn.models.growth import extended
 from rgcn.nn.link_network import Heard
 from rgcn.nn.scorer import Questions
-from rgcn.predict.new_nodes import joined
+from rgcn.predict.opened_model import joined
 from rgcn.sampling.negatives import corrupt
 from small_models import random_graph
 

@@ -10,10 +10,12 @@ import torch
 
 import rgcn
 from rgcn.errors import DataError
+from rgcn.graph import SPLITS
 from rgcn.predict import open_model
 from rgcn.predict.answer_tables import (
     class_frame,
     class_triples,
+    known_columns,
     label_relation,
     nodes_to_classify,
     predicate_term,
@@ -46,11 +48,14 @@ def test_chunks_are_the_whole_in_order(opened):
 
 def test_known_labels_and_their_splits_come_along(opened):
     labels = opened.graph.labels
-    chunk = next(predict_classes(opened, nodes_to_classify(opened)))
-    assert int((chunk.label >= 0).sum()) == len(labels)
-    by_node = dict(zip(chunk.node.tolist(), zip(chunk.label.tolist(), chunk.split.tolist(), strict=True), strict=True))
+    ids = nodes_to_classify(opened)
+    known = known_columns(opened, ids)
+    assert sum(label is not None for label in known["label"]) == len(labels)
+    by_node = dict(zip(ids.tolist(), zip(known["label"], known["label_split"], strict=True), strict=True))
     columns = (labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist())
-    assert all(by_node[node] == (number, split) for node, number, split in zip(*columns, strict=True))
+    assert all(
+        by_node[node] == (labels.names[number], SPLITS[split]) for node, number, split in zip(*columns, strict=True)
+    )
 
 
 def test_rows_for_tables_and_for_json(opened):
@@ -73,7 +78,8 @@ def test_as_rdf(opened):
     from pyoxigraph import RdfFormat, parse
 
     chunk = next(predict_classes(opened, nodes_to_classify(opened)[:40]))
-    lines = list(class_triples(opened, chunk, predicate_term("http://example.org/in")))
+    frame, predicate = class_frame(opened, chunk), predicate_term("http://example.org/in")
+    lines = list(class_triples(opened, chunk.node, frame, predicate))
     triples = list(parse("\n".join(lines).encode(), format=RdfFormat.N_TRIPLES))
     assert len(triples) == 40
     assert triples[0].predicate.value == "http://example.org/in"
@@ -89,7 +95,7 @@ def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_pat
     assert class_frame(opened, chunk)["probability"].to_list() == [None] * 3
     nested = json.loads(class_frame(opened, chunk, nested=True).write_ndjson().splitlines()[0])
     assert (nested["probability"], nested["probabilities"], set(nested["scores"])) == (None, None, {"x", "y"})
-    assert "probability" not in next(iter(class_triples(opened, chunk, "<urn:p>")))
+    assert "probability" not in next(iter(class_triples(opened, chunk.node, class_frame(opened, chunk), "<urn:p>")))
 
 
 def test_the_relation_of_labels_is_told_where_it_is_known(opened):

@@ -11,7 +11,7 @@ import rgcn
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, NodeKind
 from rgcn.predict import open_model
-from rgcn.predict.new_nodes import joined, with_new_triples
+from rgcn.predict.opened_model import joined, with_new_triples
 
 
 @pytest.fixture(scope="module")

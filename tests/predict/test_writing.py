@@ -10,7 +10,7 @@ import pytest
 
 from rgcn.errors import ConfigError, DataError, ParseError
 from rgcn.predict.answer_tables import format_of, predicate_term, write_lines, write_table
-from rgcn.predict.question_files import read_questions, read_table, resolve_nodes
+from rgcn.predict.questions import read_questions, read_table, resolve_nodes
 from small_models import random_graph, with_whole_numbers
 
 # -- reading ----------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def served(runs, token: str | None = None) -> Iterator[str]:
 
     from rgcn.serve import Address, Limits, create_app, load_models
     from rgcn.serve.address import bound_socket, url_of
-    from rgcn.serve.slow_clients import protocol_for
+    from rgcn.serve.server import protocol_for
 
     address, limits = Address(port=0, token=token), Limits()
     listening = bound_socket(address)

@@ -8,8 +8,7 @@ from rgcn.models import NodeClassifier
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.task import NodeClassification
 from rgcn.serve.batching import Lane
-from rgcn.serve.limits import Name
-from rgcn.serve.schemas import AnswerShape, QuestionShape
+from rgcn.serve.schemas import AnswerShape, Name, QuestionShape
 from rgcn.serve.served_model import Endpoints, endpoint
 
 

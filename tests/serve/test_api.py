@@ -12,7 +12,7 @@ from servers import asking
 
 from rgcn.links.top_k import answer_links
 from rgcn.nn.scorer import Questions
-from rgcn.predict import question_notes
+from rgcn.predict import questions as question_notes
 from rgcn.serve import Limits, create_app
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
 from rgcn.serve.graph_endpoints import Facts, Found, ModelDetails, Neighbors

@@ -226,12 +226,13 @@ def test_a_failure_reaches_those_who_asked_and_nobody_else():
 
 def test_after_stopping_nothing_is_taken():
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, lambda questions: questions)
+        batcher, lane = Batcher("ending", 10, 20), Lane(A, lambda questions: questions)
         await batcher.ask(lane, [1])
+        [thread] = [thread for thread in threading.enumerate() if thread.name.startswith("ending")]
         batcher.stop()
         with pytest.raises(Refusal):
             await batcher.ask(lane, [1])
-        batcher._thread.join(20)
-        assert not batcher._thread.is_alive()
+        thread.join(20)
+        assert not thread.is_alive()
 
     asyncio.run(scenario())

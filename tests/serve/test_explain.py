@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from servers import asking
 
-from rgcn.explain import METHODS
 from rgcn.explain import methods as explaining
+from rgcn.plugins import EXPLAINERS
 from rgcn.serve import Limits, batching, create_app
 from rgcn.serve.batching import Batcher, Desk
 from rgcn.serve.why_endpoints import Explained
@@ -19,7 +19,7 @@ NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", tuple(EXPLAINERS.built_in)[1:])
 def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
@@ -57,8 +57,8 @@ def test_why_a_link(client):
 
 def test_asked_again_it_is_not_made_again(models, monkeypatch):
     made = []
-    really = explaining.explain_class
-    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: made.append(a) or really(*a, **k))
+    really = explaining.explain
+    monkeypatch.setattr(explaining, "explain", lambda *a, **k: made.append(a) or really(*a, **k))
     with asking(create_app(models)) as client:
         first, second = (client.get(NC + "/explain", params={"node": "Peru"}) for _ in range(2))
         assert first.content == second.content
@@ -84,7 +84,7 @@ def test_only_so_many_are_remembered(monkeypatch):
 
 def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(explaining, "explain", lambda *a, **k: go.wait(30))
     with asking(create_app(models, Limits(seconds=0.2, explaining=2))) as client:
         late = client.get(NC + "/explain", params={"node": "Peru"})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "took_too_long")
@@ -96,7 +96,7 @@ def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
 
 def test_too_many_explanations_are_503(models, monkeypatch):
     go = threading.Event()
-    monkeypatch.setattr(explaining, "explain_class", lambda *a, **k: go.wait(30))
+    monkeypatch.setattr(explaining, "explain", lambda *a, **k: go.wait(30))
 
     async def crowd(client):
         nodes = ["Peru", "Chile", "Norway", "Kenya", "Japan"]
@@ -112,7 +112,7 @@ def test_a_failure_is_500_in_our_shape_and_the_server_goes_on(models, monkeypatc
     def fails(*arguments, **how):
         raise RuntimeError("a secret of the implementation")
 
-    monkeypatch.setattr(explaining, "explain_class", fails)
+    monkeypatch.setattr(explaining, "explain", fails)
     with asking(create_app(models)) as client:
         response = client.get(NC + "/explain", params={"node": "Peru"})
         assert (response.status_code, response.json()["error"]["code"]) == (500, "failed")

@@ -15,7 +15,7 @@ import uvicorn
 
 from rgcn.serve import Limits, create_app
 from rgcn.serve.link_endpoints import LinkEndpoints
-from rgcn.serve.slow_clients import protocol_for
+from rgcn.serve.server import protocol_for
 from rgcn.serve.why_endpoints import WhyEndpoints
 
 LP = "/api/models/links-of-world"

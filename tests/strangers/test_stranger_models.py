@@ -26,7 +26,7 @@ from rgcn.links.top_k import answer_links
 from rgcn.models import LinkClassifier
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.nn.scorer import Questions
-from rgcn.predict.new_nodes import with_new_triples
+from rgcn.predict.opened_model import with_new_triples
 from rgcn.runs import load_configuration
 
 HERE = Path(__file__).parent

@@ -17,7 +17,7 @@ import rgcn
 from rgcn.errors import DataError
 from rgcn.explain import explain_link
 from rgcn.graph import KnowledgeGraph
-from rgcn.predict.new_nodes import with_new_triples
+from rgcn.predict.opened_model import with_new_triples
 
 ENCODERS = {
     "walks": {"encoder": Walks, "objective": Softmax, "embedding": 4, "layers": 2},

@@ -250,8 +250,9 @@ class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:expl
     subject: str | None = option("With --relation and --object: why this triple?")
     relation: str | None = option("See --subject.")
     object: str | None = option("See --subject.")
-    method: Literal["paths", "integrated-gradients", "edge-mask"] | None = option(
-        "How importances are found; by default paths where the model walks along them, else integrated-gradients."
+    method: str | None = option(
+        "How importances are found: paths, integrated-gradients, edge-mask, or a class, package.module:Class; by "
+        "default paths where the model walks along them, else integrated-gradients."
     )
     edges: int = option("How many triples to name.", default=10, min=1, max=1000)
     draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)

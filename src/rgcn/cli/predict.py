@@ -18,8 +18,10 @@ from rgcn.cli.commands import AskingOptions, refuse_if
 from rgcn.cli.model_commands import CompleteCommand, ExplainCommand, PredictCommand
 from rgcn.cli.output import late_progress, output, print_json, table, tell, tell_opened
 from rgcn.errors import ConfigError
-from rgcn.explain import Explanation, explain_class, explain_link
-from rgcn.explain.methods import QUICK
+from rgcn.explain import Explanation
+from rgcn.explain.methods import QUICK, How
+from rgcn.explain.methods import explain as explained
+from rgcn.explain.question import Question
 from rgcn.graph.titles import readable
 from rgcn.links.calibration import as_text
 from rgcn.links.completion import WORTH_ADDING, Completion, CompletionSession
@@ -27,11 +29,18 @@ from rgcn.links.completion import complete as search
 from rgcn.links.relation_constraints import SENSELESS, Permitted
 from rgcn.links.top_k import ScoredTriples, answer_links
 from rgcn.pages import save_page
-from rgcn.predict import OpenModel, open_model, predict_classes
+from rgcn.predict import OpenModel, open_model
 from rgcn.predict import answer_tables as answers
-from rgcn.predict.new_nodes import with_new_triples
-from rgcn.predict.question_files import QuestionTable, read_questions, read_table, resolve_nodes, single_question
-from rgcn.predict.question_notes import notes_of, question_words
+from rgcn.predict.opened_model import with_new_triples
+from rgcn.predict.questions import (
+    QuestionTable,
+    notes_of,
+    question_words,
+    read_questions,
+    read_table,
+    resolve_nodes,
+    single_question,
+)
 from rgcn.runs.worker_pool import Interruption
 from rgcn.system.formatting import count, rough_duration
 from rgcn.system.progress import Budget, progress
@@ -77,20 +86,21 @@ def predict(asked: PredictCommand) -> None:
     classes = about_nodes or not (about_links or asked.reliability) or (asked.has_labels and not about_links)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json, classes)
     if about_nodes or asked.predicate is not None:
-        opened.must_answer("classes")
+        opened.kind_about("nodes")
     if about_links:
-        opened.must_answer("links")
-    elif not opened.answers("classes") and not asked.reliability:
+        opened.kind_about("triples")
+    elif not asked.reliability and all(kind.about != "nodes" for kind in opened.task.kinds):
+        does = " and ".join(kind.does for kind in opened.task.kinds)
         raise ConfigError(
-            f"{opened.path} predicts links: give --subject or --object, and --relation; or --queries FILE. "
-            "`rgcn complete` asks about everything"
+            f"{opened.path} {does}: give --subject or --object, and --relation; or --queries FILE. `rgcn complete` "
+            "asks about everything"
         )
     if asked.reliability:
         _show_reliability(opened, asked)
     elif about_links:
         _predict_links(opened, asked)
     else:
-        _predict_classes(opened, asked)
+        _predict_nodes(opened, asked)
 
 
 def _calibrate(opened: OpenModel, asked: PredictCommand) -> None:
@@ -120,7 +130,7 @@ def _tell(
     counts: dict[str, int],
     noun: str,
     answered: Answers,
-    shown: int | None = MOST_ROWS,
+    show: Callable[[Rows], None],
     notes: Sequence[str] = (),
 ) -> None:
     """Answers to the file that was asked for, else as JSON or a table of the first ones."""
@@ -129,9 +139,7 @@ def _tell(
         print_json({**_about(opened, counts), **told, **({"notes": list(notes)} if notes else {})})
         return
     if asked.out is None:
-        rows = told[f"{noun}s"]
-        more = f"-k {ANSWERS} shows them all, --out FILE writes them" if noun == "answer" else TO_FILE
-        _print(opened, rows[:shown], len(rows), noun, more)
+        show(told[f"{noun}s"])
     else:
         typer.echo(f"Written: {count(told['written'], noun)} to {asked.out}")
         typer.echo(f"{opened.calibration.words} {opened.calibration.meaning}")
@@ -158,16 +166,18 @@ def _links(opened: OpenModel, found: Iterable[ScoredTriples]) -> Answers:
     return frames, (line for rows in found for line in answers.link_triples(opened, rows))
 
 
-def _predict_classes(opened: OpenModel, asked: PredictCommand) -> None:
+def _predict_nodes(opened: OpenModel, asked: PredictCommand) -> None:
+    tables = opened.kind_about("nodes").to(answers.NodeTables)  # type: ignore[type-abstract]
     ids, skipped = _chosen_nodes(opened, asked)
     _calibrate(opened, asked)
-    chunks = _classified(opened, ids, asked)
     kind = None if asked.out is None else answers.format_of(asked.out)
+    chunks = _node_answers(opened, tables, ids, asked, nested=kind in (None, "jsonl"))
     predicate = asked.predicate or answers.label_relation(opened) or answers.PREDICATE
     term = answers.predicate_term(predicate) if kind == "nt" else ""
-    frames = (answers.class_frame(opened, chunk, kind in (None, "jsonl")) for chunk in chunks)
-    lines = (line for chunk in chunks for line in answers.class_triples(opened, chunk, term))
-    _tell(opened, asked, {"asked": len(ids), "skipped": skipped}, "prediction", (frames, lines))
+    frames = (frame for _, frame in chunks)
+    lines = (line for chunk in chunks for line in tables.lines(opened, *chunk, term))
+    counts = {"asked": len(ids), "skipped": skipped}
+    _tell(opened, asked, counts, "prediction", (frames, lines), lambda found: _print_nodes(opened, tables, found))
 
 
 def _chosen_nodes(opened: OpenModel, asked: PredictCommand) -> tuple[NDArray[np.int64], int]:
@@ -193,14 +203,20 @@ def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDA
     return found.ids, found.skipped
 
 
-def _classified(opened: OpenModel, ids: NDArray[np.int64], asked: PredictCommand) -> Iterator[answers.ClassAnswers]:
-    with progress("classifying", len(ids), "nodes", show=asked.bars) as meter:
-        for chunk in predict_classes(opened, ids):
-            keep = chunk.label < (0 if asked.known == "drop" else len(opened.model.classes_))
-            if asked.min_probability is not None and chunk.probability is not None:
-                keep &= chunk.probability >= asked.min_probability
-            yield chunk.where(keep)
-            meter.advance(len(chunk))
+def _node_answers(
+    opened: OpenModel, tables: answers.NodeTables, ids: NDArray[np.int64], asked: PredictCommand, nested: bool
+) -> Iterator[tuple[NDArray[np.int64], pl.DataFrame]]:
+    """(nodes, their answers), some at a time, without those that are to be left out."""
+    with progress("asking", len(ids), "nodes", show=asked.bars) as meter:
+        for first in range(0, len(ids), answers.CHUNK):
+            part = ids[first : first + answers.CHUNK]
+            frame, keep = tables.frame(opened, part, nested), np.ones(len(part), dtype=bool)
+            if asked.known == "drop":
+                keep &= frame["label"].is_null().to_numpy()
+            if asked.min_probability is not None:
+                keep &= (frame["probability"] >= asked.min_probability).fill_null(False).to_numpy()
+            yield part[keep], frame.filter(pl.Series(keep))
+            meter.advance(len(part))
 
 
 def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
@@ -213,8 +229,12 @@ def _predict_links(opened: OpenModel, asked: PredictCommand) -> None:
     _calibrate(opened, asked)
     size, notes = questions.questions.size, list[str]()
     answered = _links(opened, _answered(opened, questions, asked, notes))
-    shown = None if size == 1 or asked.k is not None else MOST_ROWS
-    _tell(opened, asked, {"asked": size, "skipped": questions.skipped}, "answer", answered, shown, notes)
+
+    def show(found: Rows) -> None:
+        shown = found if size == 1 or asked.k is not None else found[:MOST_ROWS]
+        _print_links(opened, shown, len(found), f"-k {ANSWERS} shows them all, --out FILE writes them")
+
+    _tell(opened, asked, {"asked": size, "skipped": questions.skipped}, "answer", answered, show, notes)
 
 
 def _answered(
@@ -243,7 +263,7 @@ def complete(asked: CompleteCommand) -> None:
     if asked.out is not None:
         answers.format_of(asked.out)
     opened = opened_model(asked.run, asked, asked.quiet or asked.as_json)
-    opened.must_answer("links")
+    opened.kind_about("triples")
     kept = _unfinished(opened, asked.out)
     if asked.restart and kept is not None:
         kept.unlink(missing_ok=True)
@@ -262,7 +282,7 @@ def complete(asked: CompleteCommand) -> None:
     if found.left:
         typer.echo(f"{count(found.left, 'pair')} not asked yet, those with least to find: {_going_on(kept)}")
     if len(found) and asked.out is None:
-        _print(opened, told["triples"], len(found), "answer", TO_FILE)
+        _print_links(opened, told["triples"], len(found), TO_FILE)
         return
     if not len(found):
         typer.echo(_best_of_none(found, asked.min_probability))
@@ -344,48 +364,54 @@ def explain(asked: ExplainCommand) -> None:
     )
     opened = opened_model(asked.run, asked, asked.as_json, classes=of_class)
     budget = QUICK if asked.minutes is None else Budget(seconds=60 * asked.minutes)
-    how: dict[str, Any] = {name: getattr(asked, name) for name in ("method", "edges", "draws", "seed")}
-    how["budget"] = replace(budget, bars=False if asked.as_json else None)
-    if asked.node is not None:
-        opened.must_answer("classes")  # the wrong kind of run is said before a name is found unknown
-        number = None if asked.class_ is None else opened.class_(asked.class_)
-        found = explain_class(opened, opened.node(asked.node), number, **how)
-    else:
-        opened.must_answer("links")
-        subject, relation, object_ = (part or "" for part in names.values())
-        found = explain_link(opened, opened.node(subject), opened.relation(relation), opened.node(object_), **how)
+    budget = replace(budget, bars=False if asked.as_json else None)
+    kind = opened.kind_about("nodes" if of_class else "triples")  # a wrong one is said before unknown names
+    question = kind.part(Question)  # type: ignore[type-abstract]
+    asked_names = (asked.node, asked.class_) if of_class else tuple(names.values())
+    how = How(asked.method, asked.edges, asked.draws, asked.seed, budget)
+    found = explained(opened, question, question.numbers(opened, *asked_names), how)
     if out is not None:
         save_page(out, WRITTEN[out.suffix.lower()](found))
     text = found.as_text() + ("" if out is None else f"\nWritten: {out}\n")
     tell(asked.as_json, found.as_dict(), text.removesuffix("\n"))
 
 
-def _print(opened: OpenModel, rows: Rows, found: int, noun: str, more: str) -> None:
-    """The first rows of answers; found: how many there are; more: how to see them all."""
+def _print_nodes(opened: OpenModel, tables: answers.NodeTables, rows: Rows) -> None:
+    """The first nodes with their answers, and what the probabilities mean."""
+    sure = tuple(name for name in _sure(opened) if rows and name in rows[0])
+    cells = []
+    for row in rows[:MOST_ROWS]:
+        label = "" if row["label"] is None else f"{tables.words(opened, row['label'])} ({row['label_split']})"
+        numbers = [_number(name, row[name]) for name in sure]
+        cells.append((_named(row["title"], row["node"]), tables.words(opened, row[tables.answer]), *numbers, label))
+    _print(opened, ("node", tables.answer, *sure, "known label"), cells, len(rows), "prediction", TO_FILE)
+
+
+def _print_links(opened: OpenModel, rows: Rows, found: int, more: str) -> None:
+    """The first triples; found: how many there are; more: how to see them all."""
+    sure, cells = _sure(opened), []
+    for row in rows:
+        subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
+        known = "known" if row["known"] and not opened.calibration.fitted else ""
+        cells.append((subject, row["relation_title"], object_, *(_number(name, row[name]) for name in sure), known))
+    _print(opened, ("subject", "relation", "object", *sure, ""), cells, found, "answer", more)
+
+
+def _print(
+    opened: OpenModel, columns: tuple[str, ...], cells: Sequence[tuple[str, ...]], found: int, noun: str, more: str
+) -> None:
     calibration, console = opened.calibration, output(160)
-    sure = ("probability", "score") if calibration.fitted else ("score",)
-    columns = (
-        ("subject", "relation", "object", *sure, "") if noun == "answer" else ("node", "class", *sure, "known label")
-    )
-    drawn = table(columns, [_cells(opened, row, sure) for row in rows], sure)
-    console.print(drawn if found else f"No {noun} is left.")
-    if found > len(rows):
-        console.print(f"and {count(found - len(rows), noun).replace(' ', ' more ', 1)}; {more}")
+    console.print(table(columns, cells, _sure(opened)) if found else f"No {noun} is left.")
+    if found > len(cells):
+        console.print(f"and {count(found - len(cells), noun).replace(' ', ' more ', 1)}; {more}")
     told = "How far probabilities can be trusted: --reliability" if calibration.fitted else calibration.words
     if found:
         console.print(escape(told), soft_wrap=True)
 
 
-def _cells(opened: OpenModel, row: dict[str, Any], sure: Sequence[str]) -> tuple[str, ...]:
-    """A row as `answer_tables` makes it, of a node or of a triple, with how sure the model is."""
-    numbers = [_number(name, row[name]) for name in sure]
-    if "node" in row:
-        title = "" if row["label"] is None else opened.titles.class_([*opened.model.classes_].index(row["label"]))
-        known = title and f"{title} ({row['label_split']})"
-        return _named(row["title"], row["node"]), row["class_title"], *numbers, known
-    subject, object_ = (_named(row[f"{end}_title"], row[end]) for end in ("subject", "object"))
-    known = "known" if row["known"] and not opened.calibration.fitted else ""
-    return subject, row["relation_title"], object_, *numbers, known
+def _sure(opened: OpenModel) -> tuple[str, ...]:
+    """The columns that say how sure the model is."""
+    return ("probability", "score") if opened.calibration.fitted else ("score",)
 
 
 def _named(title: str, name: str) -> str:

@@ -112,10 +112,10 @@ def embed(asked: EmbedCommand) -> None:
     vectors = NodeVectors.of(opened, asked.layer)
     if asked.split is not None:
         no_classes = (
-            f"--split says which nodes a classifier's mistakes are shown on; {opened.name} predicts links and has "
-            "no classes to mistake: leave it out"
+            f"--split says which nodes a classifier's mistakes are shown on; {opened.name} has no classes to mistake: "
+            "leave it out"
         )
-        refuse_if({no_classes: not opened.answers("classes")})
+        refuse_if({no_classes: not opened.classes})
         split_looked_at(opened, asked.split)
     nodes, skipped = np.arange(opened.graph.num_nodes), 0
     if asked.nodes is not None:

@@ -272,7 +272,7 @@ def _planned(config: RunConfig, folder: Path | None, asked: Planning) -> RunPlan
     words, sizes = plan.graph.metadata.get("split"), plan.split_sizes
     held_out = [f"{size:,} for {name}" for name, size in sizes.items() if name != "train"]
     if words is not None and held_out and not asked.quiet:
-        total = f"{sum(sizes.values()):,} {'labels' if 'classes' in plan.task.answers else 'triples'}"
+        total = f"{sum(sizes.values()):,} {'labels' if plan.task.kind.needs_labels else 'triples'}"
         said = f"The data bring no split: of {total}, {' and '.join(held_out)} are held out"
         typer.echo(f"{said} ({words}); see data.split", err=True)
     return plan

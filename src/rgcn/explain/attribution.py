@@ -1,26 +1,24 @@
-"""How much each edge in reach mattered, by integrated gradients or a learned edge mask, and by which paths it came."""
+"""How much each edge in reach mattered, and the paths by which messages came."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rgcn.explain.question import Question, Reach
+from rgcn.explain.question import Reach
 
 Numbers = NDArray[np.float64]
+Ids = NDArray[np.int64]
 LOUD_ENOUGH = 0.05
-GRADIENT_STEPS = 32
-MASK_STEPS, MASK_RATE = 60, 0.1
-FIRST_PRICE, LAST_PRICE = 1e-3, 1.0
-OnStep = Callable[[], object]  # called after each step
 MOST_PARTS = 200  # edges that are looked at on each side: a path is no more important than its parts
+MOST_LOOKED_AT = 20_000  # beginnings of paths, for each length: a search that finds too few among these gives those
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,85 +86,6 @@ class Attribution:
         total = np.bincount(which, np.concatenate(importances), minlength=len(distinct))
         order = np.argsort(-np.abs(total), kind="stable")
         return [(int(distinct[i]), float(total[i])) for i in order]
-
-
-def integrated_gradients(
-    question: Question, steps: int = GRADIENT_STEPS, on_step: OnStep = lambda: None
-) -> Attribution:
-    """What each edge adds to the answer on the way from no triples to all of them.
-
-        importance(e) = w_e ∫₀¹ ∂f(α w) / ∂w_e dα
-
-    w are the operator's entries, already normalized, and f is the answer's strength. (Over weights *before*
-    normalization nothing would happen on the way: a common factor α is divided out again.) Self-loops stay as they are,
-    so that a neighbor's message counts for the triple that brings it. The importances add up to f(w) - f(0), the
-    difference that all triples together make; `own` is f(0) less the answer for nodes that bring nothing either
-    (`Question.unheard`): no vectors, no self-loops, no biases of their own.
-
-    Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", 2017.
-    """
-    # Gauss-Legendre points in [-1, 1] and their weights: exact for smooth pieces, dense near both ends.
-    points, parts = np.polynomial.legendre.leggauss(steps)
-    means = [torch.zeros_like(layer.weight) for layer in question.reach.field.layers]
-    for alpha, share in zip(((points + 1) / 2).tolist(), (parts / 2).tolist(), strict=True):
-        for mean, slope in zip(means, slopes_at(question, alpha), strict=True):
-            mean += share * slope
-        on_step()
-    with torch.no_grad():
-        alone = question.strength_with(question.reach.silent())
-        unheard = question.strength(question.unheard())
-    return by_slopes(question.reach, means, float(alone - unheard))
-
-
-def slopes_at(question: Question, alpha: float) -> tuple[Tensor, ...]:
-    """For each layer ∂f / ∂w_e [E], the entries of all triples' edges times alpha."""
-    reach = question.reach
-    weights = [
-        torch.where(place == len(reach), layer.weight, layer.weight * alpha).detach().requires_grad_()
-        for layer, place in zip(reach.field.layers, reach.place, strict=True)
-    ]
-    scaled = (replace(layer, weight=weight) for layer, weight in zip(reach.field.layers, weights, strict=True))
-    return torch.autograd.grad(question.strength_with(replace(reach.field, layers=tuple(scaled))), weights)
-
-
-def by_slopes(reach: Reach, slopes: Iterable[Tensor], own: float | None = None) -> Attribution:
-    """importance(e) = w_e · slope_e, and 0 of self-loops."""
-    each = zip(reach.field.layers, reach.place, slopes, strict=True)
-    found = (torch.where(place == len(reach), 0.0, layer.weight * slope) for layer, place, slope in each)
-    return Attribution(reach, tuple(one.detach().double().cpu().numpy() for one in found), own)
-
-
-def edge_mask(question: Question, steps: int = MASK_STEPS, on_step: OnStep = lambda: None) -> Attribution:
-    """How long each triple was kept while keeping became dearer.
-
-    Every triple's messages are multiplied by a mask σ(m) in 0 .. 1, one for the triple in all layers, and Adam
-    looks for the mask that keeps the answer cheaply:
-
-        loss = - log p(answer | mask) + price · Σ σ(m)
-
-    One price suits no two questions: too low, and all masks end at one; too high, and all at nothing. So the price
-    grows from step to step, and the importance of a triple is its mean mask on the way, less that of a triple which
-    nothing reads and which only pays. Negative is what was given up faster than that: it speaks against the answer.
-
-    After Ying et al., "GNNExplainer", 2019, whose mask has one price and begins at random; here nothing is random.
-    """
-    reach = question.reach
-    # The last mask belongs to no triple: it shows what the price alone does.
-    logits = reach.field.layers[0].weight.new_zeros(len(reach) + 1).requires_grad_()
-    optimizer = torch.optim.Adam([logits], lr=MASK_RATE * MASK_STEPS / steps)  # fewer steps go as far
-    kept = torch.zeros_like(logits)
-    for price in np.geomspace(FIRST_PRICE, LAST_PRICE, steps).tolist():
-        mask = torch.sigmoid(logits)
-        kept += mask.detach() / steps
-        answer = question.log_probability(question.output(reach.weighted(mask[:-1])))
-        (logits.grad,) = torch.autograd.grad(price * mask.sum() - answer, [logits])
-        optimizer.step()
-        on_step()
-    # A triple has one mask for all its edges: each gets an equal part of its importance, a self-loop none.
-    every = np.append((kept[:-1] - kept[-1]).double().cpu().numpy(), 0.0)
-    places = [place.cpu().numpy() for place in reach.place]
-    count = np.bincount(np.concatenate(places), minlength=len(every))
-    return Attribution(reach, tuple(every[place] / count[place] for place in places), None)
 
 
 class Path(NamedTuple):
@@ -241,3 +160,120 @@ def _strongest(importance: Numbers, most: int = MOST_PARTS) -> list[int]:
 def _best(paths: Iterable[Path], limit: int) -> list[Path]:
     """Those that speak for the answer, strongest first."""
     return sorted((path for path in paths if path.importance > 0), key=lambda path: -path.importance)[:limit]
+
+
+class _Edges(NamedTuple):
+    """Edges of all layers that a path may take, sorted by source: first[v] .. first[v + 1] leave node v."""
+
+    first: Ids
+    target: Ids
+    layer: Ids
+    triple: Ids
+    importance: Numbers
+
+
+def best_paths(attribution: Attribution, start: int, end: int, limit: int) -> list[Path]:
+    """The paths of the highest mean importance of their edges, each edge in a later layer than the one before.
+
+    Between two of its edges a path may stay where it is, so that it can be shorter than the network is deep. Its edges
+    speak for the answer, and it passes no node twice. A sequence of triples that fits into the layers in several ways
+    counts once, as the best of them. Exact: of each length the `limit` best are found, best first (`_of_length`).
+    """
+    nodes, edges = _passable(attribution, start, end)
+    if not len(edges.target) or start == end:
+        return []
+    depth = len(attribution.edges)
+    begin, goal = (int(np.searchsorted(nodes, node)) for node in (start, end))
+    rest = _rest(edges, len(nodes), goal, depth)
+    found = [
+        Path(start, triples, total / length)
+        for length in range(1, depth + 1)
+        for triples, total in _of_length(edges, rest, begin, length, limit)
+    ]
+    return sorted(found, key=lambda path: -path.importance)[:limit]
+
+
+def best_paths_both_ways(attribution: Attribution, start: int, end: int, limit: int) -> list[Path]:
+    """The best of the paths from start to end and, read backwards, of those from end to start.
+
+    Of a network that is asked from both ends. A sequence of triples that leads both ways counts once, as the better.
+    """
+    there, back = (best_paths(attribution, *ends, limit) for ends in ((start, end), (end, start)))
+    best: dict[tuple[int, ...], Path] = {}
+    for path in [*there, *(Path(start, path.triples[::-1], path.importance) for path in back)]:
+        if path.triples not in best or best[path.triples].importance < path.importance:
+            best[path.triples] = path
+    return sorted(best.values(), key=lambda path: -path.importance)[:limit]
+
+
+def _passable(attribution: Attribution, start: int, end: int) -> tuple[Ids, _Edges]:
+    """(nodes ascending, the edges that speak for the answer and neither return to its start nor go on from its end)."""
+    reach = attribution.reach
+    source, target = (np.concatenate([ends[side] for ends in reach.ends]) for side in (0, 1))
+    importance, triple = np.concatenate(attribution.edges), torch.cat(reach.place).cpu().numpy()
+    layer = np.repeat(np.arange(len(attribution.edges)), [len(part) for part in attribution.edges])
+    kept = np.flatnonzero((importance > 0) & (source != target) & (target != start) & (source != end))
+    kept = kept[np.argsort(source[kept], kind="stable")]
+    source, target = source[kept], target[kept]
+    nodes = np.unique(np.concatenate([source, target, [start, end]]))
+    first = np.searchsorted(source, np.append(nodes, nodes[-1] + 1))
+    return nodes, _Edges(first, np.searchsorted(nodes, target), layer[kept], triple[kept], importance[kept])
+
+
+def _rest(edges: _Edges, num_nodes: int, goal: int, depth: int) -> list[Numbers]:
+    """For each n [layers + 1, nodes]: the most that n edges from a node to the goal add up to, from a layer on.
+
+    rest_n[l, v] = max over edges v → u in a layer m ≥ l of importance + rest_{n-1}[m + 1, u]
+    """
+    source = np.repeat(np.arange(num_nodes), np.diff(edges.first))
+    none = np.full((depth + 1, num_nodes), -np.inf)
+    none[:, goal] = 0.0
+    rest = [none]
+    for _ in range(depth):
+        best = np.full((depth + 1, num_nodes), -np.inf)
+        np.maximum.at(best, (edges.layer, source), edges.importance + rest[-1][edges.layer + 1, edges.target])
+        rest.append(np.maximum.accumulate(best[::-1], axis=0)[::-1])
+    return rest
+
+
+def _of_length(
+    edges: _Edges, rest: list[Numbers], start: int, length: int, limit: int
+) -> list[tuple[tuple[int, ...], float]]:
+    """The `limit` best paths of so many edges: (triples, the sum of their importances).
+
+    What is waiting is a beginning, known by the most it can still add up to. The best is taken first; it gives way to
+    itself with the next best last edge, and to itself with one more edge. So no path is met before a better one.
+    """
+
+    @cache
+    def onward(layer: int, node: int, left: int) -> tuple[Ids, Numbers]:
+        """The edges from a node in this layer or a later one after which `left` more reach the end, best first."""
+        mine = np.arange(edges.first[node], edges.first[node + 1])
+        mine = mine[edges.layer[mine] >= layer]
+        most = edges.importance[mine] + rest[left][edges.layer[mine] + 1, edges.target[mine]]
+        order = np.argsort(-most, kind="stable")
+        order = order[most[order] > -np.inf]
+        return mine[order], most[order]
+
+    waiting: list[tuple[float, int, int, float, tuple[int, ...], tuple[int, ...], int]] = []
+
+    def wait(layer: int, node: int, total: float, passed: tuple[int, ...], triples: tuple[int, ...], rank: int) -> None:
+        choices, most = onward(layer, node, length - len(triples) - 1)
+        if rank < len(choices):
+            heapq.heappush(waiting, (-total - most[rank], layer, node, total, passed, triples, rank))
+
+    found: dict[tuple[int, ...], float] = {}
+    wait(0, start, 0.0, (start,), (), 0)
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting or len(found) == limit:
+            break
+        _, layer, node, total, passed, triples, rank = heapq.heappop(waiting)
+        wait(layer, node, total, passed, triples, rank + 1)
+        edge = int(onward(layer, node, length - len(triples) - 1)[0][rank])
+        there, way = int(edges.target[edge]), (*triples, int(edges.triple[edge]))
+        total += float(edges.importance[edge])
+        if len(way) == length:
+            found.setdefault(way, total)
+        elif there not in passed:
+            wait(int(edges.layer[edge]) + 1, there, total, (*passed, there), way, 0)
+    return list(found.items())

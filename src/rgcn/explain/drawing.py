@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from markupsafe import Markup
 
@@ -32,7 +33,7 @@ class _Stop:
 
     node: Named
     step: Step | None = None
-    parent: _Stop | None = None
+    x: float = MARGIN
     thick: float = THICKEST
     asked: bool = False
     kind: str = FOR
@@ -40,12 +41,6 @@ class _Stop:
     y: float = MARGIN
     from_y: float = 0.0  # where the line to it begins: at its parent, or where it leaves the line to the one before
     onward: dict[tuple[str, str, bool], _Stop] = field(default_factory=dict)
-
-    height = BOX
-
-    @property
-    def x(self) -> float:
-        return MARGIN if self.parent is None else self.parent.x + INDENT
 
     @property
     def width(self) -> float:
@@ -56,29 +51,16 @@ class _Stop:
         return int((self.width - 8) / (BOLD_LETTER if self.asked else PLAIN_LETTER))
 
     @property
-    def bottom(self) -> float:
-        return self.y + BOX
-
-    @property
-    def middle(self) -> float:
-        return self.y + BOX / 2
-
-    @property
-    def rail(self) -> float:
-        """Where the line to it runs down: under its parent's left end."""
-        return self.x - INDENT / 2
-
-    @property
     def words(self) -> str:
         assert self.step is not None
         share = "" if self.share is None else f" {percent(self.share)}"
         return arrow({"title": shortened(self.step.relation["title"], self.letters - 8)}, self.step.forward) + share
 
-    def to(self, step: Step, **more: object) -> _Stop:
+    def to(self, step: Step, **more: Any) -> _Stop:
         """The stop that a triple leads to from here. Best ones come first: who shares it finds it drawn as theirs."""
         there = step.object if step.forward else step.subject
         key = there["name"], step.relation["name"], step.forward
-        return self.onward.setdefault(key, _Stop(there, step, self, **more))  # type: ignore[arg-type]
+        return self.onward.setdefault(key, _Stop(there, step, self.x + INDENT, **more))
 
     def listed(self) -> Iterator[_Stop]:
         yield self
@@ -97,17 +79,19 @@ def drawing(explanation: Explanation, alone: bool = False) -> Markup:
         told = [f"{edge.text} {LEGENDS[kind]}" for edge, kind in edges] or ["No triple had a say"]
     stops = [stop for root in roots for stop in root.listed()]
     for before, stop in pairwise(stops):
-        stop.y = before.bottom + GAP + LABEL
+        stop.y = before.y + BOX + GAP + LABEL
     for parent in stops:
-        from_y = parent.bottom
+        from_y = parent.y + BOX
         for stop in parent.onward.values():
-            stop.from_y, from_y = from_y, stop.middle
-    height = stops[-1].bottom + MARGIN
+            stop.from_y, from_y = from_y, stop.y + BOX / 2
+    height = stops[-1].y + BOX + MARGIN
     return render(
         "drawn.svg",
         title=explanation.title,
         told="; ".join(told),
         boxes=stops,
+        box_height=BOX,
+        indent=INDENT,
         legends=[(kind, LEGENDS[kind], height + LEGEND * (place + 0.7)) for place, kind in enumerate(kinds)],
         width=WIDTH,
         height=height + LEGEND * (len(kinds) + 0.5 * bool(kinds)),

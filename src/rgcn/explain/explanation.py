@@ -1,23 +1,32 @@
 """An explanation: plain values, and the same as text, JSON, a picture or a page."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from markupsafe import Markup
+from numpy.typing import NDArray
+from torch import Tensor
 
-from rgcn.explain.fidelity import Fidelity
+from rgcn.explain.question import LOG_ODDS, Question
 from rgcn.system.formatting import percent
+from rgcn.system.progress import Budget, Timer
 
 Named = dict[str, Any]
 """A node, relation or class as `OpenModel` describes it: at least its name and its title."""
 
+Numbers = NDArray[np.float64]
+
+PROBABILITY = "the probability"
+MEANING = {LOG_ODDS: "Log-odds weigh the answer against all others together: above 0, it is likelier than they are."}
 WIDEST_BAR = 12
 SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
-METHOD_WORDS = {
-    "integrated-gradients": "integrated gradients over the graph's edges",
-    "edge-mask": "a learned mask over the graph's triples",
-    "paths": "gradients along the paths to it",
-}
+# Fields that programs are not told.
+FOR_PEOPLE = ("title", "asked", "notes", "known", "found_by", "model", "connections")
 PATH_WORDS = {True: "The paths that made it, best first:", False: "Paths:"}
 
 
@@ -94,11 +103,106 @@ class ExplainedPath:
 
 
 @dataclass(frozen=True)
+class Change:
+    """How far the answer falls when triples go; negative where it rises."""
+
+    named: float  # the triples of the explanation
+    random: float | None  # as many, drawn from all in reach; None where there was no time to draw
+    random_near: float | None  # as many, drawn from those that touch an asked node: harder to beat
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that tells how sure the answer is, and what becomes of it."""
+
+    name: str  # the probability, the score, the log-odds
+    full: float  # of the full answer, where the changes begin
+    without: Change  # the full answer less the one without the named triples: large where they were needed
+    only: Change  # the full answer less the one with only them: small where they suffice
+
+    @property
+    def title(self) -> str:
+        return self.name.removeprefix("the ")
+
+    @property
+    def scale(self) -> str:
+        """What a number on its own does not say, in a few words."""
+        return "above 0: likelier than all others together; " if self.name == LOG_ODDS else ""
+
+    def left(self, change: float) -> float:
+        return self.full - change
+
+    def words(self, value: float) -> str:
+        return percent(value) if self.name == PROBABILITY else f"{value:.3g}"
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What the named triples change, in what the network itself counts and, where it is calibrated, in probability.
+
+    The graph is normalized again as if the other triples had never been; self-loops stay.
+    """
+
+    edges: int
+    draws: int
+    strength: Measure
+    probability: Measure | None  # None where there was nothing to calibrate on
+    evidence: float  # the strength all triples bring together
+    # Whether the answer itself is given another probability, since examples rule it out: no triple that is left out
+    # changes that, so that here it is the one its score alone would have.
+    by_score: bool = False
+
+    @property
+    def shown(self) -> Measure:
+        """What people are told: the probability, where there is one."""
+        return self.strength if self.probability is None else self.probability
+
+    @property
+    def words(self) -> str:
+        if not self.edges:
+            return "No triple speaks for this answer, so there is none to leave out."
+        these = "this triple" if self.edges == 1 else f"these {self.edges} triples"
+        others = "one drawn at random" if self.edges == 1 else f"{self.edges} drawn at random"
+        shown, evidence = self.shown, self.strength.without
+        left, alone = shown.left(shown.without.named), shown.left(shown.only.named)
+        lead, it, without_others = "", shown.name, ""
+        pronoun, be = ("they", "are") if shown.name.endswith("odds") else ("it", "is")
+        if self.by_score:
+            lead = f"By its score alone the triple would have a probability of {shown.words(shown.full)}. "
+            it = "that"
+        if shown.without.random is not None:
+            moves = _moves(shown, shown.left(shown.without.random), brief=True)
+            without_others = f"; without {others} {pronoun} {moves}"
+        said = (
+            f"{lead}Without {these} {it} {_moves(shown, left)}{without_others}. "
+            f"With {these} and no other {pronoun} {be} {shown.words(alone)}."
+        )
+        said = " ".join([said, *filter(None, [MEANING.get(shown.name)])])
+        if shown.words(left) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
+            return said
+        if evidence.random is None:
+            return f"{said} Other triples would have sufficed too."
+        ours, theirs = (percent(change / self.evidence) for change in (evidence.named, evidence.random))
+        return (
+            f"{said} Other triples would have sufficed too: of the evidence, {ours} goes with {these}, {theirs} with "
+            f"{others}."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "words": self.words}
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a model answers as it does."""
 
     question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
+    title: str  # the question for people
+    asked: tuple[Named, ...]  # the nodes that it is about
+    notes: tuple[str, ...]  # on what the answer rests on beside its triples, in sentences
+    known: bool  # whether the answer is in the data
     method: str  # how the importances were found
+    found_by: str  # the same in words
     model: str  # the name of the run or graph
     calibration: str  # what probabilities are calibrated on, or why there are none
     probability: float | None  # of the answer, calibrated; None where there is none, and for what is known
@@ -118,22 +222,9 @@ class Explanation:
     left_out: tuple[str, ...] = ()  # what there was not time for, in sentences
 
     @property
-    def title(self) -> str:
-        asked = self.question
-        if asked["kind"] == "class":
-            return f"Why {asked['class']['title']} for {asked['node']['title']}?"
-        return f"Why {sentence(asked['subject'], asked['relation'], asked['object'])}?"
-
-    @property
-    def asked(self) -> tuple[Named, ...]:
-        if self.question["kind"] == "class":
-            return (self.question["node"],)
-        return self.question["subject"], self.question["object"]
-
-    @property
     def sure(self) -> str:
         """On the scale on which `fidelity` says what becomes of it."""
-        if self.question.get("known"):
+        if self.known:
             return "in the data"
         if self.probability is None:
             shown = self.fidelity.shown
@@ -141,7 +232,7 @@ class Explanation:
         return f"probability {percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {key: value for key, value in asdict(self).items() if key not in ("model", "connections")}
+        plain = {key: value for key, value in asdict(self).items() if key not in FOR_PEOPLE}
         paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
         return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
 
@@ -179,39 +270,26 @@ class Explanation:
         """One HTML file with everything, nothing loaded from elsewhere."""
         from rgcn.pages.layout import page, parts
 
-        words = {"remarks": remarks(self), "found_by": METHOD_WORDS[self.method], "percent": percent}
-        content = parts("explanation.html", why=self, **words)
+        content = parts("explanation.html", why=self, remarks=remarks(self), percent=percent)
         return page(self.title, content, footer=f"Explained by rgcn from {self.model}.")
 
 
 def _answer(explanation: Explanation) -> list[str]:
-    lines = [f"{explanation.sure.capitalize()}."]
-    asked = explanation.question
-    if asked["kind"] == "class" and asked["predicted"] != asked["class"]:
-        lines.append(f"The model itself says {asked['predicted']['title']}.")
-    found = f"{explanation.considered:,} triples could have a say; by {METHOD_WORDS[explanation.method]}:"
-    return [*lines, *remarks(explanation), found if explanation.considered else _nothing_reaches(explanation)]
+    found = f"{explanation.considered:,} triples could have a say; by {explanation.found_by}:"
+    found = found if explanation.considered else _nothing_reaches(explanation)
+    return [f"{explanation.sure.capitalize()}.", *remarks(explanation), found]
 
 
 def remarks(explanation: Explanation) -> list[str]:
     """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
-    said = []
-    asked = explanation.question
+    said = list(explanation.notes)
     if explanation.hidden:
         said.append("The triple itself was hidden while asking.")
-    if explanation.ruled_out:
-        relation = asked["relation"]["title"]
-        said.append(f"It goes against what is known of {relation}: `rgcn data stats --relations` shows it.")
-        said.append(
-            "Such triples share one probability, whatever their score."
-            if explanation.fidelity.by_score
-            else "Predictions leave it out."
-        )
     if explanation.added and explanation.probability is not None:
         names = " and ".join(node["title"] for node in explanation.added)
         verb = "was" if len(explanation.added) == 1 else "were"
         said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
-    if explanation.probability is None and not asked.get("known"):
+    if explanation.probability is None and not explanation.known:
         said.append(explanation.calibration)
     return [*said, *explanation.left_out]
 
@@ -242,3 +320,75 @@ def _sentences(explanation: Explanation) -> list[str]:
         whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
         said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
     return said
+
+
+def fidelity(
+    question: Question,
+    named: NDArray[np.int64],
+    draws: int,
+    seed: int,
+    timer: Timer | None = None,
+    on_draw: Callable[[], object] = lambda: None,
+) -> Fidelity:
+    """Measured for the triples `named` (places in reach), and for `draws` random choices of as many.
+
+    timer  of how long draws may take; fewer are made where it is over before
+    """
+    rng, everywhere = np.random.default_rng(seed), np.arange(len(question.reach))
+    near, timer = np.flatnonzero(question.reach.hop == 1), timer or Budget().started()
+    choices = [
+        [rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws)]
+        for pool in (everywhere, near)
+    ]
+
+    def changes(chosen: NDArray[np.int64]) -> Numbers:
+        """[2, 2]: what strength and probability lose without the chosen triples, and with them alone."""
+        keep = np.isin(everywhere, chosen, invert=True)
+        return np.stack([full - _without(question, kept) for kept in (keep, ~keep)])
+
+    with torch.no_grad():
+        full, bare = (
+            _measured(question, question.full),
+            _without(question, np.zeros(len(question.reach), dtype=np.bool_)),
+        )
+        began = timer.elapsed
+        of_named, drawn = changes(named), list[list[Numbers]]()
+        needed = 2 * (timer.elapsed - began)  # a draw asks twice as much
+        for pair in zip(*choices, strict=True):
+            if timer.is_over(needed):
+                break
+            drawn.append([changes(chosen) for chosen in pair])
+            on_draw()
+    of_drawn = np.mean(drawn, axis=0) if drawn else None  # [pool, without or only, measure]
+
+    def change(kept: int, measure: int) -> Change:
+        means = [None, None] if of_drawn is None else of_drawn[:, kept, measure].tolist()
+        return Change(float(of_named[kept, measure]), *means)
+
+    strength, probability = (
+        Measure(name, float(full[i]), change(0, i), change(1, i))
+        for i, name in enumerate((question.strength_name, PROBABILITY))
+    )
+    calibrated = probability if question.calibration.fitted else None
+    return Fidelity(len(named), len(drawn), strength, calibrated, float(full[0] - bare[0]), question.by_score)
+
+
+def _without(question: Question, keep: NDArray[np.bool_]) -> Numbers:
+    """`_measured` where only the triples that are kept are heard."""
+    return _measured(question, question.output(question.reach.keeping(keep)))
+
+
+def _measured(question: Question, output: Tensor) -> Numbers:
+    """[2]: how strongly the network gives the answer, and its probability, where there is one (else 0)."""
+    return np.array([float(question.strength(output)), question.probability(output) or 0.0])
+
+
+def _moves(shown: Measure, after: float, brief: bool = False) -> str:
+    """Falls, rises or stays, as the rounded figures say it: brief leaves out where it began."""
+    start, end = shown.words(shown.full), shown.words(after)
+    # Log-odds are many.
+    falls, rises, stays = ("fall", "rise", "stay") if shown.name.endswith("odds") else ("falls", "rises", "stays")
+    if start == end:
+        return f"{stays} at {end}"
+    verb = falls if after < shown.full else rises
+    return f"{verb} to {end}" if brief else f"{verb} from {start} to {end}"

@@ -1,8 +1,11 @@
-"""From a question by number to an explanation in names."""
+"""Explanation methods, and from a question by number to an explanation in names."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple, get_args
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -10,43 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain.attribution import (
-    GRADIENT_STEPS,
-    MASK_STEPS,
-    Attribution,
-    Path,
-    edge_mask,
-    integrated_gradients,
-    paths_between,
-    paths_from,
-)
-from rgcn.explain.best_paths import best_paths, best_paths_both_ways, gradients
-from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step
-from rgcn.explain.fidelity import fidelity
-from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach, frozen
-from rgcn.links.top_k import standing_of
+from rgcn.explain.attribution import Attribution, Path, best_paths, best_paths_both_ways, paths_between, paths_from
+from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step, fidelity
+from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach
+from rgcn.models.answer_kind import ClassKind, LinkKind
 from rgcn.models.estimator import Estimator
+from rgcn.plugins import EXPLAINERS
 from rgcn.predict import OpenModel
-from rgcn.system.progress import Budget, Timer, progress
+from rgcn.system.progress import Budget, progress
 
-Method = Literal["paths", "integrated-gradients", "edge-mask"]
-METHODS: tuple[str, ...] = get_args(Method)
-
-
-class _Finding(NamedTuple):
-    """How a method finds importances: in so many steps, or in fewer, but for the fewest, where time is short."""
-
-    find: Callable[..., Attribution]
-    steps: int
-    fewest: int
-
-
-_FIND: dict[str, _Finding] = {
-    "paths": _Finding(gradients, 1, 1),
-    "integrated-gradients": _Finding(integrated_gradients, GRADIENT_STEPS, 4),
-    "edge-mask": _Finding(edge_mask, MASK_STEPS, 12),
-}
-
+OnStep = Callable[[], object]  # called after each step
+MASK_RATE = 0.1
+FIRST_PRICE, LAST_PRICE = 1e-3, 1.0
 EDGES, DRAWS = 10, 20
 MOST_EDGES, MOST_DRAWS = 1000, 1000
 AGAINST, NEIGHBORS, PATHS = 5, 10, 8
@@ -56,41 +34,173 @@ OF_A_STEP, OF_A_DRAW = 3, 4  # questions that cost as much: forward and backward
 ALLOWING_MORE = "To answer in time; `rgcn explain --minutes 5` allows more."
 
 
-class _How(NamedTuple):
-    """How something is explained: see `explain_class`."""
+class Explainer(ABC):
+    """An explanation method: finds how much each edge in reach of an answer mattered.
 
-    method: str
-    edges: int
-    draws: int
-    seed: int
-    timer: Timer
+    words       what it does, for people
+    steps       how many steps it takes; where time is short fewer, but `fewest`
+    step_words  what is said before the steps where they were fewer
+    along_paths whether the triples of an answer's paths are named before others
+    """
+
+    words: ClassVar[str]
+    steps: ClassVar[int] = 1
+    fewest: ClassVar[int] = 1
+    step_words: ClassVar[str] = "Importances were found in"
+    along_paths: ClassVar[bool] = False
+
+    @abstractmethod
+    def attribute(self, question: Question, steps: int, on_step: OnStep = lambda: None) -> Attribution:
+        """The importance of every edge in `question.reach`, in so many steps; on_step: to be called after each."""
+
+    @classmethod
+    def why_not(cls, model: Estimator) -> str | None:
+        """Why it cannot explain this model's answers, which come from messages; None where it can."""
+        return None
+
+
+class PathGradients(Explainer):
+    """What the answer would lose with each edge, were it linear in them: one backward pass.
+
+        importance(e in layer l) = w_e · ∂f / ∂w_e
+
+    w are the operator's entries, already normalized, and f is the answer's strength. After Zhu et al., "Neural
+    Bellman-Ford Networks", 2021, whose paths have gradients alone for importances.
+    """
+
+    words = "gradients along the paths to it"
+    along_paths = True
+
+    def attribute(self, question: Question, steps: int = 1, on_step: OnStep = lambda: None) -> Attribution:
+        found = by_slopes(question.reach, slopes_at(question, 1.0))
+        on_step()
+        return found
+
+    @classmethod
+    def why_not(cls, model: Estimator) -> str | None:
+        # Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
+        return None if model.hides_asked_ else "compares nodes and walks no paths from one to the other"
+
+
+class IntegratedGradients(Explainer):
+    """What each edge adds to the answer on the way from no triples to all of them.
+
+        importance(e) = w_e ∫₀¹ ∂f(α w) / ∂w_e dα
+
+    w are the operator's entries, already normalized, and f is the answer's strength. (Over weights *before*
+    normalization nothing would happen on the way: a common factor α is divided out again.) Self-loops stay as they are,
+    so that a neighbor's message counts for the triple that brings it. The importances add up to f(w) - f(0), the
+    difference that all triples together make; `own` is f(0) less the answer for nodes that bring nothing either
+    (`Question.unheard`): no vectors, no self-loops, no biases of their own.
+
+    Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", 2017.
+    """
+
+    words = "integrated gradients over the graph's edges"
+    steps, fewest = 32, 4
+    step_words = "The integral was taken at"
+
+    def attribute(self, question: Question, steps: int = steps, on_step: OnStep = lambda: None) -> Attribution:
+        # Gauss-Legendre points in [-1, 1] and their weights: exact for smooth pieces, dense near both ends.
+        points, parts = np.polynomial.legendre.leggauss(steps)
+        means = [torch.zeros_like(layer.weight) for layer in question.reach.field.layers]
+        for alpha, share in zip(((points + 1) / 2).tolist(), (parts / 2).tolist(), strict=True):
+            for mean, slope in zip(means, slopes_at(question, alpha), strict=True):
+                mean += share * slope
+            on_step()
+        with torch.no_grad():
+            alone = question.strength_with(question.reach.silent())
+            unheard = question.strength(question.unheard())
+        return by_slopes(question.reach, means, float(alone - unheard))
+
+
+class EdgeMask(Explainer):
+    """How long each triple was kept while keeping became dearer.
+
+    Every triple's messages are multiplied by a mask σ(m) in 0 .. 1, one for the triple in all layers, and Adam
+    looks for the mask that keeps the answer cheaply:
+
+        loss = - log p(answer | mask) + price · Σ σ(m)
+
+    One price suits no two questions: too low, and all masks end at one; too high, and all at nothing. So the price
+    grows from step to step, and the importance of a triple is its mean mask on the way, less that of a triple which
+    nothing reads and which only pays. Negative is what was given up faster than that: it speaks against the answer.
+
+    After Ying et al., "GNNExplainer", 2019, whose mask has one price and begins at random; here nothing is random.
+    """
+
+    words = "a learned mask over the graph's triples"
+    steps, fewest = 60, 12
+    step_words = "The mask was learned in"
+
+    def attribute(self, question: Question, steps: int = steps, on_step: OnStep = lambda: None) -> Attribution:
+        reach = question.reach
+        # The last mask belongs to no triple: it shows what the price alone does.
+        logits = reach.field.layers[0].weight.new_zeros(len(reach) + 1).requires_grad_()
+        optimizer = torch.optim.Adam([logits], lr=MASK_RATE * self.steps / steps)  # fewer steps go as far
+        kept = torch.zeros_like(logits)
+        for price in np.geomspace(FIRST_PRICE, LAST_PRICE, steps).tolist():
+            mask = torch.sigmoid(logits)
+            kept += mask.detach() / steps
+            answer = question.log_probability(question.output(reach.weighted(mask[:-1])))
+            (logits.grad,) = torch.autograd.grad(price * mask.sum() - answer, [logits])
+            optimizer.step()
+            on_step()
+        # A triple has one mask for all its edges: each gets an equal part of its importance, a self-loop none.
+        every = np.append((kept[:-1] - kept[-1]).double().cpu().numpy(), 0.0)
+        places = [place.cpu().numpy() for place in reach.place]
+        count = np.bincount(np.concatenate(places), minlength=len(every))
+        return Attribution(reach, tuple(every[place] / count[place] for place in places), None)
+
+
+def slopes_at(question: Question, alpha: float) -> tuple[Tensor, ...]:
+    """For each layer ∂f / ∂w_e [E], the entries of all triples' edges times alpha."""
+    reach = question.reach
+    weights = [
+        torch.where(place == len(reach), layer.weight, layer.weight * alpha).detach().requires_grad_()
+        for layer, place in zip(reach.field.layers, reach.place, strict=True)
+    ]
+    scaled = (replace(layer, weight=weight) for layer, weight in zip(reach.field.layers, weights, strict=True))
+    return torch.autograd.grad(question.strength_with(replace(reach.field, layers=tuple(scaled))), weights)
+
+
+def by_slopes(reach: Reach, slopes: Iterable[Tensor], own: float | None = None) -> Attribution:
+    """importance(e) = w_e · slope_e, and 0 of self-loops."""
+    each = zip(reach.field.layers, reach.place, slopes, strict=True)
+    found = (torch.where(place == len(reach), 0.0, layer.weight * slope) for layer, place, slope in each)
+    return Attribution(reach, tuple(one.detach().double().cpu().numpy() for one in found), own)
+
+
+@dataclass(frozen=True)
+class How:
+    """How an answer is explained.
+
+    method  a name of `EXPLAINERS` or a class; None: the first of `methods_of`
+    edges   how many triples to name
+    draws   random choices of as many, to compare with; `seed` decides which
+    budget  where more draws, or steps of a method, would cost more than this, there are fewer: `Explanation.left_out`
+    """
+
+    method: str | type[Explainer] | None = None
+    edges: int = EDGES
+    draws: int = DRAWS
+    seed: int = 0
+    budget: Budget = QUICK
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("edges", self.edges, MOST_EDGES), ("draws", self.draws, MOST_DRAWS)):
+            if not 1 <= value <= most:
+                raise ConfigError(f"{name} lies in 1..{most}, not {value}")
 
 
 def methods_of(opened: OpenModel) -> tuple[str, ...]:
     """The methods that can explain a model's answers, the one to begin with first; none where it passes no messages."""
-    if not opened.model.num_layers_:
-        return ()
-    # Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
-    return METHODS if opened.model.hides_asked_ else METHODS[1:]
+    model = opened.model
+    return tuple(name for name in EXPLAINERS.names() if model.num_layers_ and not EXPLAINERS.find(name).why_not(model))
 
 
-def explain_class(
-    opened: OpenModel,
-    node: int,
-    class_: int | None = None,
-    *,
-    method: str | None = None,
-    edges: int = EDGES,
-    draws: int = DRAWS,
-    seed: int = 0,
-    budget: Budget = QUICK,
-) -> Explanation:
-    """Which triples made a node this class, or the predicted one where none is given.
-
-    method one of `methods_of`, the first of them where none is given
-    edges  how many triples to name
-    draws  random choices of as many, to compare with; `seed` decides which
-    budget where more draws, or steps of a method, would cost more than this, there are fewer: `Explanation.left_out`
+def explain_class(opened: OpenModel, node: int, class_: int | None = None, **how: Any) -> Explanation:
+    """Which triples made a node this class, or the predicted one where none is given; how: the fields of `How`.
 
     >>> import rgcn, tempfile
     >>> from rgcn.predict import open_model
@@ -101,196 +211,130 @@ def explain_class(
     >>> why.title, len(why.edges)
     ('Why Europe for Switzerland?', 3)
     """
-    opened.must_answer("classes")
-    model, method = _hearing(opened, method, edges, draws)
-    _check_number("node", node, opened.graph.num_nodes)
-    opened.calibrate(budget.bars)
-    how = _How(method, edges, draws, seed, budget.started())
-    network, links = frozen(model.network_), model.class_links(node)
-    reach = _reach(model, model.class_asked(node), links)
-    with torch.no_grad():
-        output = model.class_heard(network, reach.field, node)
-    predicted = int(output[0].argmax())
-    asked = predicted if class_ is None else class_
-    _check_number("class", asked, len(model.classes_))
-    if reach.walk is not None:
-        reach = replace(reach, walk=(node, links[asked][2]))
-    question = ClassQuestion(reach, opened.calibration, model, network, node, asked)
-    about = {
-        "kind": "class",
-        "node": opened.describe(node),
-        "class": opened.describe_class(asked),
-        "predicted": opened.describe_class(predicted),
-    }
-    return _explained(opened, question, output, about, how)
+    opened.must_answer(ClassKind)
+    return explain(opened, ClassQuestion, (node, class_), How(**how))
 
 
-def explain_link(
-    opened: OpenModel,
-    subject: int,
-    relation: int,
-    object: int,
-    *,
-    method: str | None = None,
-    edges: int = EDGES,
-    draws: int = DRAWS,
-    seed: int = 0,
-    budget: Budget = QUICK,
+def explain_link(opened: OpenModel, subject: int, relation: int, object: int, **how: Any) -> Explanation:
+    """Which triples make this triple likely; how: the fields of `How`."""
+    opened.must_answer(LinkKind)
+    return explain(opened, LinkQuestion, (subject, relation, object), How(**how))
+
+
+def explain(
+    opened: OpenModel, question: type[Question], asked: tuple[int | None, ...], how: How | None = None
 ) -> Explanation:
-    """Which triples make this triple likely; arguments as those of `explain_class`."""
-    opened.must_answer("links")
-    model, method = _hearing(opened, method, edges, draws)
-    for node in (subject, object):
-        _check_number("node", node, opened.graph.num_nodes)
-    _check_number("relation", relation, opened.graph.num_relations)
-    opened.calibrate(budget.bars)
-    how = _How(method, edges, draws, seed, budget.started())
-    triple = (subject, relation, object)
-    reach, standing = _reach(model, [subject, object], [triple], both=True), standing_of(opened, torch.tensor([triple]))
-    question = LinkQuestion(reach, opened.calibration, frozen(model.network_), *triple, standing)
-    with torch.no_grad():
-        output = question.output(reach.field)
-    question = question.shifted(output)
-    about = {
-        "kind": "link",
-        "subject": opened.describe(subject),
-        "relation": opened.describe_relation(relation),
-        "object": opened.describe(object),
-        "known": bool(standing.known[0]),
-    }
-    same = np.flatnonzero((reach.triples == triple).all(axis=1))
-    itself = int(same[0]) if len(same) else None
-    return _explained(opened, question, output - question.shift, about, how, itself, bool(standing.ruled_out[0]))
-
-
-def _explained(
-    opened: OpenModel,
-    question: Question,
-    output: Tensor,
-    about: dict[str, Any],
-    how: _How,
-    itself: int | None = None,
-    ruled_out: bool = False,
-) -> Explanation:
-    """output: what the network gives when it hears everything in reach. itself: the place in reach of the triple that
-    is asked about, where it is there."""
-    reach, calibration, budget = question.reach, opened.calibration, how.timer.budget
-    by_score = ruled_out and calibration.fitted and calibration.ruled_out_share is not None
-    finding, work = _FIND[how.method], question.work
-    steps = max(finding.fewest, budget.times(OF_A_STEP * work, finding.steps))
-    draws = budget.times(OF_A_DRAW * work, how.draws)
-    with progress("explaining", steps + draws, "steps", show=budget.bars) as meter:
-        found = finding.find(question, steps, meter.advance)
-        paths = _paths(found, question, both=len(output) == 2, edges=how.edges, itself=itself)
-        named = found.supporting(how.edges, paths if how.method == "paths" else [])
-        against = found.opposing(AGAINST)
-        measured = fidelity(question, output, named, draws, how.seed, by_score, how.timer, meter.advance)
-    total, neighbors = float(np.abs(found.triples).sum()) or 1.0, found.neighbors()
-    of_neighbors = sum(abs(importance) for _, importance in neighbors) or 1.0
-
-    def triple(place: int) -> tuple[Named, Named, Named]:
-        subject, relation, object_ = reach.triples[place].tolist()
-        return opened.describe(subject), opened.describe_relation(relation), opened.describe(object_)
-
-    def explained_edges(places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
-        rows = zip(places.tolist(), found.triples[places].tolist(), reach.hop[places].tolist(), strict=True)
-        return tuple(
-            ExplainedEdge(*triple(place), importance, abs(importance) / total, hop, place == itself)
-            for place, importance, hop in rows
+    """Which triples decided an answer: to the question of this class about these numbers (`Question.numbers`)."""
+    how = how or How()
+    name, explainer = _chosen(opened, how.method)
+    sizes = {"node": opened.graph.num_nodes, "relation": opened.graph.num_relations, "class": len(opened.classes)}
+    for what, number in zip(question.named, asked, strict=False):
+        if number is not None and not 0 <= number < sizes[what]:
+            raise DataError(f"there is no {what} {number}: {what} numbers lie in 0..{sizes[what] - 1}")
+    opened.calibrate(how.budget.bars)
+    timer = how.budget.started()
+    made = question.of(opened, *asked)
+    steps = max(explainer.fewest, how.budget.times(OF_A_STEP * made.work, explainer.steps))
+    draws = how.budget.times(OF_A_DRAW * made.work, how.draws)
+    with progress("explaining", steps + draws, "steps", show=how.budget.bars) as meter:
+        found = explainer.attribute(made, steps, meter.advance)
+        paths = _paths(found, made, how.edges)
+        named, against = found.supporting(how.edges, paths if explainer.along_paths else []), found.opposing(AGAINST)
+        measured = fidelity(made, named, draws, how.seed, timer, meter.advance)
+    left_out = [f"{explainer.step_words} {steps} steps instead of {explainer.steps}."] * (steps < explainer.steps)
+    if measured.draws < how.draws:
+        left_out.append(
+            f"Only {measured.draws} of {how.draws} random choices to compare with were made."
+            if measured.draws
+            else "The named triples were not compared with random ones."
         )
-
-    def explained_path(path: Path) -> ExplainedPath:
-        steps, here = [], path.start
-        for place in path.triples:
-            subject, _, object_ = reach.triples[place].tolist()
-            steps.append(Step(*triple(place), forward=subject == here))
-            here = object_ if subject == here else subject
-        return ExplainedPath(tuple(steps), path.importance)
-
+    names, reach = _Names(opened, found, made.itself), made.reach
     return Explanation(
-        question=about,
+        question=made.about(opened),
+        title=made.title(opened),
+        asked=tuple(map(opened.describe, made.nodes)),
+        notes=made.notes(opened),
+        known=made.known,
         model=opened.name,
-        method=how.method,
-        calibration=calibration.words,
-        probability=question.predicted(output),
-        score=float(question.score(output)),
+        method=name,
+        found_by=explainer.words,
+        calibration=opened.calibration.words,
+        probability=made.predicted(made.full),
+        score=float(made.score(made.full)),
         own_share=found.own_share,
-        ruled_out=ruled_out,
+        ruled_out=made.ruled_out,
         hidden=reach.hidden,
         walked=reach.walk is not None,
         added=tuple(opened.describe(node) for node in reach.asked if node in opened.new_nodes),
-        edges=explained_edges(named),
-        against=explained_edges(against),
-        connections=explained_edges(found.connections(np.concatenate([named, against]))),
-        neighbors=tuple(
-            ExplainedNeighbor(opened.describe(node), importance, abs(importance) / of_neighbors)
-            for node, importance in neighbors[:NEIGHBORS]
-            if importance
-        ),
-        paths=tuple(map(explained_path, paths[:PATHS])),
+        edges=names.edges(named),
+        against=names.edges(against),
+        connections=names.edges(found.connections(np.concatenate([named, against]))),
+        neighbors=names.neighbors(),
+        paths=tuple(map(names.path, paths[:PATHS])),
         fidelity=measured,
         considered=len(reach),
-        left_out=_left_out(how, finding.steps, steps, measured.draws),
+        left_out=(*left_out, ALLOWING_MORE) if left_out else (),
     )
 
 
-def _paths(found: Attribution, question: Question, both: bool, edges: int, itself: int | None) -> list[Path]:
-    """The paths that made the answer: a walking network's own, else those its messages may have taken.
+def _chosen(opened: OpenModel, method: str | type[Explainer] | None) -> tuple[str, Explainer]:
+    """The name of the method and the method, of a model that must hear messages for triples to decide anything."""
+    title, model = opened.model.model.title, opened.model
+    explainer = None if method is None else EXPLAINERS.find(method, trusted=True)
+    if not model.num_layers_:
+        raise DataError(
+            f"{title} has no message passing: no triple decides its answers, only what it learned about the nodes; "
+            "explain a run of rgcn or c-rgcn instead"
+        )
+    if explainer is not None and (reason := explainer.why_not(model)):
+        raise DataError(f"{title} {reason}: take {' or '.join(methods_of(opened))} as the method")
+    name = EXPLAINERS.name_of(method or methods_of(opened)[0])
+    return name, (explainer or EXPLAINERS.find(name))()
 
-    both  whether the network walked from both ends
-    """
+
+def _paths(found: Attribution, question: Question, edges: int) -> list[Path]:
+    """The paths that made the answer: a walking network's own, else those its messages may have taken."""
     if question.reach.walk is not None:
-        find = best_paths_both_ways if both else best_paths
+        find = best_paths_both_ways if len(question.full) == 2 else best_paths  # walked from both ends, or from one
         return find(found, *question.reach.walk, max(PATHS, edges))
-    ends = (question.subject, question.object) if isinstance(question, LinkQuestion) else None
-    paths = paths_between(found, *ends, itself, PATHS) if ends else []
+    paths = paths_between(found, *question.ends, question.itself, PATHS) if question.ends else []
     return paths + paths_from(found, PATHS - len(paths))
 
 
-def _left_out(how: _How, most_steps: int, steps: int, draws: int) -> tuple[str, ...]:
-    """What there was not time for, in sentences."""
-    said = []
-    if steps < most_steps:
-        what = "The integral was taken at" if how.method == "integrated-gradients" else "The mask was learned in"
-        said.append(f"{what} {steps} steps instead of {most_steps}.")
-    if draws < how.draws:
-        said.append(
-            f"Only {draws} of {how.draws} random choices to compare with were made."
-            if draws
-            else "The named triples were not compared with random ones."
+@dataclass(frozen=True, eq=False)
+class _Names:
+    """What was found, in names."""
+
+    opened: OpenModel
+    found: Attribution
+    itself: int | None  # the place in reach of the triple that is asked about, where it is there
+
+    def _triple(self, place: int) -> tuple[Named, Named, Named]:
+        subject, relation, object_ = self.found.reach.triples[place].tolist()
+        return self.opened.describe(subject), self.opened.describe_relation(relation), self.opened.describe(object_)
+
+    def edges(self, places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
+        importances, hops = self.found.triples, self.found.reach.hop
+        total = float(np.abs(importances).sum()) or 1.0
+        rows = zip(places.tolist(), importances[places].tolist(), hops[places].tolist(), strict=True)
+        return tuple(
+            ExplainedEdge(*self._triple(place), importance, abs(importance) / total, hop, place == self.itself)
+            for place, importance, hop in rows
         )
-    return (*said, ALLOWING_MORE) if said else ()
 
-
-def _hearing(opened: OpenModel, method: str | None, edges: int, draws: int) -> tuple[Estimator, str]:
-    """The model, which must hear messages for triples to decide anything, and the method."""
-    if method is not None and method not in METHODS:
-        raise ConfigError(f"unknown method {method!r}; there are {', '.join(METHODS)}")
-    for name, value, most in (("edges", edges, MOST_EDGES), ("draws", draws, MOST_DRAWS)):
-        if not 1 <= value <= most:
-            raise ConfigError(f"{name} lies in 1..{most}, not {value}")
-    model = opened.model
-    if not model.num_layers_:
-        raise DataError(
-            f"{model.model.title} has no message passing: no triple decides its answers, only what it learned about "
-            "the nodes; explain a run of rgcn or c-rgcn instead"
+    def neighbors(self) -> tuple[ExplainedNeighbor, ...]:
+        neighbors = self.found.neighbors()
+        total = sum(abs(importance) for _, importance in neighbors) or 1.0
+        return tuple(
+            ExplainedNeighbor(self.opened.describe(node), importance, abs(importance) / total)
+            for node, importance in neighbors[:NEIGHBORS]
+            if importance
         )
-    possible = methods_of(opened)
-    if method is not None and method not in possible:
-        raise DataError(
-            f"{model.model.title} compares nodes and walks no paths from one to the other: take "
-            f"{' or '.join(possible)} as the method"
-        )
-    return model, method or possible[0]
 
-
-def _check_number(kind: str, number: int, size: int) -> None:
-    if not 0 <= number < size:
-        raise DataError(f"there is no {kind} {number}: {kind} numbers lie in 0..{size - 1}")
-
-
-def _reach(model: Estimator, asked: list[int], links: list[tuple[int, int, int]], both: bool = False) -> Reach:
-    """links: the triples asked about, which a network that walks must not hear; both: from either end."""
-    if model.hides_asked_:
-        return Reach.walking(model, links, both)
-    return Reach.of(model.rows_, model.message_triples_, asked, model.num_layers_)
+    def path(self, path: Path) -> ExplainedPath:
+        steps, here = [], path.start
+        for place in path.triples:
+            subject, _, object_ = self.found.reach.triples[place].tolist()
+            steps.append(Step(*self._triple(place), forward=subject == here))
+            here = object_ if subject == here else subject
+        return ExplainedPath(tuple(steps), path.importance)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import HasRows
 from rgcn.errors import DataError
 from rgcn.links.calibration import Calibration
-from rgcn.links.top_k import TripleStanding
+from rgcn.links.top_k import TripleStanding, standing_of
 from rgcn.models.estimator import Estimator
 from rgcn.nn.link_network import Heard, LinkNetwork
 from rgcn.nn.path_network import PathNetwork
+from rgcn.predict import OpenModel
 
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
@@ -44,6 +46,18 @@ class Reach:
     place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
     walk: tuple[int, int] | None = None  # from the asked node to the answer, where the network walks
     hidden: bool = False  # whether the triple asked about is known and was hidden
+
+    @classmethod
+    def of_model(
+        cls, model: Estimator, asked: list[int], links: Sequence[tuple[int, int, int]] = (), both: bool = False
+    ) -> Reach:
+        """What a model reads to answer for these nodes.
+
+        links  the triples that are asked about, which a network that walks must not hear; both: from either end
+        """
+        if model.hides_asked_:
+            return cls.walking(model, links, both)
+        return cls.of(model.rows_, model.message_triples_, asked, model.num_layers_)
 
     @classmethod
     def of(cls, rows: HasRows, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
@@ -139,17 +153,64 @@ class Reach:
 
 @dataclass(frozen=True, eq=False)
 class Question(ABC):
-    """An answer and the triples that can have a say in it."""
+    """An answer and the triples that can have a say in it; each kind of answers brings its own.
+
+    full       what the network gives when it hears everything in reach
+    nodes      what is asked about
+    ends       from where to where paths lead, of networks that compare two nodes
+    itself     the place in reach of the triple that is asked about, where it is there
+    known      whether the answer is in the data; ruled_out: whether examples rule it out
+    named      what a question names, in order: a "node", a "relation", a "class"
+    """
 
     reach: Reach
     calibration: Calibration
+    full: Tensor = field(kw_only=True, default=torch.empty(0))
+    nodes: tuple[int, ...] = field(kw_only=True, default=())
+    ends: tuple[int, int] | None = field(kw_only=True, default=None)
+    itself: int | None = field(kw_only=True, default=None)
+    known: bool = field(kw_only=True, default=False)
+    ruled_out: bool = field(kw_only=True, default=False)
 
+    named: ClassVar[tuple[str, ...]]
     strength_name: ClassVar[str] = "the score"
 
     @property
+    def by_score(self) -> bool:
+        """Whether the answer itself is given another probability, since examples rule it out.
+
+        No triple that is left out changes that, so that here it is the one its score alone would have.
+        """
+        return self.ruled_out and self.calibration.fitted and self.calibration.ruled_out_share is not None
+
+    @classmethod
+    def numbers(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
+        """The numbers of what is asked about, given by name."""
+        find = {"node": opened.node, "relation": opened.relation, "class": opened.class_}
+        each = zip(cls.named, names, strict=False)
+        return tuple(None if name is None else find[what](name) for what, name in each)
+
+    @classmethod
     @abstractmethod
+    def of(cls, opened: OpenModel, *asked: Any) -> Self:
+        """The question about these numbers, which are there."""
+
+    @abstractmethod
+    def about(self, opened: OpenModel) -> dict[str, Any]:
+        """The question for programs."""
+
+    @abstractmethod
+    def title(self, opened: OpenModel) -> str:
+        """The question for people: "Why Europe for Switzerland?"."""
+
+    def notes(self, opened: OpenModel) -> tuple[str, ...]:
+        """Sentences on what the answer rests on beside its triples."""
+        return ()
+
+    @property
     def work(self) -> int:
         """Multiply-adds of one `output`, about; 0 where they are few."""
+        return 0
 
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
@@ -171,9 +232,9 @@ class Question(ABC):
     def score(self, output: Tensor) -> Tensor:
         """The network's own number for the answer, a scalar: the class's logit, the triple's score."""
 
-    @abstractmethod
     def probability(self, output: Tensor) -> float | None:
         """Calibrated, by the network's number alone, whatever else is known; None where nothing was calibrated."""
+        return None
 
     def predicted(self, output: Tensor) -> float | None:
         """The probability that a prediction of the same answer has."""
@@ -192,7 +253,37 @@ class ClassQuestion(Question):
     node: int
     class_: int
 
+    named = ("node", "class")
     strength_name = LOG_ODDS
+
+    @classmethod
+    def of(cls, opened: OpenModel, *asked: Any) -> Self:
+        node, class_ = asked
+        model, network = opened.model, frozen(opened.model.network_)
+        links = model.class_links(node)
+        reach = Reach.of_model(model, model.class_asked(node), links)
+        with torch.no_grad():
+            output = model.class_heard(network, reach.field, node)
+        class_ = int(output[0].argmax()) if class_ is None else class_
+        if reach.walk is not None:
+            reach = replace(reach, walk=(node, links[class_][2]))
+        return cls(reach, opened.calibration, model, network, node, class_, full=output, nodes=(node,))
+
+    @property
+    def predicted_class(self) -> int:
+        return int(self.full[0].argmax())
+
+    def about(self, opened: OpenModel) -> dict[str, Any]:
+        classes = {"class": self.class_, "predicted": self.predicted_class}
+        named = {key: opened.describe_class(class_) for key, class_ in classes.items()}
+        return {"kind": "class", "node": opened.describe(self.node), **named}
+
+    def title(self, opened: OpenModel) -> str:
+        return f"Why {opened.titles.class_(self.class_)} for {opened.titles.of(self.node)}?"
+
+    def notes(self, opened: OpenModel) -> tuple[str, ...]:
+        is_other = self.predicted_class != self.class_
+        return (f"The model itself says {opened.titles.class_(self.predicted_class)}.",) if is_other else ()
 
     @property
     def work(self) -> int:
@@ -233,6 +324,40 @@ class LinkQuestion(Question):
     standing: TripleStanding  # of the triple alone
     shift: Tensor | float = 0.0  # what the network's own numbers have more than the scorer's, which knows all answers
 
+    named = ("node", "relation", "node")
+
+    @classmethod
+    def of(cls, opened: OpenModel, *asked: Any) -> Self:
+        subject, relation, object_ = asked
+        reach = Reach.of_model(opened.model, [subject, object_], [asked], both=True)
+        standing = standing_of(opened, torch.tensor([asked]))
+        same = np.flatnonzero((reach.triples == asked).all(axis=1))
+        ends, network = (subject, object_), frozen(opened.model.network_)
+        told: dict[str, Any] = {"nodes": ends, "ends": ends, "itself": int(same[0]) if len(same) else None}
+        told |= {"known": bool(standing.known[0]), "ruled_out": bool(standing.ruled_out[0])}
+        made = cls(reach, opened.calibration, network, subject, relation, object_, standing, **told)
+        with torch.no_grad():
+            return made.shifted(made.output(reach.field))
+
+    def about(self, opened: OpenModel) -> dict[str, Any]:
+        relation = {"relation": opened.describe_relation(self.relation)}
+        ends = {"subject": opened.describe(self.subject), **relation, "object": opened.describe(self.object)}
+        return {"kind": "link", **ends, "known": self.known}
+
+    def title(self, opened: OpenModel) -> str:
+        subject, object_ = opened.titles.of(self.subject), opened.titles.of(self.object)
+        return f"Why {subject} —{opened.titles.relation(self.relation)}→ {object_}?"
+
+    def notes(self, opened: OpenModel) -> tuple[str, ...]:
+        if not self.ruled_out:
+            return ()
+        relation = opened.titles.relation(self.relation)
+        alike = "Such triples share one probability, whatever their score."
+        return (
+            f"It goes against what is known of {relation}: `rgcn data stats --relations` shows it.",
+            alike if self.by_score else "Predictions leave it out.",
+        )
+
     @property
     def work(self) -> int:
         return 2 * self.reach.question_work(self.network)  # one question from each end
@@ -246,10 +371,11 @@ class LinkQuestion(Question):
     def _heard(self, field: ReceptiveField) -> Heard:
         return Heard(field, field.outputs, self.subject, self.relation, self.object)
 
-    def shifted(self, output: Tensor) -> LinkQuestion:
+    def shifted(self, output: Tensor) -> Self:
         """The same, its output that of the scorer where everything is heard; output: what it is there now."""
         theirs = self.standing.scores[:, 0].to(output.device)
-        return replace(self, shift=output.double() - theirs)  # exact: twice the digits
+        shift = output.double() - theirs  # exact: twice the digits
+        return replace(self, shift=shift, full=output - shift)
 
     def log_probability(self, output: Tensor) -> Tensor:
         return nn.functional.logsigmoid(self.score(output))

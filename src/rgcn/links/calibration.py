@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -30,15 +30,11 @@ from rgcn.nn.scorer import Scorer
 
 Floats = NDArray[np.float64]
 
-MEANING = {
-    "classes": "Of nodes given 0.9, about nine in ten have the class.",
-    "completion": "A probability is the share of such answers, to a question that has one, that were held out, times "
-    "the chance that this subject and relation lack any.",
-    "links": "A probability is the share of such new answers, to a question that has one, that are in the validation "
-    "split; more are true where the graph lacks truths.",
-    "hidden": "A probability is the share of such new answers, to a question that has one, that are the graph's own, "
-    "had these been missing; more are true where the graph lacks truths.",
-}
+OF_CLASSES = "Of nodes given 0.9, about nine in ten have the class."
+OF_LINKS = (
+    "A probability is the share of such new answers, to a question that has one, that are {}; more are true where the "
+    "graph lacks truths."
+)
 TENTHS = tuple(i / 10 for i in range(11))
 # Nearly all unknown triples are false and given next to nothing: bins of their own keep them out of the first tenth.
 LINK_EDGES = (0.0, 0.001, 0.01, *TENTHS[1:])
@@ -313,7 +309,7 @@ class Calibration:
     tensor([0.5000, 0.5000])
     """
 
-    kind: Literal["classes", "links", "completion"]
+    kind: str  # the name of an `AnswerKind`, or "completion"
     fitted: bool  # on held-out data; else there are no probabilities
     words: str  # how it was fitted, or why it was not
     temperature: float = 1.0
@@ -325,9 +321,10 @@ class Calibration:
     hidden: bool = False  # fitted on what the model knows, each hidden while asked about; else on validation data
     curve: LinkCurve | None = None  # of answers to questions
     is_cut: bool = False  # whether a `PATIENT` calibration would ask more: there was not time for all
+    meaning: str = "A score is the model's own number: higher is likelier."  # what the numbers say, in a sentence
 
     @classmethod
-    def none(cls, kind: Literal["classes", "links"], why: str, **figures: Any) -> Calibration:
+    def none(cls, kind: str, why: str, **figures: Any) -> Calibration:
         """Where there was nothing to calibrate on."""
         return cls(kind, False, f"No probabilities{', only scores' if kind == 'links' else ''}: {why}", **figures)
 
@@ -341,16 +338,9 @@ class Calibration:
         assert self.curve is not None
         return self.curve.probabilities(score, level, known, place)
 
-    @property
-    def meaning(self) -> str:
-        """What the numbers say, in a sentence."""
-        if not self.fitted:
-            return "A score is the model's own number: higher is likelier."
-        return MEANING["hidden" if self.hidden and self.kind == "links" else self.kind]
-
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**asdict(self), "reliability": [asdict(row) for row in self.reliability], "meaning": self.meaning}
+        return {**asdict(self), "reliability": [asdict(row) for row in self.reliability]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
@@ -359,7 +349,7 @@ class Calibration:
             json.dumps({key: values[key] for key in cls.__dataclass_fields__}), strict=True
         )
         numbers = [made.temperature, made.ruled_out_share or 0.0, *(() if made.curve is None else made.curve.numbers)]
-        lacking = made.fitted and made.kind != "classes" and made.curve is None
+        lacking = made.fitted and made.kind in ("links", "completion") and made.curve is None
         if not np.isfinite(numbers).all() or made.temperature <= 0 or lacking:
             raise ValueError("this is no calibration")
         return made

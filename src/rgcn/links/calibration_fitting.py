@@ -155,7 +155,8 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
     if (logits.argmax(1) == classes).all():
         words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
     words += (hiding if hidden and hiding else "") + left_out
-    return Calibration("classes", True, words, temperature, after=after, reliability=bins, **figures)
+    figures |= {"after": after, "reliability": bins, "meaning": curves.OF_CLASSES}
+    return Calibration("classes", True, words, temperature, **figures)
 
 
 def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget | None = None) -> Calibration:
@@ -212,7 +213,8 @@ def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Bu
     )
     words += (hiding if hidden and hiding else "") + left_out
     figures: dict[str, Any] = {"examples": size, "before": before, "after": after, "reliability": bins}
-    figures |= {"hidden": hidden, "curve": curve, "is_cut": bool(left_out)}
+    meaning = curves.OF_LINKS.format("the graph's own, had these been missing" if hidden else "in the validation split")
+    figures |= {"hidden": hidden, "curve": curve, "is_cut": bool(left_out), "meaning": meaning}
     share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
     return Calibration("links", True, words, ruled_out_share=share, **figures)
 

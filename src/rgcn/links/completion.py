@@ -37,6 +37,10 @@ FORMAT, FORMAT_VERSION = "rgcn-completion", "1"
 SAVED_EVERY = 5.0  # seconds; or so rarely that saving takes at most this share of the time
 SHARE_OF_TIME = 0.02
 CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
+MEANING = (
+    "A probability is the share of such answers, to a question that has one, that were held out, times the chance that "
+    "this subject and relation lack any."
+)
 
 Found = Mapping[str, NDArray[Any]]
 
@@ -156,7 +160,8 @@ def complete(
         return Completion(triples, score, None, new, None, calibration, *counts, good, search.best)
     kept = int(np.count_nonzero(value >= least))  # the first ones
     found = good if kept == len(value) else kept
-    calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE)
+    words = calibration.words + CHANCE
+    calibration = replace(calibration, kind="completion", words=words, meaning=MEANING)
     rows = triples[:kept], score[:kept], value[:kept], np.zeros(kept, dtype=bool)
     return Completion(*rows, None, calibration, *counts, found, search.best)
 

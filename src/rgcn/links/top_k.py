@@ -213,7 +213,7 @@ def _with_known(model: AnsweringModel, questions: Questions, scores: Tensor, new
 def _calibration(model: AnsweringModel) -> Calibration | None:
     """None where there was nothing to calibrate on; what was fitted to classes says nothing about links."""
     calibration = model.calibration_
-    return calibration if calibration.fitted and calibration.kind != "classes" else None
+    return calibration if calibration.fitted and calibration.curve is not None else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from rgcn.config.fields import choices, option_problems, refuse_problems
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import Calibration
-from rgcn.links.calibration_fitting import calibrate_classes, calibrate_links
-from rgcn.models.hooks import ModelHooks, cannot_answer
+from rgcn.models.answer_kind import ClassKind, LinkKind, cannot_answer
+from rgcn.models.hooks import ModelHooks
 from rgcn.models.task import Task, task_of
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
@@ -364,15 +364,15 @@ class Estimator(ModelHooks):
     @property
     def classes_(self) -> list[str]:
         """Class names, in the order of `logits`' columns, of a model that answers for classes."""
-        raise DataError(cannot_answer(self, "classes"))
+        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
 
     def logits(self, nodes: Nodes) -> Tensor:
         """[n, classes]: the score of every class, on the CPU."""
-        raise DataError(cannot_answer(self, "classes"))
+        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
 
     def scorer(self) -> Scorer:
         """What scores triples, of a model that answers for links."""
-        raise DataError(cannot_answer(self, "links"))
+        raise DataError(cannot_answer(self.task_().kinds, LinkKind()))
 
     @property
     def hiding_(self) -> str | None:
@@ -394,8 +394,7 @@ class Estimator(ModelHooks):
 
     def calibrate(self, budget: Budget | None = None) -> Calibration:
         """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration_fitting.PATIENT` has no limit."""
-        calibrate = calibrate_classes if "classes" in self.task_().answers else calibrate_links
-        self._calibration = calibrate(self, self.hiding_, budget)
+        self._calibration = self.task_().kind.calibrate(self, self.hiding_, budget)
         return self._calibration
 
     # -- keeping -----------------------------------------------------------------------------------------

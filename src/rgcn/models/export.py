@@ -98,8 +98,8 @@ def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, An
     extra = {"about.json": json.dumps(about, indent=1), "nodes.jsonl": _lines(model.graph_.nodes)}
     if isinstance(model.network_, VectorNetwork):
         extra["relations.jsonl"] = _lines(_relations(model))
-    if "classes" in model.task_().answers:
-        extra["classes.jsonl"] = _lines(model.classes_)
+    if classes := model.task_().kind.classes(model):
+        extra["classes.jsonl"] = _lines(classes)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:

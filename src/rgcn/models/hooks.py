@@ -13,6 +13,7 @@ from typing_extensions import Self
 from rgcn.adjacency import ReceptiveField
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
+from rgcn.models.answer_kind import ClassKind, LinkKind, cannot_answer
 from rgcn.models.task import Task
 
 
@@ -58,7 +59,7 @@ class ModelHooks(ABC):
 
         network  this model's, or a copy of it; own=False: without what nodes bring themselves, around the messages
         """
-        raise DataError(cannot_answer(self, "classes"))
+        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
 
     # -- what files of vectors, maps and comparisons of relations ask -------------------------------------
 
@@ -95,20 +96,11 @@ class ModelHooks(ABC):
 
     def cannot_move(self) -> str | None:
         """Why it cannot answer over another graph that has the same relations (`over`); None where it can."""
-        return cannot_answer(self, "links")
+        return cannot_answer(self.task_().kinds, LinkKind())
 
     def over(self, kg: KnowledgeGraph) -> Self:
         """The same trained model over another graph, whose relations it knows."""
         raise DataError(self.cannot_move())
-
-
-def cannot_answer(model: ModelHooks, what: str) -> str:
-    """The words for a question of a kind that a model does not answer."""
-    does = {"classes": "classifies nodes", "links": "predicts links"}
-    example = {"classes": "`rgcn train rgcn/nc-world`", "links": "`rgcn train rgcn/lp-world`"}
-    has = " and ".join(does[kind] for kind in model.task_().answers if kind in does) or "answers other questions"
-    asked = {"classes": "a question about a node's class", "links": "a question about triples"}[what]
-    return f"this model {has}; {asked} needs one that {does[what]}, such as {example[what]} makes"
 
 
 def one_hot_words(instead: str) -> str:

@@ -16,6 +16,7 @@ from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
+from rgcn.models.answer_kind import ClassKind
 from rgcn.models.estimator import Estimator, Nodes, SharedSettings
 from rgcn.models.hooks import one_hot_words
 from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
@@ -316,10 +317,9 @@ class NodeClassifier(ClassEstimator):
 
 def trainable_labels(kg: KnowledgeGraph) -> NodeLabels:
     """The labels of a graph, which must have something to tell apart."""
-    if kg.labels is None or not len(kg.labels):
-        raise DataError(
-            "the graph has no labels: read it with labels=FILE, or labels_from=RELATION to take them from the graph"
-        )
+    if missing := ClassKind().missing(kg):
+        raise DataError(f"the graph has {missing}")
+    assert kg.labels is not None
     nodes, classes = kg.labels.of("train")
     if not len(nodes):
         raise DataError(f"the graph has no training labels; it has {dict(kg.labels.counts())}")

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
+from rgcn.models.answer_kind import AnswerKind, HasParts, kind_of
 from rgcn.plugins import TASKS, imported
 from rgcn.training.history import Metric
 
@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from rgcn.models.estimator import Estimator
     from rgcn.training.plan import Plan
 
-F = TypeVar("F")
 
-
-class Task(ABC):
+class Task(HasParts, ABC):
     """What there is to learn, and everything that follows from it.
 
     name         in configurations, "link-prediction"
@@ -35,23 +33,21 @@ class Task(ABC):
     about        a few sentences for someone who has never heard of it
     metrics      what models are measured by on a held-out split; the first is the one they are judged by
     watched      validation figures that a training reports, and that early stopping and tuning may go by
-    answers      kinds of questions a trained model answers, "classes" or "links": what predict, explain and serve offer
+    answers      the kinds of questions a trained model answers (`rgcn.models.answer_kind`), by name or class
     run          the configuration, as "module:Class"
     estimator    the estimator, likewise
     memory       what counts the bytes that a training takes, as "module:function" of model, training and graph
-    brings       what it brings to rooms further along, by the name of their interface: {"Reporting": "module:Class"}
+    brings       its parts in later subpackages: "Reporting", "Outcome", and "Endpoints" beside those of its kinds
     """
 
-    name: ClassVar[str]
     noun: ClassVar[str]
     about: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     watched: ClassVar[tuple[Metric, ...]]
-    answers: ClassVar[tuple[str, ...]]
+    answers: ClassVar[tuple[str | type[AnswerKind], ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
     memory: ClassVar[str | None] = None
-    brings: ClassVar[Mapping[str, str]] = {}
 
     @property
     def title(self) -> str:
@@ -68,17 +64,17 @@ class Task(ABC):
         return imported(self.estimator)  # type: ignore[no-any-return]
 
     @property
+    def kinds(self) -> tuple[AnswerKind, ...]:
+        return tuple(map(kind_of, self.answers))
+
+    @property
+    def kind(self) -> AnswerKind:
+        """The first kind, by which a model is measured and calibrated; of a task that answers none, one of nothing."""
+        return (*self.kinds, AnswerKind())[0]
+
+    @property
     def headline(self) -> Metric:
         return self.metrics[0]
-
-    def to(self, interface: type[F]) -> F:
-        """What this task brings to a room, by that room's interface; the interface itself where it needs no more."""
-        place = self.brings.get(interface.__name__)
-        if place is None:
-            if getattr(interface, "__abstractmethods__", None):
-                raise ConfigError(f"the task {self.name} brings no {interface.__name__}: it cannot be used here")
-            return interface(self)  # type: ignore[call-arg]
-        return imported(place)(self)  # type: ignore[no-any-return]
 
     def watch(self, training: Section) -> Metric:
         """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
@@ -151,14 +147,6 @@ RANKING = (
 MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
 
 
-@cache
-def _candidates() -> dict[str, dict[str, Any]]:
-    import yaml
-
-    found: dict[str, dict[str, Any]] = yaml.safe_load((resources.files("rgcn") / "configs/candidates.yaml").read_text())
-    return found
-
-
 class NodeClassification(Task):
     """Which class does a node belong to?"""
 
@@ -180,7 +168,7 @@ class NodeClassification(Task):
     folds = 3
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        return _candidates()["classes"]
+        return self.kind.candidates()
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         labels, data = graph.labels, config.data
@@ -238,7 +226,7 @@ class LinkPrediction(Task):
     brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.output:LinkOutcome"}
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        return _candidates()["links"]
+        return self.kind.candidates()
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         data, valid, splits = config.data, config.training.validation, graph.triple_splits

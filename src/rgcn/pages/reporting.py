@@ -22,13 +22,6 @@ OnProgress = Callable[[int, int], None]
 Figures = Mapping[str, Mapping[str, Any]]
 
 LOSS = Metric("loss", "loss", higher=False)
-COMMANDS = {
-    "classes": ("rgcn predict RUN --nodes names.txt --out classes.csv", "rgcn explain RUN NODE"),
-    "links": (
-        "rgcn predict RUN --subject NODE --relation RELATION -k 10",
-        "rgcn complete RUN --relation RELATION --out missing.nt",
-    ),
-}
 
 
 class Panel(NamedTuple):
@@ -171,7 +164,7 @@ class Reporting:
 
     def commands(self) -> list[str]:
         """How a model is asked; RUN is its folder."""
-        return [command for kind in self.task.answers for command in COMMANDS.get(kind, ())]
+        return [command for kind in self.task.kinds for command in kind.commands]
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,11 +5,12 @@ CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or no
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.links.top_k import ScoredTriples
+from rgcn.models.answer_kind import AnswerKind, ClassKind
 from rgcn.system.atomic_files import full_disk, replace_atomically
 from rgcn.system.compression import compressing, compression_of
 
@@ -47,8 +49,6 @@ class ClassAnswers:
     class_: Ids  # [n]: the most likely
     scores: Numbers  # [n, C]: the model's own number for every class
     probabilities: Numbers | None  # [n, C]: calibrated; None where there was nothing to calibrate on
-    label: Ids  # [n]: the class that the graph knows; -1 where it knows none
-    split: NDArray[np.int8]  # [n]: index into ("train", "valid", "test") of that label; -1 without one
 
     def __len__(self) -> int:
         return len(self.node)
@@ -63,10 +63,62 @@ class ClassAnswers:
         """[n]: likewise."""
         return None if self.probabilities is None else self.probabilities[np.arange(len(self)), self.class_]
 
-    def where(self, keep: NDArray[np.bool_]) -> ClassAnswers:
-        """The answers marked in keep [n]."""
-        kept: dict[str, Any] = {name: None if part is None else part[keep] for name, part in vars(self).items()}
-        return replace(self, **kept)
+
+class NodeTables(ABC):
+    """Answers about nodes as tables, as `rgcn predict` writes and prints them: each kind of answers brings its own.
+
+    answer  the column that people are shown
+    """
+
+    answer: ClassVar[str]
+
+    def __init__(self, kind: AnswerKind) -> None:
+        self.kind = kind
+
+    @abstractmethod
+    def frame(self, opened: OpenModel, ids: Ids, nested: bool = False) -> pl.DataFrame:
+        """A row a node, with the columns of `known_columns` and the answer; score and probability where there are any.
+
+        nested: what has a column for each class is one column of {class: number}, for JSON.
+        """
+
+    def words(self, opened: OpenModel, value: Any) -> str:
+        """An answer, or a label, as people say it."""
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    def lines(self, opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
+        """The same as N-Triples, where they can be said so."""
+        raise ConfigError(f"a model that {self.kind.does} gives no triples: name a file of another format")
+
+
+class ClassTables(NodeTables):
+    """The class of each node, and what every class is given."""
+
+    answer = "class"
+
+    def frame(self, opened: OpenModel, ids: Ids, nested: bool = False) -> pl.DataFrame:
+        return class_frame(opened, next(predict_classes(opened, ids, len(ids))), nested)
+
+    def words(self, opened: OpenModel, value: Any) -> str:
+        return opened.titles.class_(opened.titles.classes[value])
+
+    def lines(self, opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
+        return class_triples(opened, ids, frame, predicate)
+
+
+def known_columns(opened: OpenModel, ids: Ids) -> dict[str, list[Any]]:
+    """node, title, and what the graph knows: label, label_split."""
+    graph, labels = opened.graph, opened.graph.labels
+    place = np.full(graph.num_nodes, -1, dtype=np.int64)
+    if labels is not None:
+        place[labels.nodes] = np.arange(len(labels))
+    rows = place[ids].tolist()
+    return {
+        "node": [graph.nodes[node] for node in ids.tolist()],
+        "title": [opened.titles.of(node) for node in ids.tolist()],
+        "label": [labels.names[int(labels.classes[row])] if labels and row >= 0 else None for row in rows],
+        "label_split": [SPLITS[labels.splits[row]] if labels and row >= 0 else None for row in rows],
+    }
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
@@ -108,18 +160,13 @@ def of_labelled_kind(graph: KnowledgeGraph) -> Ids:
 
 def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK) -> Iterator[ClassAnswers]:
     """The classes of nodes, in the order given, `chunk` of them at a time."""
-    opened.must_answer("classes")
-    labels = opened.graph.labels
-    assert labels is not None
-    label = np.full(opened.graph.num_nodes, -1, dtype=np.int64)
-    split = np.full(opened.graph.num_nodes, -1, dtype=np.int8)
-    label[labels.nodes], split[labels.nodes] = labels.classes, labels.splits
+    opened.must_answer(ClassKind)
     wanted = np.asarray(ids, dtype=np.int64)
     for first in range(0, len(wanted), chunk):
         part = wanted[first : first + chunk]
         logits, calibration = opened.logits(part.tolist()), opened.calibration
         shares = calibration.class_probabilities(logits).float().numpy() if calibration.fitted else None
-        yield ClassAnswers(part, logits.argmax(1).numpy(), logits.float().numpy(), shares, label[part], split[part])
+        yield ClassAnswers(part, logits.argmax(1).numpy(), logits.float().numpy(), shares)
 
 
 def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) -> pl.DataFrame:
@@ -130,18 +177,18 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
     """
     import polars as pl
 
-    names, nodes, classes = list(opened.model.classes_), answers.node.tolist(), answers.class_.tolist()
+    names, classes, known = opened.classes, answers.class_.tolist(), known_columns(opened, answers.node)
     titles = [opened.titles.class_(number) for number in range(len(names))]
     frame = pl.DataFrame(
         {
-            "node": [opened.graph.nodes[node] for node in nodes],
-            "title": [opened.titles.of(node) for node in nodes],
+            "node": known["node"],
+            "title": known["title"],
             "class": [names[number] for number in classes],
             "class_title": [titles[number] for number in classes],
             "score": answers.score,
             "probability": _or_nothing(answers.probability, len(answers)),
-            "label": [None if number < 0 else names[number] for number in answers.label.tolist()],
-            "label_split": [None if split < 0 else SPLITS[split] for split in answers.split.tolist()],
+            "label": known["label"],
+            "label_split": known["label_split"],
         },
         schema_overrides={"label": pl.String, "label_split": pl.String, "probability": pl.Float32},
     )
@@ -154,15 +201,14 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
     return frame
 
 
-def class_triples(opened: OpenModel, answers: ClassAnswers, predicate: str) -> Iterator[str]:
+def class_triples(opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
     """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
     from rgcn.graph.rdf_terms import rdf_class
 
-    classes = [str(rdf_class(name)) for name in opened.model.classes_]
-    node_term, _ = _terms(opened.graph)
-    pairs = zip(answers.node.tolist(), answers.class_.tolist(), strict=True)
-    rows = ((node, f"{node_term(node)} {predicate} {classes[number]}") for node, number in pairs)
-    yield from _statements(opened.graph, answers, rows)
+    classes, (node_term, _) = {name: str(rdf_class(name)) for name in opened.classes}, _terms(opened.graph)
+    pairs = zip(ids.tolist(), frame["class"], strict=True)
+    rows = ((node, f"{node_term(node)} {predicate} {classes[name]}") for node, name in pairs)
+    yield from _statements(opened.graph, rows, frame["score"].to_list(), frame["probability"].to_list())
 
 
 def label_relation(opened: OpenModel) -> str | None:
@@ -201,7 +247,7 @@ def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
     node_term, relation_term = _terms(opened.graph)
     for part in _parts(rows):
         lines = ((s, f"{node_term(s)} {relation_term(r)} {node_term(o)}") for s, r, o in part.triples.tolist())
-        yield from _statements(opened.graph, part, lines)
+        yield from _statements(opened.graph, lines, part.score.tolist(), _or_nothing(part.probability, len(part)))
 
 
 def _parts(rows: ScoredTriples) -> Iterator[ScoredTriples]:
@@ -210,11 +256,10 @@ def _parts(rows: ScoredTriples) -> Iterator[ScoredTriples]:
 
 
 def _statements(
-    graph: KnowledgeGraph, answers: ClassAnswers | ScoredTriples, rows: Iterable[tuple[int, str]]
+    graph: KnowledgeGraph, rows: Iterable[tuple[int, str]], scores: list[float], shares: list[float | None]
 ) -> Iterator[str]:
     """A line for each answer, given its subject and its triple in N-Triples, where the subject is no literal."""
-    shares = _or_nothing(answers.probability, len(answers))
-    for (subject, triple), score, p in zip(rows, answers.score.tolist(), shares, strict=True):
+    for (subject, triple), score, p in zip(rows, scores, shares, strict=True):
         if not graph.is_literal[subject]:
             yield f"{triple} . # {said(score, p)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,24 +13,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from rgcn.config import DataConfig, validated
+from rgcn.data import read
+from rgcn.data.attributes import with_features
 from rgcn.data.registry import cache_folder, path_or_dataset
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import KnowledgeGraph
+from rgcn.graph import KnowledgeGraph, NodeKind
 from rgcn.graph.titles import NameLookup, Titles, askable
+from rgcn.graph.vocabulary import plain_name, relation_ids, some_names
 from rgcn.links.calibration import Calibration
 from rgcn.links.calibration_fitting import PATIENT, QUICK
+from rgcn.models.answer_kind import AnswerKind, ClassKind, cannot_answer, kind_of
 from rgcn.models.estimator import Estimator
-from rgcn.models.hooks import cannot_answer
+from rgcn.models.growth import extended, grown_graph
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.models.storage import load_model
 from rgcn.models.task import Task
 from rgcn.nn.scorer import Scorer
+from rgcn.plugins import ANSWER_KINDS
 from rgcn.runs.assembly import load_data, load_trained, refuse_changed_data, titles_of
 from rgcn.runs.folder import RunFolder
+from rgcn.sampling.known_triples import KnownTriples
 from rgcn.system.atomic_files import write_atomically
 from rgcn.system.formatting import count
 from rgcn.system.progress import Budget
@@ -71,14 +80,27 @@ class OpenModel:
         """What its data are called, without the folders they lie in."""
         return (self.graph.name if self.data is None else self.data.title) or "unnamed"
 
-    def answers(self, kind: str) -> bool:
-        """Whether it answers questions about "classes", or about "links"."""
-        return kind in self.task.answers
+    @property
+    def classes(self) -> list[str]:
+        """The classes among which it chooses; none where its answers are no choice."""
+        return [name for kind in self.task.kinds for name in kind.classes(self.model)]
 
-    def must_answer(self, kind: str) -> None:
-        """Refuse a kind of question that this model does not answer, with a word on what would."""
-        if not self.answers(kind):
-            raise DataError(f"{self.path}: {cannot_answer(self.model, kind)}")
+    def answers(self, kind: str | type[AnswerKind]) -> bool:
+        """Whether it answers this kind of questions: "classes", "links", or one from another package."""
+        return kind_of(kind) in self.task.kinds
+
+    def must_answer(self, kind: str | type[AnswerKind]) -> AnswerKind:
+        """The kind; DataError with a word on what would answer it where this model does not."""
+        wanted = kind_of(kind)
+        if wanted not in self.task.kinds:
+            raise DataError(f"{self.path}: {cannot_answer(self.task.kinds, wanted)}")
+        return wanted
+
+    def kind_about(self, named: str) -> AnswerKind:
+        """The kind of a question that names "nodes" or "triples"; DataError where the model answers none of them."""
+        known = map(kind_of, ANSWER_KINDS.names())
+        found = next(kind for kind in (*self.task.kinds, *known) if kind.about == named)
+        return self.must_answer(type(found))
 
     @property
     def title(self) -> str:
@@ -101,7 +123,7 @@ class OpenModel:
         graph = self.untrained
         if graph is None:
             return f"{self.title} of {self.path}"
-        labels = 0 if graph.labels is None or not self.answers("classes") else len(graph.labels.of("train")[0])
+        labels = 0 if graph.labels is None or not self.classes else len(graph.labels.of("train")[0])
         told = count(len(graph), "triple") + (f", {count(labels, 'label')}" if labels else "")
         return f"{SHIPPED}, over {self.path} ({told}); nothing was trained"
 
@@ -207,40 +229,31 @@ def open_model(
     >>> opened.task.name, opened.words
     ('link-prediction', 'the model that comes with rgcn, over world (33,290 triples); nothing was trained')
     """
+    place = None if isinstance(source, KnowledgeGraph) else path_or_dataset(source)
+    is_trained = isinstance(place, Path) and any((place / name).is_file() for name in TRAINED)
+    if reading and place is not None and (is_trained or not isinstance(place, Path)):
+        what = f"{place} has a trained model and its own" if is_trained else f"{source} is a data set"
+        raise ConfigError(f"{', '.join(reading)} say how a graph is read, and {what}")
+    data: DataConfig | None = None
     if isinstance(source, KnowledgeGraph):
-        return _over(source, source.name or "graph", None, mirror, device, classes)
-    place = path_or_dataset(source)
-    if not isinstance(place, Path):
-        if reading:
-            raise ConfigError(f"{', '.join(reading)} say how files are read, and {place.name} is a data set")
-        data = DataConfig(dataset=place.name)
-        return _over(load_data(data, mirror), place.name, data, mirror, device, classes)
-    if any((place / name).is_file() for name in TRAINED):
-        if reading:
-            raise ConfigError(
-                f"{', '.join(reading)} say how a graph is read, and {place} has a trained model and its own"
-            )
-        return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
-    given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
-    data = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read")
-    try:
-        graph = load_data(data)
-    except DataError as error:
-        if not place.is_dir():
-            raise
-        raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
-    return _over(graph, str(place), data, mirror, device, classes)
-
-
-def _over(
-    graph: KnowledgeGraph, path: str, data: DataConfig | None, mirror: Path | None, device: str, classes: bool
-) -> OpenModel:
-    """The model that comes with rgcn."""
-    if classes and (graph.labels is None or not len(graph.labels)):
-        raise DataError(
-            f"{path} has no labels, so that there are no classes to ask for: give some (--labels FILE, or "
-            "--labels-from RELATION), or ask about links (--subject and --relation, say)"
-        )
+        graph, path = source, source.name or "graph"
+    elif isinstance(place, Path):
+        if is_trained:
+            return open_trained(place, mirror=mirror, device=device, accept_changed_data=accept_changed_data)
+        given = {key: str(value) if isinstance(value, Path) else value for key, value in reading.items()}
+        data, path = validated(DataConfig, {"path": str(place), **given}, f"how {place} is read"), str(place)
+        try:
+            graph = load_data(data)
+        except DataError as error:
+            if not place.is_dir():
+                raise
+            raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
+    else:
+        assert place is not None
+        data, path = DataConfig(dataset=place.name), place.name
+        graph = load_data(data, mirror)
+    if classes and (missing := ClassKind().missing(graph)):
+        raise DataError(f"{path} has {missing}; or ask about links (--subject and --relation, say)")
     try:
         model = (LinkClassifier if classes else LinkPredictor).pretrained(graph, device)
     except DataError as error:
@@ -308,3 +321,92 @@ def calibration_of(model: Estimator, folder: Path | None, budget: Budget = QUICK
                 write_atomically(path, json.dumps({"of": key, **found.as_dict()}, indent=2) + "\n")
     model.calibration_ = found
     return found
+
+
+def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path | None = None) -> OpenModel:
+    """The same model over its graph and the triples of a file, whose unknown nodes it computes from their neighbors.
+
+    path      triples of new nodes, among each other and with known ones, in any format `rgcn.read` reads; their
+              relations must be known. Of data with splits the training triples are taken
+    features  a table of the new nodes' features, for a model that reads features
+
+    The calibration is that of the known nodes; nothing was calibrated on the new ones. Where the model cannot answer
+    for new nodes, it says why.
+    """
+    why_not = opened.model.cannot_extend()
+    if why_not is not None:
+        raise DataError(f"{opened.path} cannot answer for new nodes: {why_not}")
+    graph = _with_features(joined(opened.graph, read(path), str(path)), opened.graph.num_nodes, features)
+    larger = replace(
+        opened,
+        model=extended(opened.model, graph),
+        titles=opened.titles.over(graph),
+        new_nodes=tuple(range(opened.graph.num_nodes, graph.num_nodes)),
+    )
+    larger.__dict__["calibration"] = larger.model.calibration_ = opened.calibration  # of the same trained numbers
+    return larger
+
+
+def joined(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -> KnowledgeGraph:
+    """A known graph and new triples, which are added to what is trained on; new nodes are numbered after the known.
+
+    Of data with splits only the training triples are told: the others are for asking. What is known already is not told
+    a second time.
+
+    >>> known = KnowledgeGraph.from_triples([("a", "r", "b")])
+    >>> joined(known, KnowledgeGraph.from_triples([("c", "r", "a"), ("a", "r", "b")]), "new.tsv").named()
+    [('a', 'r', 'b'), ('c', 'r', 'a')]
+    """
+    told = new.split_triples("train")
+    if not len(told):
+        raise DataError(f"{source}: no triples in it")
+    nodes = dict(zip(known.nodes, range(known.num_nodes), strict=True))
+    node_ids = np.full(new.num_nodes, -1, dtype=np.int64)
+    for node in dict.fromkeys(told[:, [0, 2]].ravel().tolist()):
+        node_ids[node] = _node_id(new, node, nodes)
+    relations = relation_ids(known.relations, new.relations, np.unique(told[:, 1]), source)
+    triples = np.stack([node_ids[told[:, 0]], relations[told[:, 1]], node_ids[told[:, 2]]], axis=1)
+    triples = triples[np.sort(np.unique(triples, axis=0, return_index=True)[1])]  # each once, in their order
+    sizes = {"num_nodes": len(nodes), "num_relations": known.num_relations}
+    index = KnownTriples.of(torch.tensor(known.split_triples("train")), **sizes)
+    triples = triples[~index.contains(torch.from_numpy(triples)).numpy()]
+    if not len(triples):
+        raise DataError(f"{source}: nothing new in it; the model knows all of its triples")
+    kinds = None
+    if known.node_kinds is not None or new.node_kinds is not None:
+        kinds = np.zeros(len(nodes), dtype=np.uint8)
+        if new.node_kinds is not None:
+            kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
+        kinds[: known.num_nodes] = 0 if known.node_kinds is None else known.node_kinds
+    return grown_graph(known, nodes, triples, node_kinds=kinds)
+
+
+def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
+    """A known node's id, or the next one. A blank node is never one of another file's."""
+    name = new.nodes[node]
+    if new.kind(node) is NodeKind.BLANK:
+        while name in nodes:
+            name += "'"
+    elif name not in nodes:
+        name = plain_name(name, "node")
+    return nodes.setdefault(name, len(nodes))
+
+
+def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | None) -> KnowledgeGraph:
+    """Known features as they are, new ones from the table."""
+    new, features = graph.nodes[first_new:], graph.features
+    if not new or features is None:
+        return graph
+    if path is None:
+        raise DataError(
+            f"the model reads features, and {some_names(new)} {'have' if len(new) > 1 else 'has'} none: give a table "
+            "of them with --with-features (name, then numbers)"
+        )
+    given = with_features(replace(graph, features=None), path).features
+    assert given is not None
+    without = [name for node, name in enumerate(new, first_new) if not given[node].any()]
+    if without:
+        warnings.warn(f"{path}: no features, or only zeros, for {some_names(without)}", stacklevel=2)
+    if given.shape[1] != features.shape[1]:
+        raise DataError(f"{path}: {given.shape[1]} features a node, where the model reads {features.shape[1]}")
+    return replace(graph, features=np.concatenate([features[:first_new], given[first_new:]]))

@@ -95,9 +95,7 @@ class RunPlan:
     @property
     def split_sizes(self) -> dict[str, int]:
         """How many labels or triples are in each split; of splits that have any."""
-        labelled, statistics = "classes" in self.task.answers, self.training.graph.statistics()
-        sizes = statistics.labels_per_split if labelled else statistics.triples_per_split
-        return {name: size for name, size in sizes.items() if size}
+        return {name: size for name, size in self.task.kind.split_sizes(self.training.graph).items() if size}
 
     def described(self) -> dict[str, str]:
         """What the run will do, by heading: what `rgcn train --dry-run` prints."""

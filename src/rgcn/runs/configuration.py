@@ -86,7 +86,7 @@ def _layered(
     data = layers.values.get("data")
     labelled = isinstance(data, dict) and (data.get("labels") or data.get("labels_from"))
     if layers.of_graph and labelled and sections is None and ("task",) not in layers.origins:
-        layers.values["task"] = _answering("classes")
+        layers.values["task"] = _task_of(labelled=True)
     return layers
 
 
@@ -97,8 +97,9 @@ def _open_choice(layers: _Layers) -> Mapping[str, Mapping[str, Any]]:
     return task_of(task).candidates() if is_open else {}
 
 
-def _answering(kind: str) -> str:
-    return next(task for task in TASKS.names() if kind in task_of(task).answers)
+def _task_of(labelled: bool) -> str:
+    """The task of a graph where none is named: the first that learns from labels, or from triples."""
+    return next(task for task in TASKS.names() if task_of(task).kind.needs_labels == labelled)
 
 
 def _judged(name: str, layers: _Layers) -> RunConfig:
@@ -312,7 +313,7 @@ class _Layers:
 
 def _read(name: str) -> _Layers:
     if data := _graph(name):
-        return _Layers({"task": _answering("links"), "data": data}, {("data",): Origin(name)}, of_graph=True)
+        return _Layers({"task": _task_of(labelled=False), "data": data}, {("data",): Origin(name)}, of_graph=True)
     file, shown = _find(name)
     try:
         with file.open("rb") as content:

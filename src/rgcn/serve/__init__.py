@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rgcn.serve.address import Address
-from rgcn.serve.limits import Limits
+from rgcn.serve.address import Address, Limits
 from rgcn.system.lazy import import_extra, lazy_names
 
 if TYPE_CHECKING:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rgcn.serve.limits import Limits
+from rgcn.serve.address import Limits
 from rgcn.serve.schemas import Refusal, come_later
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ class _Request:
         first, self.taken = self.taken, min(self.taken + most, len(self.questions))
         return self, self.questions[first : self.taken]
 
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
 
 _Part = tuple[_Request, Sequence[Any]]
 
@@ -73,9 +77,9 @@ class Batcher:
     def __post_init__(self) -> None:
         self._count = self.questions_waiting = 0  # requests that are waited for, and their questions
         self._lanes: deque[Lane] = deque()  # those with something to do, in turns
-        self._changed = threading.Condition()
+        self._thread = ThreadPoolExecutor(1, self.name)
+        self._working: asyncio.Task[None] | None = None
         self._stopping = False
-        self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
         """Requests that wait or are being answered."""
@@ -89,26 +93,25 @@ class Batcher:
             words = f"{len(questions):,} questions would take longer than the {self.seconds:g} seconds of a request"
             raise Refusal("invalid", f"{words}: ask {most:,} at a time")
         loop = asyncio.get_running_loop()
-        request, queue = _Request(questions, loop.create_future()), lane.single if len(questions) == 1 else lane.bulk
+        request = _Request(questions, loop.create_future())
+        queue = lane.single if len(questions) == 1 else lane.bulk
         self._count += 1
         self.questions_waiting += len(questions)
-        timer = loop.call_later(self.seconds, self._give_up, request)
+        queue.append(request)
+        if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
+            self._lanes.append(lane)
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
+        timer = loop.call_later(self.seconds, request.fail, come_later("took_too_long", words))
         try:
-            with self._changed:
-                queue.append(request)
-                if lane not in self._lanes:  # it may be there without questions, where nobody waits for them any more
-                    self._lanes.append(lane)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                    self._thread.start()
-                self._changed.notify()
             return await request.future
         finally:
             timer.cancel()
             self._count -= 1
             self.questions_waiting -= len(questions)
             if request.taken < len(questions):  # its time is over, or whoever asked has gone
-                with self._changed, suppress(ValueError):
+                with suppress(ValueError):
                     queue.remove(request)
 
     def check_room(self, questions: int) -> None:
@@ -120,29 +123,35 @@ class Batcher:
         if questions > 1 and self._count and self.questions_waiting + questions > self.questions:
             raise come_later("too_busy", f"{self.busy_words} and {self.questions_waiting:,} questions wait already")
 
-    def _give_up(self, request: _Request) -> None:
-        words = f"the answer took longer than {self.seconds:g} seconds and is no longer waited for"
-        _deliver([request], come_later("took_too_long", words))
-
     def stop(self) -> None:
         """No more questions; the thread ends when it has answered those it has."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
+        self._stopping = True
+        if self._working is None or self._working.done():
+            self._thread.shutdown(wait=False)
 
-    def _work(self) -> None:
-        """In the thread."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._lanes or self._stopping)
-                if not self._lanes:
-                    return
-                lane = self._lanes.popleft()
-                parts = self._take(lane)
-                if lane.single or lane.bulk:
-                    self._lanes.append(lane)
-            if parts:
-                self._answer(lane, parts)
+    async def _work(self) -> None:
+        """While there is something to do: the next batch to the thread, its answers to those who wait for them."""
+        while self._lanes:
+            lane = self._lanes.popleft()
+            parts = self._take(lane)
+            if lane.single or lane.bulk:
+                self._lanes.append(lane)
+            questions = [question for _, part in parts for question in part]
+            if not questions:
+                continue
+            try:
+                found = asyncio.get_running_loop().run_in_executor(self._thread, self._answer, lane, questions)
+                answers = iter(await found)
+            except Exception as error:
+                for request, _ in parts:
+                    request.fail(error)
+                continue
+            for request, part in parts:
+                request.answers.extend(islice(answers, len(part)))
+                if len(request.answers) == len(request.questions) and not request.future.done():
+                    request.future.set_result(request.answers)
+        if self._stopping:
+            self._thread.shutdown(wait=False)
 
     def _take(self, lane: Lane) -> list[_Part]:
         places = lane.most - (lane.most // BULK_SHARE if lane.bulk else 0)
@@ -156,33 +165,14 @@ class Batcher:
                 lane.bulk.append(request)  # behind the others: they take turns
         return parts
 
-    def _answer(self, lane: Lane, parts: list[_Part]) -> None:
-        questions = [question for _, part in parts for question in part]
+    def _answer(self, lane: Lane, questions: list[Any]) -> list[Any]:
+        """In the thread."""
         self.observe(lane, len(questions))
-        failure: Exception | None = None
         began = time.monotonic()
-        try:
-            answers = iter(lane.answer(questions))
-            for request, part in parts:
-                request.answers.extend(islice(answers, len(part)))
-            if len(questions) == lane.most:
-                lane.seconds_each = (time.monotonic() - began) / len(questions)
-        except Exception as error:
-            failure = error
-        done = [request for request, _ in parts if failure or len(request.answers) == len(request.questions)]
-        for loop in {request.future.get_loop() for request in done}:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(_deliver, [one for one in done if one.future.get_loop() is loop], failure)
-
-
-def _deliver(requests: list[_Request], failure: Exception | None) -> None:
-    for request in requests:
-        if request.future.done():
-            continue
-        if failure is None:
-            request.future.set_result(request.answers)
-        else:
-            request.future.set_exception(failure)
+        answers = list(lane.answer(questions))
+        if len(questions) == lane.most:
+            lane.seconds_each = (time.monotonic() - began) / len(questions)
+        return answers
 
 
 class Desk:

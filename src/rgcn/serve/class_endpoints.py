@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel
+from rgcn.serve import schemas
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.limits import Many, NodeName
-from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Score, Split, six_digits
+from rgcn.serve.schemas import AnswerShape, Class, Many, Node, NodeName, Probability, QuestionShape, Score, Split
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint, in_background
 
 
@@ -103,8 +103,8 @@ class ClassEndpoints(Endpoints):
         return list(map(self._answer, nodes, scores.tolist(), shares.tolist()))
 
     def _answer(self, node: int, scores: list[float], shares: list[float]) -> ClassAnswer:
-        classes, probabilities = self.served.classes, six_digits(shares) if shares else repeat(None)
-        rows = list(map(ScoredClass, classes, six_digits(scores), probabilities))
+        classes, probabilities = self.served.classes, schemas.six_digits(shares) if shares else repeat(None)
+        rows = list(map(ScoredClass, classes, schemas.six_digits(scores), probabilities))
         rows = [rows[number] for number in sorted(range(len(rows)), key=scores.__getitem__, reverse=True)]
         best, (label, split) = rows[0], self._labels.get(node, (None, None))
         return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)

@@ -19,8 +19,7 @@ from rgcn.pages.run_report import model_card
 from rgcn.runs.folder import RunFolder
 from rgcn.sampling.known_triples import AT_ONCE
 from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.limits import AtMost, Count, NodeName, Number
-from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Relation, Split
+from rgcn.serve.schemas import AnswerShape, AtMost, Class, Count, Node, NodeName, Number, QuestionShape, Relation, Split
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 FEW, REMEMBERED = 2, 64
@@ -159,7 +158,7 @@ class GraphEndpoints(Endpoints):
 
     def _found(self, query: str, nodes: list[int]) -> Found:
         found = zip(map(self.served.node, nodes), self._facts.degree(nodes), strict=True)
-        return Found(query, [NodeWithDegree(n.name, n.title, n.description, n.kind, degree) for n, degree in found])
+        return Found(query, [NodeWithDegree(**asdict(node), degree=degree) for node, degree in found])
 
     def _around(self, number: int, limit: int, offset: int) -> Neighbors:
         node, relations, known = self.served.node, self.served.relations, self._facts
@@ -208,19 +207,19 @@ class Facts:
 def line(served: Served) -> ModelLine:
     """The model in the list of models."""
     graph, opened = served.graph, served.opened
-    classes = len(opened.model.classes_) if opened.answers("classes") else 0
-    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, classes)
+    counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, len(opened.classes))
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
     figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
     words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
-    about = (served.name, opened.task.name, list(opened.task.answers), opened.title, opened.dataset, counts)
+    kinds = [kind.name for kind in opened.task.kinds]
+    about = (served.name, opened.task.name, kinds, opened.title, opened.dataset, counts)
     return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
 
 
 def details(served: Served) -> ModelDetails:
     """The line, and everything to begin with."""
     graph, opened, shown = served.graph, served.opened, served.shown
-    labels = graph.labels if opened.answers("classes") else None
+    labels = graph.labels if opened.classes else None
     relations = graph.relation_counts.tolist()
     classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
     return ModelDetails(

@@ -16,13 +16,12 @@ from rgcn.graph import SPLITS
 from rgcn.links.calibration import Calibration
 from rgcn.links.top_k import Known, answer_links, rate_triples
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.predict.question_notes import notes_of
+from rgcn.predict.questions import notes_of
 from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve import schemas
 from rgcn.serve.batching import Desk, Lane
 from rgcn.serve.graph_endpoints import FEW
-from rgcn.serve.limits import Count, Many, NodeName, RelationName
-from rgcn.serve.schemas import AnswerShape, Node, Probability, QuestionShape, Refusal, Relation, Score, Split
+from rgcn.serve.schemas import AnswerShape, Many, Node, NodeName, Probability, QuestionShape, Relation, RelationName
 from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
 
 # Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
@@ -35,7 +34,7 @@ QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE, SCORES_AT_ONCE = 64, 4096, 1 << 24
 AWKWARD, FILLED_UP = range(3, 12), 12
 SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
 
-K = Annotated[Count, Field(description="How many answers, best first; to each question.")]
+K = Annotated[schemas.Count, Field(description="How many answers, best first; to each question.")]
 MarkOrDrop = Annotated[Known, Field(description="Answers that are training triples: `mark` them, or `drop` them.")]
 
 
@@ -84,7 +83,7 @@ class ScoreBody(QuestionShape):
 
 IsKnown = Annotated[bool, Meta(description="Whether it is a training triple.")]
 SplitOfTriple = Annotated[
-    Split | None,
+    schemas.Split | None,
     Meta(description="What the graph has the triple for, where it has splits: the model saw no `valid` and `test`."),
 ]
 
@@ -99,7 +98,7 @@ class UnderstoodQuery(AnswerShape):
 
 class Link(AnswerShape):
     node: Annotated[Node, Meta(description="The answer.")]
-    score: Score
+    score: schemas.Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
@@ -122,7 +121,7 @@ class TripleScore(AnswerShape):
     subject: Node
     relation: Relation
     object: Node
-    score: Score
+    score: schemas.Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
@@ -203,7 +202,7 @@ class LinkEndpoints(Endpoints):
         rows, most = len(body.queries) * min(body.k, self.served.graph.num_nodes), desk.limits.links
         if rows > most:
             words = f"{len(body.queries):,} queries with k = {body.k:,} are {rows:,} links; one answer holds at most"
-            raise Refusal("invalid", f"{words} {most:,}: ask in several requests")
+            raise schemas.Refusal("invalid", f"{words} {most:,}: ask in several requests")
         asked = await desk.resolved(body.queries, lambda query: self._asked(query, body.k))
         return LinkAnswerList(list(await desk.ask(self.lane(body.known, body.k), asked)))
 

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
+from rgcn.serve.address import Limits
 from rgcn.serve.batching import Desk
-from rgcn.serve.limits import BOUNDS, Limits
-from rgcn.serve.routing import JSON
-from rgcn.serve.schemas import STATUSES, WRITER, Error
+from rgcn.serve.requests import JSON
+from rgcn.serve.schemas import BOUNDS, STATUSES, WRITER, Error
 from rgcn.serve.served_model import Endpoint, Endpoints, Example
 from rgcn.version import __version__
 

@@ -1,4 +1,4 @@
-"""What may be asked, what is answered, and what is said where a request cannot be answered.
+"""What may be asked, how much of it, what is answered, and what is said where a request cannot be answered.
 
 Each shape is stated once: reading, bytes and OpenAPI follow from it. Questions are pydantic's, which says every problem
 in words; answers are msgspec's, which writes them in microseconds. These shapes all groups of endpoints share; each has
@@ -9,14 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import methodcaller
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Encoder
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.responses import Response
 
 from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
+from rgcn.serve.address import Limits
 
 WRITER = Encoder(enc_hook=methodcaller("item"))  # of figures that numpy has computed
 # The codes a client may rely on, by the status they come with, and what that says in the OpenAPI document.
@@ -169,3 +180,49 @@ def shortened(value: object, most: int = 60) -> str:
     """
     words = repr(value[: most * 2] if isinstance(value, str) else value)
     return words if len(words) <= most else words[: most - 3] + "…"
+
+
+T = TypeVar("T")
+# How bounds of questions are called in JSON Schema, and how they are said.
+BOUNDS = {
+    "k": ("maximum", "at most {:,} here"),
+    "name": ("maxLength", "at most {:,} characters here"),
+    "items": ("maxItems", "at most {:,} entries here"),
+}
+
+
+class AtMost:
+    """Marks a field whose upper bound is one of `Limits`: validation finds it in its context, OpenAPI at `x-limit`."""
+
+    def __init__(self, limit: str) -> None:
+        self.limit = limit
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "x-limit": self.limit}
+
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        most = getattr(info.context or Limits(), self.limit)
+        if (value if isinstance(value, int) else len(value)) > most:
+            raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[self.limit][1].format(most)})
+        return value
+
+
+def _plain_number(value: Any, info: ValidationInfo) -> Any:
+    """A number in a query, digits only: pydantic would also take "10.0", " 10" and "1_0" for ten."""
+    if info.mode == "json" or not isinstance(value, str):
+        return value
+    if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 18:
+        raise PydanticCustomError("whole_number", "a whole number is needed")
+    return int(value)
+
+
+Number = BeforeValidator(_plain_number)
+# Bounds stand before what reads the text: after it they would not be in the JSON schema.
+Count = Annotated[int, Field(ge=1), AtMost("k"), Number]
+Name = Annotated[str, Field(min_length=1), AtMost("name")]
+NodeName = Annotated[Name, Field(description="A node: its name, title, or the last part of its IRI, in any case.")]
+RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
+Many = Annotated[list[T], Field(min_length=1), AtMost("items")]

@@ -17,15 +17,15 @@ from starlette.responses import Response
 from rgcn.graph import NodeKind
 from rgcn.graph.titles import readable
 from rgcn.links.calibration import Calibration
+from rgcn.models.answer_kind import HasParts, kind_of
 from rgcn.models.task import Task
-from rgcn.plugins import imported
+from rgcn.plugins import ANSWER_KINDS, imported
 from rgcn.predict import OpenModel
 from rgcn.predict.opened_model import kept_calibration
 from rgcn.serve.schemas import AnswerShape, Class, Node, QuestionShape, Refusal, Relation
 
 # What every model is asked, and what one is asked whose task answers a kind of question.
 OF_ALL = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.why_endpoints:WhyEndpoints")
-OF_KIND = {"classes": "rgcn.serve.class_endpoints:ClassEndpoints", "links": "rgcn.serve.link_endpoints:LinkEndpoints"}
 OF_A_MODEL = "/api/models/{model}/"
 # Of larger graphs the nodes are described when they are needed: all of them would take more memory than the model.
 POOL, FIRST_ANSWERS = 2000, 20.0  # nodes; seconds
@@ -86,7 +86,7 @@ class Endpoints:
     longer than a millisecond they put into a `Lane` and ask the desk for (`await desk.ask(lane, questions)`).
     """
 
-    tag: ClassVar[str]  # under which the OpenAPI document lists them
+    tag: ClassVar[str] = ""  # under which the OpenAPI document lists them
 
     def __init__(self, served: Served, on_step: OnStep) -> None:
         self.served = served
@@ -147,7 +147,7 @@ class Served:
             self.calibration = self.opened.calibration
 
         in_background("rgcn-calibrate", fit)
-        kind: Any = "classes" if self.opened.answers("classes") else "links"
+        kind = self.opened.task.kind.name
         return Calibration(kind, False, "No probabilities yet: they are being calibrated. Ask again in a minute.")
 
     def cannot(self, what: str) -> Refusal:
@@ -218,6 +218,5 @@ def _pool(served: Served) -> NDArray[np.int64]:
 
 def groups_of(task: Task | None) -> list[type[Endpoints]]:
     """The groups that a model of this task has; without a task the built-in ones, whatever is served."""
-    kinds = OF_KIND if task is None else [kind for kind in task.answers if kind in OF_KIND]
-    own = [task.brings["Endpoints"]] if task is not None and "Endpoints" in task.brings else []
-    return [imported(place) for place in (*OF_ALL, *(OF_KIND[kind] for kind in kinds), *own)]
+    owners: list[HasParts] = list(map(kind_of, ANSWER_KINDS.built_in)) if task is None else [*task.kinds, task]
+    return [*map(imported, OF_ALL), *(owner.part(Endpoints) for owner in owners)]

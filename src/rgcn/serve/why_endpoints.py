@@ -1,7 +1,7 @@
 """/explain: slow to make, so made in a thread of its own and remembered."""
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 from pydantic import Field, model_validator
@@ -11,21 +11,24 @@ from typing_extensions import Self
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Fidelity
 from rgcn.explain import methods as explaining
-from rgcn.explain.methods import Method
+from rgcn.explain.question import Question
+from rgcn.plugins import EXPLAINERS
+from rgcn.serve import schemas
 from rgcn.serve.batching import Desk
-from rgcn.serve.limits import Name, NodeName, Number, RelationName
-from rgcn.serve.schemas import AnswerShape, Class, Node, Probability, QuestionShape, Refusal, Relation, Score
+from rgcn.serve.schemas import AnswerShape, Class, Node, NodeName, Probability, QuestionShape, Relation, RelationName
 from rgcn.serve.served_model import Endpoints, Example, Shown, endpoint
 
 
 class ExplainQuery(QuestionShape):
     node: NodeName | None = Field(None, description="Explain this node's class.")
-    class_: Name | None = Field(None, alias="class", description="By name or title. Without it, the predicted one.")
+    class_: schemas.Name | None = Field(None, alias="class", description="By name or title; else the predicted one.")
     subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
     relation: RelationName | None = None
     object: NodeName | None = None
-    method: Method | None = Field(None, description="How importance is found: the model's first one if not said.")
-    edges: Annotated[int, Field(ge=1, le=100), Number] = Field(10, description="How many triples to name.")
+    method: Literal[EXPLAINERS.names()] | None = Field(  # type: ignore[valid-type]
+        None, description="How importance is found: the model's first one if not said."
+    )
+    edges: Annotated[int, Field(ge=1, le=100), schemas.Number] = Field(10, description="How many triples to name.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -39,9 +42,9 @@ class ExplainQuery(QuestionShape):
 
 
 class ExplainedQuestion(Struct):
-    """About a node's class, or about a triple."""
+    """About a node, its class say, or about a triple."""
 
-    kind: Literal["class", "link"]
+    kind: str
     node: Node | None = None
     class_: Class | None = field(name="class", default=None)
     predicted: Class | None = None
@@ -55,7 +58,7 @@ class Explained(AnswerShape):
 
     question: ExplainedQuestion
     method: str
-    score: Score
+    score: schemas.Score
     calibration: Annotated[str, Meta(description="What probabilities are calibrated on, or why there are none.")]
     probability: Probability
     own_share: Annotated[float | None, Meta(description="How much comes from the node itself, not from triples.")]
@@ -81,37 +84,35 @@ class WhyEndpoints(Endpoints):
     @endpoint("GET", "explain")
     async def explain(self, desk: Desk, query: ExplainQuery) -> Explained:
         """The triples that decided a node's class or a triple's score, and how far that can be believed."""
-        about = self._about(query)
-        methods = explaining.methods_of(self.served.opened)
+        opened = self.served.opened
+        try:
+            kind = opened.kind_about("triples" if query.node is None else "nodes")
+        except DataError:
+            raise self.served.cannot(
+                "why a triple is likely" if query.node is None else "why a node has a class"
+            ) from None
+        question = kind.part(Question)  # type: ignore[type-abstract]
+        names = (query.node, query.class_) if query.node is not None else (query.subject, query.relation, query.object)
+        about = question.numbers(opened, *names)
+        methods = explaining.methods_of(opened)
         if not methods:
             words = f"the model {self.served.name!r} looks at no neighbors: no triples decided its answers"
-            raise Refusal("cannot_explain", words)
-        asked = (about, query.method or methods[0], query.edges)
+            raise schemas.Refusal("cannot_explain", words)
+        asked = (question, about, query.method or methods[0], query.edges)
         answer = desk.remembered((self.served.name, *asked), partial(self._make, *asked))
         return await answer  # type: ignore[no-any-return]
 
     def examples(self, shown: Shown) -> dict[str, Example]:
-        asked = ("node",) if self.served.opened.answers("classes") else ("subject", "relation", "object")
+        about_node = any(kind.about == "nodes" for kind in self.served.opened.task.kinds)
+        asked = ("node",) if about_node else ("subject", "relation", "object")
         method = (*explaining.methods_of(self.served.opened), "integrated-gradients")[0]
         return {"GET explain": ({**{key: shown.words[key] for key in asked}, "method": method}, None)}
 
-    def _about(self, query: ExplainQuery) -> tuple[Any, ...]:
-        """A node and its class (None: the predicted one), or a triple, in numbers."""
-        names, opened = self.served.names, self.served.opened
-        if query.node is not None:
-            if not opened.answers("classes"):
-                raise self.served.cannot("why a node has a class")
-            return names.node(query.node), None if query.class_ is None else names.class_(query.class_)
-        if not opened.answers("links"):
-            raise self.served.cannot("why a triple is likely")
-        return names.node(query.subject or ""), names.relation(query.relation or ""), names.node(query.object or "")
-
-    def _make(self, about: tuple[Any, ...], method: str, edges: int) -> Explained:
+    def _make(self, question: type[Question], about: tuple[int | None, ...], method: str, edges: int) -> Explained:
         """In the thread for what is slow."""
-        explain: Any = explaining.explain_class if len(about) == 2 else explaining.explain_link
         try:
-            found = explain(self.served.opened, *about, method=method, edges=edges)
+            found = explaining.explain(self.served.opened, question, about, explaining.How(method, edges))
         except (DataError, ConfigError) as error:
-            raise Refusal("cannot_explain", str(error)) from None
+            raise schemas.Refusal("cannot_explain", str(error)) from None
         # Plain values where shapes are declared: written, they are the same.
         return Explained(**found.as_dict(), svg=str(found.as_svg()))

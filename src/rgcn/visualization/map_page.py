@@ -33,7 +33,7 @@ def map_page(made: NodeMap, split: str | None = None) -> str:
     """One HTML file that opens anywhere and loads nothing; `split`: what a classifier's mistakes are shown on."""
     opened, coloring = made.opened, made.colorings[0]
     measured = confusion = None
-    if opened.answers("classes"):
+    if opened.classes:
         measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
         classes = [opened.titles.class_(number) for number in range(len(measured["classes"]))]
         confusion = confusion_chart(measured["confusion"], classes)

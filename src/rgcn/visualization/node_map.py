@@ -70,7 +70,7 @@ class NodeMap:
         # [n, k]: the nearest by their vectors, nearest first, as positions in `nodes`
         self.near = nearest(numbers, NEAR).numbers
         # What a classifier says of each; None for link prediction.
-        self.answers = predictions(self.opened, nodes) if self.opened.answers("classes") else None
+        self.answers = predictions(self.opened, nodes) if self.opened.classes else None
         self.colorings = colorings(self.opened, nodes, None if self.answers is None else self.answers.class_, split)
         # Whether the 15 nearest on the map are near by their vectors: 1 always, 0.5 about by chance.
         self.trustworthiness = trustworthiness(numbers, self.places, TRUST_NEIGHBORS)
@@ -142,7 +142,7 @@ def colorings(
             words += " Those of test nodes are kept from sight; --split test shows them."
         names = [opened.titles.class_(number) for number in range(labels.num_classes)]
         muted = {hidden: "test nodes, class not shown", -1: "nodes without a class"}
-        place = 0 if opened.answers("classes") else 1
+        place = 0 if opened.classes else 1
         made.insert(place, _coloring("class", "class", words, group, names, muted))
     if predicted is not None:
         names = [opened.titles.class_(number) for number in range(len(opened.model.classes_))]

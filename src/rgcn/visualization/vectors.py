@@ -94,7 +94,7 @@ def node_table(
             rows = label_of[part].tolist()
             columns["class"] = [None if row < 0 else labels.names[int(labels.classes[row])] for row in rows]
             columns["split"] = [None if row < 0 else SPLITS[int(labels.splits[row])] for row in rows]
-        if opened.answers("classes"):
+        if opened.classes:
             found = predictions(opened, part)
             columns["predicted"] = [opened.model.classes_[number] for number in found.class_.tolist()]
             columns |= {"score": found.score, "probability": found.probability}
