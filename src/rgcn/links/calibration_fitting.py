@@ -132,7 +132,7 @@ def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: 
 
     def ask(block: Ids, earlier: Ids, on_asking: OnAsking) -> curves.Floats:
         found = []
-        for part in torch.from_numpy(nodes[block]).split(how[2] or len(block)):
+        for part in torch.split(torch.from_numpy(nodes[block]), how[2] or len(block)):
             on_asking(len(part))
             found.append(model.logits(part.tolist()).double().numpy())
         return np.concatenate(found)

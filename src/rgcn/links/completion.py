@@ -246,7 +246,7 @@ class _Search:
             if on_progress(self.pairs, total) is False or late:
                 kept = True
                 break
-            if unfinished is not None and unfinished.is_due:
+            if unfinished is not None and time.monotonic() >= unfinished.due:
                 unfinished.write(self.found())
                 kept = True
         else:
@@ -366,7 +366,7 @@ class UnfinishedFile:
 
     def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
         self.path, self.asked = path, {name: json.dumps(value) for name, value in asked.items()}
-        self._next = time.monotonic() + SAVED_EVERY
+        self.due = time.monotonic() + SAVED_EVERY
 
     def read(self) -> Found | None:
         """What was found before; None where nothing was begun, DataError where the file is of something else."""
@@ -393,10 +393,6 @@ class UnfinishedFile:
         words = (shortened(f"{name} {said.get(name)}, now {self.asked[name]}", 80) for name in differ)
         return f"that asked something else ({'; '.join(words)})"
 
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() >= self._next
-
     def write(self, found: Found) -> None:
         """Replace what was kept."""
         from safetensors.numpy import save
@@ -409,7 +405,7 @@ class UnfinishedFile:
         except OSError as error:
             raise DataError(f"{self.path}: cannot be written: {error.strerror or error}") from None
         now = time.monotonic()
-        self._next = now + max(SAVED_EVERY, (now - began) / SHARE_OF_TIME)
+        self.due = now + max(SAVED_EVERY, (now - began) / SHARE_OF_TIME)
 
 
 def _instead() -> str:

@@ -404,16 +404,12 @@ class RelationRules:
         """How many nodes have so many answers, about: the numbers near to it count too, ever less."""
         if not times:
             return float(max(len(self._standing(place, "fitting")) - self.at.nodes[place], 0))
-        near = np.exp(-np.abs(np.log(self._often(place)) - np.log(times)) * 4)
-        return float(near.sum() / max(1.0, times / 2))
-
-    def _often(self, place: int) -> Ids:
-        """How often each node stands there that does."""
         end, wanted = divmod(place, self.num_relations)
-        side, found = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
+        side, often = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
         for node, relation, _ in side.parts():
-            found.append(np.unique(node[relation == wanted], return_counts=True)[1])
-        return np.concatenate(found)
+            often.append(np.unique(node[relation == wanted], return_counts=True)[1])
+        near = np.exp(-np.abs(np.log(np.concatenate(often)) - np.log(times)) * 4)
+        return float(near.sum() / max(1.0, times / 2))
 
     def outside(self, place: int, kinds: Kinds) -> Tensor:
         """bool [N]: nodes that may not stand there; kept for the next question."""

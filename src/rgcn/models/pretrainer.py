@@ -106,16 +106,12 @@ class PretrainingTrainer(Trainer):
         self.views.clear()  # before others are made: each takes memory
         self.round, random = number, self._random(0, number)
         for place in range(self.training.round_views):
-            view = self._view(random)
+            name, seed = self.names[int(random.choice(len(self.names), p=self.share))], int(random.integers(SEEDS))
+            view = self.view_of(name, seed, *random.random(3) < (self.training.altered, 0.5, self.training.labelled))
             if samplers is not None:
                 view.restore(0, samplers[place])
             self._open.enter_context(view.running())
             self.views.append(view)
-
-    def _view(self, random: np.random.Generator) -> LinkTrainer:
-        name, seed = self.names[int(random.choice(len(self.names), p=self.share))], int(random.integers(SEEDS))
-        alters, hides, labels = random.random(3) < (self.training.altered, 0.5, self.training.labelled)
-        return self.view_of(name, seed, alters, hides, labels)
 
     def view_of(self, name: str, seed: int, alters: bool, hides: bool, labels: bool = False) -> LinkTrainer:
         """Steps on a graph of a name: as it is or altered, hiding pairs where that is wanted of it, asking labels."""

@@ -23,7 +23,6 @@ from rgcn.nn.row_tables import arranged, copy_beside, moved_rows, partitions_by_
 from rgcn.placement import LOCAL, NodePartition, Placement, Traffic
 from rgcn.sampling.edges import seed_word
 from rgcn.training.history import Epoch, Metric
-from rgcn.training.optimizers import RowOptimizer
 
 # cuBLAS sums in a fixed order only with one of these sizes of its work memory, by this variable.
 CUBLAS_WORKSPACE, FIXED_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
@@ -54,15 +53,6 @@ class Trainer(ABC):
     @abstractmethod
     def step(self) -> Tensor:
         """Take one step; its loss before it, on the device, not waited for."""
-
-    def all_reduce_gradients(self, loss: Tensor) -> Tensor:
-        """Sum the gradients of all processes' shares of a batch; returns the loss of the whole batch."""
-        return self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
-
-    def clip(self, norm: float) -> None:
-        """Scale all gradients down to this norm."""
-        leaves = self.optimizer.leaves() if isinstance(self.optimizer, RowOptimizer) else []
-        self.placement.clip_gradients(self.network, leaves, norm)
 
     def running(self) -> AbstractContextManager[object]:
         """Held while steps are taken; batches may be made ahead meanwhile."""

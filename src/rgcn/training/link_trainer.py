@@ -212,9 +212,9 @@ class LinkTrainer(Trainer):
             loss = self.objective.loss(self.network, heard, positives, drawn)
         loss = loss if len(positives) == count else loss * (len(positives) / count)
         loss.backward()  # type: ignore[no-untyped-call]
-        total = self.all_reduce_gradients(loss)
+        total = self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
         if self.training.clip is not None:
-            self.clip(self.training.clip)
+            self.placement.clip_gradients(self.network, by_rows.leaves() if by_rows else [], self.training.clip)
         self.optimizer.step()
         return total
 

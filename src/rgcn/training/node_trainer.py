@@ -154,7 +154,7 @@ class NodeTrainer(Trainer):
         total = len(self._whole) if self.class_weight is None else self.class_weight[self._whole].sum()
         loss = F.cross_entropy(logits, self._asked, weight=self.class_weight, reduction="sum") / total
         loss.backward()  # type: ignore[no-untyped-call]
-        loss = self.all_reduce_gradients(loss)
+        loss = self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
         self.optimizer.update()
         return loss, logits.detach()
 

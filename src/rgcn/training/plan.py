@@ -110,7 +110,10 @@ class ResourceEstimate(NamedTuple):
         """From the parts for a single process; keep_last: how many checkpoints are kept."""
         weights, graph, placement = parts.get("weights", 0), plan.graph, plan.placement
         disk = keep_last * KEPT_BESIDE * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
-        return cls(held_bytes(), _divided(parts, placement), disk, placement.size)
+        if placement.is_distributed:  # its share of every batch; where nodes are divided, of all that belongs to them
+            whole = PROGRAMS_AND_TRIPLES | (set() if placement.partition is not None else OF_NODES)
+            parts = {name: size if name in whole else size // placement.size for name, size in parts.items()}
+        return cls(held_bytes(), parts, disk, placement.size)
 
     @property
     def total(self) -> int:
@@ -128,14 +131,6 @@ class ResourceEstimate(NamedTuple):
         named = ", ".join(f"{name} {memory(size)}" for name, size in sizes if size > WORTH_NAMING * self.total)
         each = " for each process" if self.num_processes > 1 else ""
         return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
-
-
-def _divided(parts: Mapping[str, int], placement: Placement) -> Mapping[str, int]:
-    """The parts for this process: its share of every batch, and where nodes are divided of all that belongs to them."""
-    if not placement.is_distributed:
-        return parts
-    whole = PROGRAMS_AND_TRIPLES if placement.partition is not None else PROGRAMS_AND_TRIPLES | OF_NODES
-    return {name: size if name in whole else size // placement.size for name, size in parts.items()}
 
 
 def of_classes(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
