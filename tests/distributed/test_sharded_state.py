@@ -24,7 +24,7 @@ from rgcn.distributed.placements import DataParallel
 from rgcn.errors import DataError
 from rgcn.models.storage import load_as
 from rgcn.nn.row_tables import NodeTable, RowTable, partitions_by_name
-from rgcn.placement import LOCAL, current, use
+from rgcn.placement import LOCAL, NodePartition, Placement, current, use
 from rgcn.runs.checkpoints import Checkpoints
 from rgcn.training.fitting import BestWeights, Fitting, Schedule, Trainer
 from rgcn.training.history import Metric
@@ -300,3 +300,26 @@ def test_processes_that_share_tables_keep_them_for_any_number_of_others(tmp_path
         process.join()
     told = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
     assert [process.exitcode for process in started] == [0, 0, 9, 0], told
+
+
+def test_distributed_checkpoints_of_pytorch_read_the_folder(tmp_path):
+    import torch.distributed.checkpoint as checkpoint
+
+    storage = pytest.importorskip("torch.distributed.checkpoint.hf_storage")
+    if not hasattr(storage, "HuggingFaceStorageReader"):
+        pytest.skip("PyTorch 2.9 has it")
+
+    class Alone(Placement):
+        def gather_values(self, value):
+            return [value]
+
+    whole, before = numbers(0, 10, 3), current()
+    for rank in range(3):
+        part = NodePartition(10, rank, 3)
+        use(Alone(rank, 3))
+        sharded_state.write_tables(tmp_path / "shards", {"t": whole[part.first :][: len(part)]}, {"t": part})
+    use(before)
+    found = {"t": torch.zeros(10, 3)}
+    reader = storage.HuggingFaceStorageReader(str(tmp_path / "shards"))
+    checkpoint.load(found, storage_reader=reader, no_dist=True)
+    assert torch.equal(found["t"], whole)
