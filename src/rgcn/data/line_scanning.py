@@ -183,7 +183,7 @@ def _table(*patterns: Any) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
     for state in waiting:
         rests = list(state.values())
         takes = [tuple(place for place, rest in enumerate(rests) if byte in rest[0]) for byte in range(256)]
-        leads = {(): REFUSED}
+        leads: dict[tuple[int, ...], int] = {(): REFUSED}
         for places in dict.fromkeys(takes):
             after = reached(rests[place][1:] for place in places)
             if () in after:
