@@ -50,6 +50,7 @@ ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
 SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
 Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
+Joined = tuple[bytes, NDArray[np.int64]]  # texts back to back, and how many bytes each has
 
 
 class Written(NamedTuple):
@@ -65,6 +66,13 @@ class Written(NamedTuple):
     sizes: NDArray[np.int64]
     ids: NDArray[np.int64]
     keys: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, texts: Joined, ids: NDArray[np.int64], keys: Joined, owners: NDArray[Any]) -> Written:
+        """Entries and what somebody may be called, each back to back; and whom each is of."""
+        called, lengths = keys
+        hashes = name_hashes(np.frombuffer(called, np.uint8), np.cumsum(lengths) - lengths, lengths)
+        return cls(*texts, ids, hashes.astype(np.uint64) << _HALF | owners.astype(np.uint64))
 
 
 _HALF, _EDGE = np.uint64(32), EDGE.encode()
@@ -294,13 +302,11 @@ class Entries(NamedTuple):
 
     def written(self) -> Written:
         """The same as bytes and hashes."""
-        (text, sizes), (called, lengths) = map(_joined, (self.texts, self.keys))
-        hashes = name_hashes(np.frombuffer(called, np.uint8), np.cumsum(lengths) - lengths, lengths)
-        whole = hashes.astype(np.uint64) << _HALF | np.asarray(self.owners, np.uint64)
-        return Written(text, sizes, np.asarray(self.ids, np.int64), whole)
+        owners, ids = np.asarray(self.owners, np.uint64), np.asarray(self.ids, np.int64)
+        return Written.of(_joined(self.texts), ids, _joined(self.keys), owners)
 
 
-def _joined(texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
+def _joined(texts: Sequence[str]) -> Joined:
     """All of them back to back, and how many bytes each has."""
     whole = "".join(texts)
     of = texts if whole.isascii() else list(map(_encoded, texts))

@@ -11,14 +11,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rgcn.graph.name_search import EDGE, LONGEST_NAME
+from rgcn.graph.name_search import EDGE, LONGEST_NAME, Joined
 
 LONGEST_TITLE = 120  # letters
 _SPACES = r"[\s\x1c-\x1f]+"
+_CHANGED = r"[_\s\x1c-\x1f]"  # what folding changes beside case
 _UNUSUAL_SPACES = r"^ | $|  |[\t-\r\x1c-\x1f]"
 
 
-def spell_plain(names: list[str], literals: list[str | None]) -> tuple[list[str | None], list[str], NDArray[np.int64]]:
+def spell_plain(names: list[str], literals: list[str | None]) -> tuple[pl.Series, pl.Series, NDArray[np.int64]]:
     """Spell n names.
 
     Args:
@@ -43,24 +44,35 @@ def spell_plain(names: list[str], literals: list[str | None]) -> tuple[list[str 
     has_escapes = literal.str.contains("\\", literal=True)
     plain &= pl.when(literal.is_null()).then(last.str.len_bytes() <= LONGEST_TITLE).otherwise(~has_escapes)
     has_prefix = name.str.contains(":", literal=True) & ~name.str.contains('^"|^_:|://')
+    unusual = any(frame.select(pl.col("name", "literal").str.contains(_CHANGED).any()).row(0))
+    fold = _folded if unusual else _lowered
     found = frame.select(
         plain.alias("plain"),
-        _folded(title).alias("title"),
-        _folded(pl.when(begins != title).then(begins)).alias("name"),
-        (":" + _folded(pl.when(has_prefix).then(name).str.replace("^[^:]*:", ""))).alias("prefix"),
-        _folded(pl.when((last != title) & (last != name)).then(last)).alias("last"),
-        _folded(pl.when(name != begins).then(name)).alias("whole"),
+        fold(title).alias("title"),
+        fold(pl.when(begins != title).then(begins)).alias("name"),
+        (":" + fold(pl.when(has_prefix).then(name).str.replace("^[^:]*:", ""))).alias("prefix"),
+        fold(pl.when((last != title) & (last != name)).then(last)).alias("last"),
+        fold(pl.when(name != begins).then(name)).alias("whole"),
     )
     pieces = [EDGE + pl.col(piece) + EDGE for piece in ("title", "name")]
-    entries = found.select(pl.when("plain").then(pl.concat_str(pieces, ignore_nulls=True))).to_series().to_list()
+    entries = found.select(pl.when("plain").then(pl.concat_str(pieces, ignore_nulls=True))).to_series()
     keys = found.with_row_index("who").filter("plain").drop("plain").unpivot(index="who").drop_nulls()
-    return entries, keys["value"].to_list(), keys["who"].to_numpy().astype(np.int64)
+    return entries, keys["value"], keys["who"].to_numpy().astype(np.int64)
+
+
+def joined(texts: pl.Series) -> Joined:
+    """Plain texts back to back, and how many bytes each has."""
+    return texts.str.join("").item().encode(), texts.str.len_bytes().to_numpy().astype(np.int64)
 
 
 def _one_spaced(text: pl.Expr) -> pl.Expr:
     """One space for any white space, none around; most have none to change, which is told sooner than it is changed."""
     messy = pl.when(text.str.contains(_UNUSUAL_SPACES)).then(text)
     return pl.coalesce(messy.str.replace_all(_SPACES, " ").str.strip_chars(" "), text)
+
+
+def _lowered(text: pl.Expr) -> pl.Expr:
+    return text.str.to_lowercase()
 
 
 def _folded(text: pl.Expr) -> pl.Expr:

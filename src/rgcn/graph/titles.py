@@ -409,10 +409,12 @@ class CalledNodes(Called):
         return (found for _, found in in_order(self._parts(), self._written_in_columns))
 
     def _written_in_columns(self, some: NDArray[np.int64]) -> Written:
-        from rgcn.graph.spelling import spell_plain  # brings polars
+        from rgcn.graph.spelling import joined, spell_plain  # brings polars
 
         texts, keys, who = spell_plain(self._names.many(some), self._of.literals(some))
-        rest = Entries.of(self.spelled(some[[text is None for text in texts]]))
+        if not texts.null_count():
+            return Written.of(joined(texts), some, joined(keys), some[who])
+        rest = Entries.of(self.spelled(some[texts.is_null().to_numpy()]))
         others, owners = iter(rest.texts), np.concatenate([some[who], np.asarray(rest.owners, np.int64)])
         every = [next(others) if text is None else text for text in texts]
         return Entries(some, every, [*keys, *rest.keys], owners).written()
