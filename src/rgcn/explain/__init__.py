@@ -1,5 +1,6 @@
 """Why a model answers as it does: the triples that decided, how sure that is, in words and as a picture."""
 
+from rgcn.explain.attribution import Attribution as Attribution
 from rgcn.explain.explanation import ExplainedEdge as ExplainedEdge
 from rgcn.explain.explanation import ExplainedNeighbor as ExplainedNeighbor
 from rgcn.explain.explanation import ExplainedPath as ExplainedPath

@@ -133,16 +133,10 @@ def complete(
     search = _Search(model, k, pool, known, permitted)
     unfinished = None
     if session.resume is not None:
-        asked = {
-            **{"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit},
-            **{
-                "known": sorted(known),
-                "least": looked_at,
-                **permitted._asdict(),
-                "memory_budget": session.memory_budget,
-            },
-            **{"at once": scorer.questions_at_once, "device": str(scorer.device)},
-        }
+        asked = {"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit}
+        asked |= {"known": sorted(known), "least": looked_at, **permitted._asdict()}
+        asked |= {"memory_budget": session.memory_budget, "at once": scorer.questions_at_once}
+        asked |= {"device": str(scorer.device)}
         unfinished = UnfinishedFile(Path(session.resume), asked)
         search.restore(unfinished.read())
     questions = _questions(graph, wanted, permitted, looked_at)

@@ -240,8 +240,8 @@ class KnownTriples:
     >>> known = KnownTriples.of(train, test, num_nodes=4, num_relations=1)
     >>> known.contains(torch.tensor([[0, 0, 3], [3, 0, 0]]))
     tensor([ True, False])
-    >>> known.objects.ranges(torch.tensor([0, 1]))  # node 0 has three, which stand at 0 to 3; node 1 none
-    (tensor([0, 0]), tensor([3, 0]))
+    >>> known.objects.ranges(torch.tensor([0, 1]))  # node 0 has three; node 1 has none
+    (tensor([0, 3]), tensor([3, 3]))
     """
 
     objects: KnownAnswers
