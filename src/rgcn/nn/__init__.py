@@ -7,6 +7,7 @@ from rgcn.nn.decompositions import Basis, BlockDiagonal, Diagonal, Full
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.relational_encoder import RelationalEncoder
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.rgcn_conv import RGCNConv
 from rgcn.system.lazy import lazy_names
 
 if not TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "Diagonal",
     "Full",
     "Initializer",
+    "RGCNConv",
     "ReceptiveField",
     "RelationalAdjacency",
     "RelationalEncoder",
