@@ -70,11 +70,11 @@ def layer_update(given: UpdateInputs) -> Tensor:
     tensors = (own, heard, squares, each, _drawn(own, settings.dropout))
     rows = [None if t is None else torch.split(t.reshape(count, -1), CHUNK_ROWS) for t in tensors]
     chunks = []
-    for number in range(-(-count // CHUNK_ROWS)):
+    for number in reversed(range(-(-count // CHUNK_ROWS))):  # gradients are then added up from the first chunk on
         *states, kept = [None if every is None else every[number] for every in rows]
         part = UpdateInputs._make((*states, weights, kept, settings))
         chunks.append(checkpoint(plain_update, part, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(chunks).to(own.dtype).view(own.shape)
+    return torch.cat(chunks[::-1]).to(own.dtype).view(own.shape)
 
 
 def plain_update(given: UpdateInputs) -> Tensor:
