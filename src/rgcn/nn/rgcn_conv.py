@@ -106,7 +106,7 @@ class RGCNConv(nn.Module):
             inputs = sources
             if isinstance(x, tuple):  # one operator over both kinds of nodes: targets come after sources
                 inputs = torch.cat([sources, sources.new_zeros(len(targets), sources.shape[1])])
-            out = self._relation_weights()(inputs, adjacency)
+            out: Tensor = self._relation_weights()(inputs, adjacency)
         else:
             out = self._looked_up(sources, adjacency)
         out = out[len(sources) :] if isinstance(x, tuple) else out
@@ -123,7 +123,8 @@ class RGCNConv(nn.Module):
         """Sum rows of the weights: the same for one-hot inputs, of which `ids` [num_sources] are the positions."""
         if self.num_blocks is not None:
             raise ConfigError("num_blocks needs node vectors: a block-diagonal matrix cannot multiply node ids")
-        weight, edges = self.weight, adjacency.structure
+        weight: Tensor = self.weight
+        edges = adjacency.structure
         if self.comp is not None:
             weight = torch.einsum("rb, bio -> rio", self.comp, weight)
         messages = weight[edges.relation, ids[edges.source]] * adjacency.weight.to(weight.dtype)[:, None]
