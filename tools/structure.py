@@ -31,7 +31,7 @@ _ORDER = """
 ORDER = _ORDER.split()
 
 # What the tests allow. Raise one by a few percent at most, in a commit that says why. The aim is 28,000 lines of code.
-CODE_LINES = 30_600
+CODE_LINES = 31_000
 FILES = 235
 FUNCTION_LINES = 70
 ARGUMENTS = 9
