@@ -1,6 +1,6 @@
-"""What every result file begins with: the command, the day, the machine.
+"""Write result files: the command, the date and the hardware, followed by the results.
 
-Importing it before PyTorch prepares the process as a command's: threads without work sleep.
+Import this module before PyTorch: it prepares the process like an rgcn command, so that idle threads sleep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ prepare_process()
 
 
 def about() -> dict[str, Any]:
-    """{"command", "date", "hardware": {"cpu", "cores", "gpu", "python", "torch", ...}} of the running script."""
+    """Return {"command", "date", "hardware": {"cpu", "cores", "gpu", "python", "torch", ...}} of the running script."""
     import torch
 
     import rgcn
@@ -33,10 +33,16 @@ def about() -> dict[str, Any]:
     }
 
 
-def write_result(path: Path, figures: dict[str, Any], runs: list[dict[str, Any]] | None = None) -> None:
-    """The figures, and before them what they were measured with; last the runs, where they are many, a line each."""
+def write_result(path: Path, results: dict[str, Any], runs: list[dict[str, Any]] | None = None) -> None:
+    """Write a JSON file with the output of `about`, the results and the runs.
+
+    Args:
+        path: The file to write.
+        results: Results by name.
+        runs: Results of each run, written on a line each.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({**about(), **figures}, indent=1, ensure_ascii=False)
+    text = json.dumps({**about(), **results}, indent=1, ensure_ascii=False)
     if runs is not None:
         lines = ",\n  ".join(json.dumps(run, ensure_ascii=False) for run in runs)
         text = f'{text.removesuffix("}").rstrip()},\n "runs": [\n  {lines}\n ]\n}}'

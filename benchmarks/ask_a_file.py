@@ -1,9 +1,9 @@
-"""From shell to answer: `rgcn predict` on a file of triples, by the model that comes with rgcn.
+"""Time the command `rgcn predict` on a file of triples, with the pretrained model.
 
     python benchmarks/ask_a_file.py --triples 100000 --json results/ask-a-file.json
 
-The file is drawn anew: 60 relations between 20,000 nodes, objects by a power law, as N-Triples. The first call measures
-how sure the model is and keeps that, the later ones find it; each is a process of its own.
+The file is random: N-Triples with 60 relations between 20,000 nodes, objects by a power law. The first call calibrates
+the model and caches the calibration, later calls read it from the cache. Each call is a new process.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--triples", type=int, default=100_000)
     parser.add_argument("--calls", type=int, default=5, help="after the first")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mine.nt"
-        write_triples(path, given.triples)
+        write_triples(path, options.triples)
         command = [sys.executable, "-m", "rgcn", "predict", str(path), "--subject", "n5", "--relation", "r3", "-k", "3"]
         seconds = []
-        for _ in range(1 + given.calls):
+        for _ in range(1 + options.calls):
             start = time.perf_counter()
             subprocess.run(command, check=True, capture_output=True, env={**os.environ, "RGCN_CACHE": folder})
             seconds.append(round(time.perf_counter() - start, 2))
             print(seconds[-1], flush=True)
-    if given.json:
-        found = {"triples": given.triples, "first_seconds": seconds[0], "later_seconds": seconds[1:]}
-        write_result(given.json, found)
+    if options.json:
+        found = {"triples": options.triples, "first_seconds": seconds[0], "later_seconds": seconds[1:]}
+        write_result(options.json, found)
 
 
 def write_triples(path: Path, count: int) -> None:

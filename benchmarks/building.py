@@ -1,4 +1,4 @@
-"""Building a graph on disk: time and peak memory from N-Triples and TSV, beside pyoxigraph's parser and polars.
+"""Measure time and peak memory of building a graph on disk, in comparison with pyoxigraph and polars.
 
 python benchmarks/building.py --rows 1e7 --out results/building.json
 python benchmarks/building.py --rows 1e8 --only tsv     # about 20 GB of disk; no peers, which need more memory
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from _about import write_result
 
-ROWS_AT_ONCE = 1_000_000
+BLOCK_ROWS = 1_000_000
 LINES = {
     "nt": "<http://example.org/resource/Entity_{}> <http://example.org/ontology/relation{}> "
     "<http://example.org/resource/Entity_{}> .",
@@ -43,7 +43,7 @@ WORK = {
     # Loops are compiled once on a machine: here, however small the file.
     "warm": """
 from rgcn.data import reading, triple_rows
-reading.LARGE, triple_rows.FEW = 0, -1
+reading.MIN_LARGE_BYTES, triple_rows.MIN_LOOP_ROWS = 0, -1
 result = reading.read(path, out=out)
 """,
     "build": "import rgcn; result = rgcn.read(path, out=out)",
@@ -96,26 +96,26 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(LINES), help="one format instead of both")
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=None, help="default: up to 2e7 rows")
     parser.add_argument("--folder", type=Path, help="where to draw and build; default: a temporary one")
-    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    parser.add_argument("--out", type=Path, help="write the results to this JSON file")
     asked = parser.parse_args()
     rows = int(asked.rows)
     peers = rows <= 2e7 if asked.peers is None else asked.peers
-    figures: dict[str, dict[str, object]] = {}
+    results: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for kind in LINES:
             path = drawn(Path(folder, "warm"), kind, 1000, "usual")
-            measured("warm", path, Path(f"{path}.graph"))
+            measure("warm", path, Path(f"{path}.graph"))
         for kind in [asked.only] if asked.only else LINES:
             path, out = drawn(Path(folder), kind, rows, asked.shape), Path(folder, f"{kind}.graph")
             turns = ["build", "open", "ask", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
             for what in turns:
-                figures[f"{kind}: {what}"] = measured(what, path, out)
-                print(f"{kind:<4} {what:<11}", figures[f"{kind}: {what}"], flush=True)
+                results[f"{kind}: {what}"] = measure(what, path, out)
+                print(f"{kind:<4} {what:<11}", results[f"{kind}: {what}"], flush=True)
             size = sum(part.stat().st_size for part in out.iterdir())
-            figures[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
+            results[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
             path.unlink()
     if asked.out:
-        write_result(asked.out, {"rows": rows, "shape": asked.shape, "figures": figures})
+        write_result(asked.out, {"rows": rows, "shape": asked.shape, "figures": results})
 
 
 def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
@@ -126,8 +126,8 @@ def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
     path, rng, nodes = folder / f"drawn.{kind}", np.random.default_rng(0), max(rows // 4, 1)
     start = time.perf_counter()
     with path.open("wb") as file:
-        for first in range(0, rows, ROWS_AT_ONCE):
-            size = min(ROWS_AT_ONCE, rows - first)
+        for first in range(0, rows, BLOCK_ROWS):
+            size = min(BLOCK_ROWS, rows - first)
             relations, powers = SHAPES[shape]
             numbers = zip("sro", (nodes, min(relations, nodes), nodes), powers, strict=True)
             ids = {name: (number * rng.random(size) ** power).astype(np.int64) for name, number, power in numbers}
@@ -137,7 +137,7 @@ def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
     return path
 
 
-def measured(what: str, path: Path, out: Path) -> dict[str, object]:
+def measure(what: str, path: Path, out: Path) -> dict[str, object]:
     """One thing done in a process of its own."""
     import json
 

@@ -1,9 +1,9 @@
-"""How many bytes an edge takes: the operator of a graph, and an e-RGCN prepared over it, in resident memory.
+"""Measure the resident memory per triple of a graph's operator, and of an e-RGCN prepared on the graph.
 
     python benchmarks/bytes_an_edge.py [--edges 1e7] [--out results/bytes-an-edge.json]
 
-The graph is drawn (four triples a node, fifty relations); bytes are those of a triple, whose edges are one along it,
-one against it and a quarter of a self-loop. `held` stays, `peak` was held while it was made.
+The graph is random (four triples per node, fifty relations). A triple has two edges, one of them inverse, and a quarter
+of a self-loop. `held` is the memory afterwards, `peak` the largest during construction.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from _about import write_result
 
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.bench.graphs import random_shape, shaped
-from rgcn.system.memory import give_back, held_bytes, size_in
+from rgcn.bench.graphs import random_graph, random_shape
+from rgcn.system.memory import read_proc_bytes, release_memory, resident_bytes
 
 
 def main() -> None:
@@ -30,26 +30,28 @@ def main() -> None:
     parser.add_argument("--edges", type=float, default=1e7)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--out", type=Path, default=Path("results/bytes-an-edge.json"))
-    given = parser.parse_args()
-    RelationalAdjacency.from_graph(shaped(random_shape(1_000_000)))  # loads what is loaded once
-    graph = shaped(random_shape(int(given.edges)))
-    model = rgcn.NodeClassifier("e-rgcn", embedding=given.width, weight_decay=0.005, epochs=1)
+    options = parser.parse_args()
+    RelationalAdjacency.from_graph(
+        random_graph(random_shape(1_000_000))
+    )  # loads modules and kernels, so that they are not measured
+    graph = random_graph(random_shape(int(options.edges)))
+    model = rgcn.NodeClassifier("e-rgcn", embedding=options.width, weight_decay=0.005, epochs=1)
     rows = {
-        "operator": measured(lambda: RelationalAdjacency.from_graph(graph), len(graph)),
-        "e-rgcn prepared": measured(lambda: model.prepare(graph), len(graph)),
+        "operator": measure(lambda: RelationalAdjacency.from_graph(graph), len(graph)),
+        "e-rgcn prepared": measure(lambda: model.prepare(graph), len(graph)),
     }
     print(rows)
-    write_result(given.out, {"edges": len(graph), "nodes": graph.num_nodes, "width": given.width, "bytes": rows})
+    write_result(options.out, {"edges": len(graph), "nodes": graph.num_nodes, "width": options.width, "bytes": rows})
 
 
-def measured(make: Callable[[], Any], edges: int) -> dict[str, float]:
+def measure(make: Callable[[], Any], edges: int) -> dict[str, float]:
     gc.collect()
-    give_back()
+    release_memory()
     Path("/proc/self/clear_refs").write_text("5")
-    before, began = held_bytes(), time.perf_counter()
+    before, began = resident_bytes(), time.perf_counter()
     made = make()
-    seconds, held = time.perf_counter() - began, held_bytes() - before
-    peak = (size_in(Path("/proc/self/status"), "VmHWM") or 0) - before
+    seconds, held = time.perf_counter() - began, resident_bytes() - before
+    peak = (read_proc_bytes(Path("/proc/self/status"), "VmHWM") or 0) - before
     del made
     return {"seconds": round(seconds, 2), "held": round(held / edges, 1), "peak": round(peak / edges, 1)}
 

@@ -1,4 +1,4 @@
-"""What checkpoints cost a WN18 run.
+"""Measure how much time checkpoints add to a training on WN18.
 
     python benchmarks/checkpoint_overhead.py --steps 40 --saves 5                    # two cores: a part of the run
     python benchmarks/checkpoint_overhead.py --device cuda --whole --graphs FOLDER   # a GPU: whole runs
@@ -40,28 +40,28 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs")
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
-    config = load_configuration(given.configuration, overrides={"training.device": given.device})
-    if given.graphs is None:
+    options = parser.parse_args()
+    config = load_configuration(options.configuration, overrides={"training.device": options.device})
+    if options.graphs is None:
         graph = load_data(config.data)
     else:
         from rgcn.data.graph_store import load_graph
 
-        graph = load_graph(given.graphs / str(config.data.dataset))
-    figures = whole_runs(config, graph, given.rounds) if given.whole else saves(config, graph, given)
-    print(json.dumps(figures, indent=1))
-    if given.write:
-        write_result(given.write, figures)
+        graph = load_graph(options.graphs / str(config.data.dataset))
+    results = whole_runs(config, graph, options.rounds) if options.whole else saves(config, graph, options)
+    print(json.dumps(results, indent=1))
+    if options.write:
+        write_result(options.write, results)
 
 
-def saves(config: RunConfig, graph: KnowledgeGraph, given: argparse.Namespace) -> dict[str, Any]:
+def saves(config: RunConfig, graph: KnowledgeGraph, options: argparse.Namespace) -> dict[str, Any]:
     model = make_model(config)
     steps, took = [], []
     with tempfile.TemporaryDirectory() as folder, model.fitting(graph) as fitting:
         checkpoints = Checkpoints(Path(folder), config.checkpoints.keep_last)
-        for number in range(given.steps):
+        for number in range(options.steps):
             steps.append(timed(fitting.step))
-            if number >= given.steps - given.saves:
+            if number >= options.steps - options.saves:
                 # the dearest case: the best weights are new each time
                 weights = {name: value.clone() for name, value in fitting.network.state_dict().items()}
                 fitting.best = BestWeights(float(number), number, 0, weights)
@@ -70,7 +70,7 @@ def saves(config: RunConfig, graph: KnowledgeGraph, given: argparse.Namespace) -
     assert config.checkpoints.every_minutes is not None
     save, step = statistics.median(took), statistics.median(steps)
     return {
-        "configuration": given.configuration,
+        "configuration": options.configuration,
         "seconds_a_step": step,
         "seconds_a_save": save,
         "every_save": took,

@@ -1,9 +1,9 @@
-"""How much it helps to make scores of classes level, and how strong a ridge it needs: on training labels alone.
+"""Measure how much a correction of class scores improves zero-shot accuracy, by strength of its ridge penalty.
 
     python benchmarks/class_level.py world aifb mutag --json results/class-level.json
 
-Every training label is hidden while its node is asked about. Then five folds, three times: a level is fitted on four of
-them, and the share that is right is counted on the fifth.
+Only training labels are used, and each is hidden while its node is classified. Five-fold cross-validation, repeated
+three times: the correction is fitted on four folds, and accuracy is measured on the fifth.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from _about import write_result
 
 import rgcn
 from rgcn.links import calibration
-from rgcn.links.calibration import ClassLevel
+from rgcn.links.calibration import ClassCorrection
 from rgcn.models.link_classifier import LinkClassifier
 
 RIDGES, FOLDS, TIMES = (0.01, 0.1, 1.0, 10.0), 5, 3
@@ -28,34 +28,35 @@ RIDGES, FOLDS, TIMES = (0.01, 0.1, 1.0, 10.0), 5, 3
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("datasets", nargs="+")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
-    rows = [measured(name) for name in given.datasets]
-    if given.json:
-        write_result(given.json, {"folds": FOLDS, "times": TIMES, "rows": rows})
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    rows = [measure(name) for name in options.datasets]
+    if options.json:
+        write_result(options.json, {"folds": FOLDS, "times": TIMES, "rows": rows})
 
 
-def measured(name: str) -> dict[str, object]:
+def measure(name: str) -> dict[str, object]:
     kg = rgcn.load(name)
     model = LinkClassifier.pretrained(kg)
-    model.level_ = None
+    model.class_normalizer_ = None
     nodes, numbers = kg.labels.of("train")
     classes, logits = torch.from_numpy(numbers.astype(np.int64)), model.logits(nodes)
-    row: dict[str, object] = {"dataset": name, "labels": len(nodes), "as_they_are": right(logits, classes)}
+    row: dict[str, object] = {"dataset": name, "labels": len(nodes), "as_they_are": accuracy(logits, classes)}
     for ridge in RIDGES:
         calibration.RIDGE = ridge
-        found = []
-        for time in range(TIMES):
-            fold = torch.from_numpy(np.random.default_rng(time).permutation(len(nodes)) % FOLDS)
+        accuracies = []
+        for seed in range(TIMES):
+            fold = torch.from_numpy(np.random.default_rng(seed).permutation(len(nodes)) % FOLDS)
             for number in range(FOLDS):
-                level = ClassLevel.fitted(logits[fold != number], classes[fold != number])
-                found.append(right(level.of(logits[fold == number]), classes[fold == number]))
-        row[f"ridge_{ridge:g}"] = float(np.mean(found))
+                correction = ClassCorrection.fit(logits[fold != number], classes[fold != number])
+                accuracies.append(accuracy(correction.apply(logits[fold == number]), classes[fold == number]))
+        row[f"ridge_{ridge:g}"] = float(np.mean(accuracies))
     print(row, flush=True)
     return row
 
 
-def right(logits: torch.Tensor, classes: torch.Tensor) -> float:
+def accuracy(logits: torch.Tensor, classes: torch.Tensor) -> float:
+    """Return the share of correct predictions."""
     return float((logits.argmax(1) == classes).float().mean())
 
 

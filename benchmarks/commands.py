@@ -1,8 +1,8 @@
-"""Whole commands, timed as a user waits for them.
+"""Time whole commands, from start to exit.
 
     RGCN_MIRROR=... python benchmarks/commands.py --write results/commands.json
 
-`rgcn reproduce` of the two node-classification sets at hand, `rgcn runs` over 200 runs, `rgcn tune` of AIFB.
+The commands are `rgcn reproduce` of AIFB and MUTAG, `rgcn runs` on 200 runs, and `rgcn tune` of AIFB.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ RUNS = 200
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        rows = [timed(REPRODUCE, here)]
+        rows = [time_command(REPRODUCE, here)]
         copy_runs(here / "runs", here / "many")
-        rows += [timed(["runs", "many"], here) for _ in range(3)]
-        rows.append(timed(TUNE, here))
-    if given.write:
-        write_result(given.write, {"rows": rows})
+        rows += [time_command(["runs", "many"], here) for _ in range(3)]
+        rows.append(time_command(TUNE, here))
+    if options.write:
+        write_result(options.write, {"rows": rows})
 
 
-def timed(command: list[str], folder: Path) -> dict[str, Any]:
+def time_command(command: list[str], folder: Path) -> dict[str, Any]:
     whole = [sys.executable, "-c", "from rgcn.cli import main; main()", *command]
     start = time.perf_counter()
     subprocess.run(whole, cwd=folder, check=True, stdout=subprocess.DEVNULL)
@@ -48,10 +48,10 @@ def timed(command: list[str], folder: Path) -> dict[str, Any]:
 
 
 def copy_runs(source: Path, target: Path) -> None:
-    """200 runs, from those there are."""
-    there = sorted(path.parent for path in source.rglob("run.json"))
+    """Make 200 runs by copying the existing ones repeatedly."""
+    existing = sorted(path.parent for path in source.rglob("run.json"))
     for number in range(RUNS):
-        shutil.copytree(there[number % len(there)], target / str(number), ignore=shutil.ignore_patterns("model"))
+        shutil.copytree(existing[number % len(existing)], target / str(number), ignore=shutil.ignore_patterns("model"))
 
 
 if __name__ == "__main__":

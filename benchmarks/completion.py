@@ -1,11 +1,11 @@
-"""`rgcn complete` over all (subject, relation) pairs: time, memory, and how many of its triples are true.
+"""Measure `rgcn complete` on all (subject, relation) pairs: time, memory, and the share of its triples that are true.
 
     python benchmarks/completion.py RUN [--out results/completion.json]
     python benchmarks/completion.py world --nodes fitting --out results/completion-world.json
 
-RUN is a link-prediction run, such as `rgcn train rgcn/lp-wn18` makes, or a graph, for the model that comes with rgcn.
-Truth is measured by hiding the validation split: how many of the triples proposed without it are in it. Test triples
-stay known.
+RUN is a link-prediction run, such as `rgcn train rgcn/lp-wn18` makes, or a graph, for the pretrained model.
+The share of true triples is measured by hiding the validation split and counting the proposed triples that are in it.
+Test triples stay known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from _about import write_result
 
 from rgcn.links.completion import complete
-from rgcn.links.relation_constraints import Permitted
+from rgcn.links.relation_constraints import AnswerFilter
 from rgcn.links.top_k import answer_links
 from rgcn.nn.scorer import Questions
 from rgcn.predict import OpenModel, open_model
@@ -65,22 +65,22 @@ def main() -> None:
 
 def _timed(opened: OpenModel, nodes: Any) -> dict[str, Any]:
     began = time.perf_counter()
-    found = complete(opened, permitted=Permitted(nodes))
+    found = complete(opened, answer_filter=AnswerFilter(nodes))
     seconds = time.perf_counter() - began
     return {
         "nodes": nodes,
-        "pairs": found.pairs,
+        "pairs": found.num_asked,
         "triples": len(found),
         "seconds": round(seconds, 1),
-        "pairs a second": round(found.pairs / seconds),
+        "pairs a second": round(found.num_asked / seconds),
         "peak memory, MiB": round(_peak()),
     }
 
 
 def _hidden(opened: OpenModel) -> dict[str, Any]:
-    """What share of the triples proposed without the validation split is in it, by the probability they are given.
+    """Return the share of proposed triples that are in the hidden validation split, by their probability.
 
-    Test triples stay known, so that they are not held against what is proposed.
+    Test triples stay known, so that they do not count as wrong proposals.
     """
     graph = opened.graph
     found = complete(opened, known=("train", "test"), min_probability=0.0)
@@ -108,17 +108,17 @@ def _keys(triples: Any, num_relations: int, num_nodes: int) -> Any:
 
 
 def _fifty(opened: OpenModel) -> dict[str, Any]:
-    """Fifty questions in one call against their matrix product alone; the median of a hundred."""
+    """Return the median times of answering fifty questions in one call, and of their matrix product alone."""
     nodes = opened.model.scorer().nodes
-    given = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
-    relation = given % opened.graph.num_relations
-    query, transposed = nodes[given].contiguous(), nodes.T
+    subject = torch.randint(len(nodes), (50,), generator=torch.Generator().manual_seed(0))
+    relation = subject % opened.graph.num_relations
+    query, transposed = nodes[subject].contiguous(), nodes.T
 
     def product() -> None:
         torch.mm(query, transposed)
 
     def asking() -> None:
-        answer_links(opened, Questions(given, relation), 10)
+        answer_links(opened, Questions(subject, relation), 10)
 
     return {name: f"{_median(call):.2f} ms" for name, call in (("product", product), ("answers", asking))}
 

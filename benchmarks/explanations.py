@@ -1,15 +1,15 @@
-"""Do explanations name what decided? Fidelity of all methods beside random triples, and how long one takes.
+"""Measure the fidelity and the time of all explanation methods, in comparison with random triples.
 
     RGCN_MIRROR=... python benchmarks/explanations.py runs/rgcn-nc-aifb --write results/explanations.json
 
-For each run as many questions as asked for are drawn from its validation split: labelled nodes, whose predicted class
-is explained, or triples. Where there is no validation split the training nodes serve; the test split is not read.
+For each run, `--questions` questions are drawn from the validation split: labeled nodes, whose predicted class is
+explained, or triples. A run without a validation split uses the training split. The test split is not read.
 
-Figures are means over the questions: how far the answer falls without the named triples, and with only them, in
-probability and in the network's own strength (log-odds of a class, score of a triple). Beside them the same for as many
-triples drawn from all in reach (`random`), and from those that touch the node itself (`random_near`). `ratio` divides
-the fall without the named triples by the mean size of the change without random ones, whatever its sign. A run that is
-not calibrated has no probabilities.
+Results are means over the questions: by how much the answer drops without the named triples, and with only them, as
+probability and as strength (log-odds of a class, score of a triple). For comparison, as many triples are drawn from the
+whole computation graph (`random`), and from the triples of the node itself (`random_near`). `ratio` divides
+the drop without the named triples by the mean absolute change without random ones. A run without calibration has no
+probabilities.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from _about import write_result
 
-from rgcn.explain import Explanation, explain_class, explain_link, methods_of
+from rgcn.explain import Explanation, available_methods, explain_class, explain_link
 from rgcn.predict import OpenModel, open_model
 
 
@@ -36,22 +36,22 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows = []
-    for run in given.runs:
+    for run in options.runs:
         opened = open_model(run)
-        split, asked = questions(opened, given.questions, given.seed)
-        for method in methods_of(opened):
-            settings = {"method": method, "edges": given.edges, "draws": given.draws, "seed": given.seed}
-            explained(opened, asked[0], settings)  # the first one compiles
-            rows.append({"run": run.name, "split": split, **measured(opened, asked, settings)})
+        split, questions = draw_questions(opened, options.questions, options.seed)
+        for method in available_methods(opened):
+            settings = {"method": method, "edges": options.edges, "draws": options.draws, "seed": options.seed}
+            explain(opened, questions[0], settings)  # compiles kernels, so that the next calls measure only the method
+            rows.append({"run": run.name, "split": split, **measure(opened, questions, settings)})
             print(json.dumps(rows[-1]), flush=True)
-    if given.write:
-        write_result(given.write, {"edges": given.edges, "draws": given.draws, "rows": rows})
+    if options.write:
+        write_result(options.write, {"edges": options.edges, "draws": options.draws, "rows": rows})
 
 
-def questions(opened: OpenModel, count: int, seed: int) -> tuple[str, list[tuple[int, ...]]]:
-    """(split, nodes or triples of it)."""
+def draw_questions(opened: OpenModel, count: int, seed: int) -> tuple[str, list[tuple[int, ...]]]:
+    """Return the split and random nodes or triples of it."""
     graph = opened.graph
     for split in ("valid", "train"):
         if opened.answers("classes"):
@@ -65,25 +65,27 @@ def questions(opened: OpenModel, count: int, seed: int) -> tuple[str, list[tuple
     return split, [tuple(row) for row in every[chosen].tolist()]
 
 
-def explained(opened: OpenModel, asked: tuple[int, ...], settings: dict[str, Any]) -> Explanation:
+def explain(opened: OpenModel, question: tuple[int, ...], settings: dict[str, Any]) -> Explanation:
+    """Explain the class of a node, or a triple."""
     if opened.answers("classes"):
-        return explain_class(opened, asked[0], **settings)
-    return explain_link(opened, asked[0], asked[1], asked[2], **settings)
+        return explain_class(opened, question[0], **settings)
+    return explain_link(opened, question[0], question[1], question[2], **settings)
 
 
-def measured(opened: OpenModel, asked: list[tuple[int, ...]], settings: dict[str, Any]) -> dict[str, Any]:
-    made, seconds = [], []
-    for one in asked:
+def measure(opened: OpenModel, questions: list[tuple[int, ...]], settings: dict[str, Any]) -> dict[str, Any]:
+    """Explain all questions by one method and return its fidelity and time."""
+    explanations, seconds = [], []
+    for question in questions:
         start = time.perf_counter()
-        made.append(explained(opened, one, settings))
+        explanations.append(explain(opened, question, settings))
         seconds.append(time.perf_counter() - start)
-    strength = [one.fidelity.strength for one in made]
-    probability = [one.fidelity.probability for one in made if one.fidelity.probability is not None]
+    strength = [explanation.fidelity.strength for explanation in explanations]
+    probability = [one.fidelity.probability for one in explanations if one.fidelity.probability is not None]
     return {
         "method": settings["method"],
-        "questions": len(made),
-        "triples_in_reach": statistics.mean(one.considered for one in made),
-        "probability": rounded(statistics.mean(one.full for one in probability)) if probability else None,
+        "questions": len(explanations),
+        "triples_in_reach": statistics.mean(explanation.considered for explanation in explanations),
+        "probability": rounded(statistics.mean(change.full for change in probability)) if probability else None,
         "probability_change": all_changes(probability) if probability else None,
         "strength_change": all_changes(strength),
         "median_seconds": rounded(statistics.median(seconds)),
@@ -91,16 +93,25 @@ def measured(opened: OpenModel, asked: list[tuple[int, ...]], settings: dict[str
     }
 
 
-def all_changes(found: list[Any]) -> dict[str, Any]:
+def all_changes(fidelities: list[Any]) -> dict[str, Any]:
+    """Return the mean changes without the named triples, and with only them."""
     return {
-        "without": changes([one.without for one in found], "large"),
-        "only": changes([one.only for one in found], "small"),
+        "without": changes([fidelity.without for fidelity in fidelities], "large"),
+        "only": changes([fidelity.only for fidelity in fidelities], "small"),
     }
 
 
-def changes(found: list[Any], wanted: str) -> dict[str, float | None]:
-    """wanted: "large" where the named triples should change much, "small" where they should change little."""
-    columns = {name: np.array([getattr(one, name) for one in found]) for name in ("named", "random", "random_near")}
+def changes(comparisons: list[Any], wanted: str) -> dict[str, float | None]:
+    """Return the mean changes of named and of random triples.
+
+    Args:
+        comparisons: The changes for each question.
+        wanted: "large" if the named triples should change the answer much, "small" if little.
+    """
+    columns = {
+        name: np.array([getattr(comparison, name) for comparison in comparisons])
+        for name in ("named", "random", "random_near")
+    }
     means = {name: rounded(float(column.mean())) for name, column in columns.items()}
     named, random = columns["named"], columns["random"]
     if wanted == "small":

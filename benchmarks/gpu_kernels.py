@@ -1,4 +1,4 @@
-"""The Triton kernels: are they right, and how near are they to what the memory allows?
+"""Check the Triton kernels against the reference, and measure their share of the memory bandwidth.
 
     PYTHONPATH=src python3 benchmarks/gpu_kernels.py [--graph am.npz] [--json results/gpu-kernels.json]
 
@@ -430,28 +430,28 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true", help="sizes for Triton's interpreter")
     parser.add_argument("--no-checks", action="store_true", help="only measure")
     parser.add_argument("--no-times", action="store_true", help="only check")
-    given = parser.parse_args()
-    if DEVICE == "cpu" and not given.tiny:
+    options = parser.parse_args()
+    if DEVICE == "cpu" and not options.tiny:
         parser.error("there is no GPU here: only --tiny can run, in Triton's interpreter")
     name = torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU, Triton's interpreter"
     report: dict[str, Any] = {
         "device": name,
         "triton": triton.__version__,
         "cuda": torch.version.cuda,
-        "tiny": given.tiny,
+        "tiny": options.tiny,
     }
     print(f"{name}, torch {torch.__version__}, triton {triton.__version__}", flush=True)
-    report["checks"] = [] if given.no_checks else all_checks(given.tiny)
+    report["checks"] = [] if options.no_checks else all_checks(options.tiny)
     if DEVICE == "cuda":
         torch.cuda.empty_cache()
     report["times"] = []
-    if not given.no_times:
-        bandwidth = copy_bandwidth(given.tiny)
-        graph = read_graph(given.graph, given.tiny)
+    if not options.no_times:
+        bandwidth = copy_bandwidth(options.tiny)
+        graph = read_graph(options.graph, options.tiny)
         report |= {
             "copy_GBps": bandwidth / 1e9,
             "graph": {
-                "file": given.graph.name if given.graph else "drawn here",
+                "file": options.graph.name if options.graph else "drawn here",
                 "nodes": graph.num_nodes,
                 "relations": graph.num_relations,
                 "edges": graph.pattern.num_entries,
@@ -459,9 +459,9 @@ def main() -> int:
             },
         }
         print(f"\ncopy {bandwidth / 1e9:.0f} GB/s; {report['graph']}", flush=True)
-        report["times"] = all_times(graph, bandwidth, given.tiny)
-    if given.json is not None:
-        write_result(given.json, report)
+        report["times"] = all_times(graph, bandwidth, options.tiny)
+    if options.json is not None:
+        write_result(options.json, report)
     failed = sum(not row["ok"] for row in report["checks"]) + sum("problem" in row for row in report["times"])
     print(f"\n{len(report['checks'])} checks and {len(report['times'])} measurements, {failed} failed")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Kill real trainings with SIGKILL at random moments, resume them, and compare the end with an undisturbed run.
+"""Kill trainings with SIGKILL at random moments, resume them, and compare the result with an undisturbed run.
 
     python benchmarks/kill_stress.py --kills 30 --write results/kill-stress.json
     python benchmarks/kill_stress.py --device cuda --graphs FOLDER --kills 12     # graphs saved by published_runs.py
@@ -29,7 +29,7 @@ from _about import write_result
 CASES: dict[str, list[str]] = {
     "link prediction, sampled neighborhoods": [
         "rgcn/lp-world",
-        *("model.embedding=32", "training.batch_edges=6000", "training.epochs=150", "training.evaluate_every=40"),
+        *("model.embedding=32", "training.batch_edges=6000", "training.steps=150", "training.evaluate_every=40"),
         "checkpoints.every_steps=3",
     ],
     "node classification, dropout of every kind": [
@@ -39,19 +39,19 @@ CASES: dict[str, list[str]] = {
     ],
     "link prediction, whole graph": [
         "c-rgcn/lp-world",
-        *("training.epochs=120", "training.evaluate_every=30", "checkpoints.every_steps=2"),
+        *("training.steps=120", "training.evaluate_every=30", "checkpoints.every_steps=2"),
     ],
 }
 GPU_CASES: dict[str, list[str]] = {
     "WN18, sampled neighborhoods": [
         "rgcn/lp-wn18",
-        *("training.epochs=1500", "training.evaluate_every=500", "checkpoints.every_steps=100"),
+        *("training.steps=1500", "training.evaluate_every=500", "checkpoints.every_steps=100"),
     ],
     "WN18, whole graph": [
         "c-rgcn/lp-wn18",
-        *("training.epochs=3000", "training.evaluate_every=1000", "checkpoints.every_steps=100"),
+        *("training.steps=3000", "training.evaluate_every=1000", "checkpoints.every_steps=100"),
     ],
-    "FB-Toy, blocks": ["rgcn/lp-fb-toy", "training.epochs=5000", "checkpoints.every_steps=200"],
+    "FB-Toy, blocks": ["rgcn/lp-fb-toy", "training.steps=5000", "checkpoints.every_steps=200"],
     "AIFB, dropout of every kind": [
         "rgcn/nc-aifb",
         *("model.dropout=0.3", "training.edge_dropout=0.2", "training.validation=0.2", "training.patience=4000"),
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs, where data sets cannot be read")
     parser.add_argument("--seed", type=int, default=0, help="of the moments at which is killed")
     parser.add_argument("--longest-life", type=float, default=LONGEST_LIFE_S, help="seconds until a kill at the latest")
-    parser.add_argument("--write", type=Path, help="file for the figures")
+    parser.add_argument("--write", type=Path, help="write the results to this file")
     given = parser.parse_args(arguments)
     cases = dict(list((CASES if given.device == "cpu" else GPU_CASES).items())[: given.cases])
     moments = random.Random(given.seed)

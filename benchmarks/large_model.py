@@ -1,4 +1,4 @@
-"""How soon a large model answers, and with how much memory: `rgcn serve`, `rgcn predict`, and a search for names.
+"""Measure the start-up time and memory of `rgcn serve`, `rgcn predict` and name search with a large model.
 
     python benchmarks/large_model.py --edges 1000000
     python benchmarks/large_model.py --edges 10000000 --out results/large-model.json
@@ -139,15 +139,15 @@ def served(folder: Path, task: str, searches: int) -> dict[str, Any]:
             raise SystemExit(f"rgcn serve {folder} failed")
         ready, model = time.perf_counter() - began, f"{url}/api/models/{folder.name}"
         urlopen(f"{model}/{what}?{urlencode(question)}").read()
-        figures: dict[str, Any] = {"ready_s": round(ready, 2), "first_answer_s": round(time.perf_counter() - began, 2)}
-        figures["peak_mib"] = peak(process.pid)
+        results: dict[str, Any] = {"ready_s": round(ready, 2), "first_answer_s": round(time.perf_counter() - began, 2)}
+        results["peak_mib"] = peak(process.pid)
         if searches:
-            figures["search"] = searched(folder, model, searches)
-            figures["peak_mib_after"] = peak(process.pid)
+            results["search"] = searched(folder, model, searches)
+            results["peak_mib_after"] = peak(process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-    return figures
+    return results
 
 
 def peak(process: int) -> int:
@@ -170,8 +170,8 @@ def searched(folder: Path, model: str, count: int) -> dict[str, float]:
         urlopen(f"{model}/search?{urlencode({'q': query})}").read()
         times.append(1000 * (time.perf_counter() - began))
     quantiles = statistics.quantiles(times, n=20)
-    figures = {"median_ms": statistics.median(times), "p95_ms": quantiles[18], "most_ms": max(times)}
-    return {name: round(value, 2) for name, value in figures.items()}
+    results = {"median_ms": statistics.median(times), "p95_ms": quantiles[18], "most_ms": max(times)}
+    return {name: round(value, 2) for name, value in results.items()}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Models of links beside each other, in one harness: how good, how long, how large.
+"""Compare models for link prediction: metrics, training time and memory.
 
     python benchmarks/link_comparison.py world codex-s --models popularity distmult rgcn c-rgcn path --seeds 0 1 2
     python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path     # also asked on fb237-v1-ind, a graph unseen
     python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
-    python benchmarks/link_comparison.py world --models rgcn --set training.epochs=500 --split valid --out trials.json
+    python benchmarks/link_comparison.py world --models rgcn --set training.steps=500 --split valid --out trials.json
 
 A model is trained with its shipped configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
 filtered, both directions, ties at the middle. Seconds are those of the whole training, with every measurement on
@@ -46,11 +46,11 @@ import rgcn
 from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.vocabulary import with_relations
+from rgcn.graph.vocabulary import renumber_relations
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.models.growth import extended
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.runs import load_configuration, shipped_configurations
+from rgcn.runs import builtin_configurations, load_configuration
 from rgcn.runs.folder import environment
 from rgcn.runs.training import train
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
@@ -76,24 +76,30 @@ def main() -> None:
     parser.add_argument("--save-graphs", type=Path, help="save the graphs there and stop")
     parser.add_argument("--note", default="", help="a word on the machine, kept beside the figures")
     parser.add_argument("--out", type=Path, default=Path("results/link-comparison-cpu.json"))
-    given = parser.parse_args()
-    if given.save_graphs:
-        for name in (*given.datasets, *(PARTNERS[each] for each in given.datasets if each in PARTNERS)):
-            save_graph(rgcn.load(name), given.save_graphs / name)
+    options = parser.parse_args()
+    if options.save_graphs:
+        for name in (*options.datasets, *(PARTNERS[each] for each in options.datasets if each in PARTNERS)):
+            save_graph(rgcn.load(name), options.save_graphs / name)
         return
-    wanted = [(configuration(model, data), data) for data in given.datasets for model in given.models]
-    missing = sorted({name for name, _ in wanted} - shipped_configurations().keys())
+    wanted = [(configuration(model, data), data) for data in options.datasets for model in options.models]
+    missing = sorted({name for name, _ in wanted} - builtin_configurations().keys())
     if missing:
         raise SystemExit(f"no such configuration: {', '.join(missing)}; `rgcn configs` lists them")
-    book = Book(given.out, given.note)
+    book = Book(options.out, options.note)
     for name, data in wanted:
-        for seed in given.seeds:
-            run = {"dataset": data, "configuration": name, "changes": given.changes, "split": given.split, "seed": seed}
+        for seed in options.seeds:
+            run = {
+                "dataset": data,
+                "configuration": name,
+                "changes": options.changes,
+                "split": options.split,
+                "seed": seed,
+            }
             if book.has(run):
-                print(f"{name}, seed {seed}: is in {given.out} already", flush=True)
+                print(f"{name}, seed {seed}: is in {options.out} already", flush=True)
                 continue
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
-                measured = alone.submit(one_run, run, given.graphs).result()
+                measured = alone.submit(one_run, run, options.graphs).result()
             book.add({**run, **measured})
             print(in_a_line({**run, **measured}), flush=True)
 
@@ -181,10 +187,10 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
 
 def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[str, Any]:
     """Figures of a split of the unseen graph, among its own nodes; why there are none where there are none."""
-    began, graph = time.perf_counter(), with_relations(unseen, model.graph_.relations)
-    if model.cannot_move() is None:
+    began, graph = time.perf_counter(), renumber_relations(unseen, model.graph_.relations)
+    if model.hooks_.why_not_transferable() is None:
         how, scorer = "as it is", model.over(graph).scorer()
-    elif (why_not := model.cannot_extend()) is not None:
+    elif (why_not := model.hooks_.why_not_extensible()) is not None:
         return {"how": None, "why_not": why_not}
     else:
         larger = extended(model, joined(model.graph_, graph))
@@ -192,7 +198,7 @@ def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[
     seconds = time.perf_counter() - began
     asked = torch.tensor(graph.split_triples(split), device=scorer.device)
     known = KnownTriples.of_graph(graph, *splits_up_to(split), device=scorer.device)
-    figures = summarize(rank_triples(scorer, asked, known), of=DRAWN).both.as_dict()
+    figures = summarize(rank_triples(scorer, asked, known), num_candidates=DRAWN).both.as_dict()
     return {"how": how, "seconds": round(seconds, 2), **rounded(figures)}
 
 

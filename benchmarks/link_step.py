@@ -1,4 +1,4 @@
-"""Milliseconds of one training step of link prediction, and whether anything in it waits for the device.
+"""Time a training step of link prediction, and find operations in it that wait for the device.
 
 python benchmarks/link_step.py rgcn/lp-wn18 c-rgcn/lp-wn18 rgcn/lp-fb-toy [--graphs FOLDER] [--profile]
                                [--json results/link-step.json]
@@ -28,19 +28,21 @@ def main() -> None:
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs instead of the registry")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
     rows = []
-    for name in given.configurations:
+    for name in options.configurations:
         config = load_configuration(name)
-        graph = load_data(config.data) if given.graphs is None else load_graph(given.graphs / str(config.data.dataset))
-        rows.append({"configuration": name, **measure(make_model(config).prepare(graph).trainer(), given)})
+        graph = (
+            load_data(config.data) if options.graphs is None else load_graph(options.graphs / str(config.data.dataset))
+        )
+        rows.append({"configuration": name, **measure(make_model(config).prepare(graph).trainer(), options)})
         print(json.dumps(rows[-1]), flush=True)
-    if given.json:
-        write_result(given.json, {"rows": rows})
+    if options.json:
+        write_result(options.json, {"rows": rows})
 
 
-def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def]
+def measure(trainer, options) -> dict[str, object]:  # type: ignore[no-untyped-def]
     cuda = trainer.triples.is_cuda
     wait = torch.cuda.synchronize if cuda else lambda: None
     batches = trainer.batches()
@@ -50,16 +52,16 @@ def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
-    for _ in range(given.steps):
+    for _ in range(options.steps):
         start = time.perf_counter()
         trainer.step_on(next(batches))
         wait()
         seconds.append(time.perf_counter() - start)
     start = time.perf_counter()
-    for _ in range(given.steps):
+    for _ in range(options.steps):
         trainer.step_on(next(batches))
     wait()
-    flowing = (time.perf_counter() - start) / given.steps
+    flowing = (time.perf_counter() - start) / options.steps
     figures: dict[str, object] = {
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "median_ms": 1e3 * statistics.median(seconds),
@@ -68,7 +70,7 @@ def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def
     if cuda:
         figures["peak_gpu_mib"] = torch.cuda.max_memory_allocated() / 2**20
         figures["waits_for_device"] = waits(trainer, next(batches))
-    if given.profile:
+    if options.profile:
         with torch.profiler.profile() as profile:
             for _ in range(5):
                 trainer.step_on(next(batches))
@@ -80,7 +82,7 @@ def measure(trainer, given) -> dict[str, object]:  # type: ignore[no-untyped-def
 
 
 def waits(trainer, batch) -> str | None:  # type: ignore[no-untyped-def]
-    """The first operation of a step that would wait for the device, or None."""
+    """Return the first operation of a step that waits for the device, or None."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         trainer.step_on(batch)

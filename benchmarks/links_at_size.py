@@ -1,4 +1,4 @@
-"""A training step of link prediction on a graph drawn to a size: seconds, memory, triples a second.
+"""Measure a training step of link prediction on a random graph of a given size: time, memory, throughput.
 
 python benchmarks/links_at_size.py --device cpu                    # DistMult, 2.5 million nodes, width 200
 python benchmarks/links_at_size.py --device cuda --nodes 86000000 --edges 338000000 --relations 15000 --width 128 \\
@@ -7,7 +7,7 @@ python benchmarks/links_at_size.py --device cuda --model rgcn --width 64        
                                    [--optimizer adagrad|lazy-adam|adam] [--shared-by 1000 | --shared-by 0]
                                    [--tables disk] [--rank 100] [--peer] [--json FILE]
 
-The steps are those of the house's own trainer, over arrays: no names are made. Nodes and relations are drawn with
+The steps are those of the package's trainer, on arrays without names. Nodes and relations are drawn with
 probabilities that fall like a power of their rank, on the device. --peer: the same model and negatives in plain
 PyTorch, `nn.Embedding(sparse=True)` and `torch.optim.Adagrad`, fed with the same kind of batches.
 """
@@ -32,9 +32,9 @@ from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.nn.link_network import LinkPlan
-from rgcn.nn.row_tables import RowTable, empty_on_disk
+from rgcn.nn.row_tables import RowTable, zeros_on_disk
 from rgcn.plugins import ENCODERS
-from rgcn.system.memory import size_in
+from rgcn.system.memory import read_proc_bytes
 from rgcn.training.link_trainer import LinkTrainer
 
 PIECE = 1 << 24
@@ -71,50 +71,52 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=0, help="also rank so many triples among all nodes")
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--profile", action="store_true", help="print where the time of a step goes")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
-    device = torch.device(given.device)
-    figures: dict[str, Any] = {name: value for name, value in vars(given).items() if name not in ("json", "profile")}
-    before = size_in(Path("/proc/self/status"), "VmRSS") or 0
-    triples = timed(figures, "seconds_to_draw_the_graph", lambda: draw(given, device))
-    trainer = timed(figures, "seconds_to_build_the_trainer", lambda: build(given, triples))
-    figures |= {"bytes_of_the_triples": triples.numel() * 8, "rss_before": before, **measured(trainer, given)}
-    if given.model == "rgcn":
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    figures: dict[str, Any] = {name: value for name, value in vars(options).items() if name not in ("json", "profile")}
+    before = read_proc_bytes(Path("/proc/self/status"), "VmRSS") or 0
+    triples = timed(figures, "seconds_to_draw_the_graph", lambda: draw(options, device))
+    trainer = timed(figures, "seconds_to_build_the_trainer", lambda: build(options, triples))
+    figures |= {"bytes_of_the_triples": triples.numel() * 8, "rss_before": before, **measure(trainer, options)}
+    if options.model == "rgcn":
         edges = trainer.adjacency.structure.num_edges
         figures |= {"edges_with_inverses_and_self_loops": edges, **bandwidth(device)}
-        once = edges * given.width * 4 / (figures["copy_gb_s"] * 1e9)
+        once = edges * options.width * 4 / (figures["copy_gb_s"] * 1e9)
         figures["seconds_to_copy_a_message_of_each_edge_once"] = once
         figures["step_in_such_copies"] = figures["seconds_a_step"] / once
-    if given.rank:
+    if options.rank:
         ranks = timed(
             figures,
             "seconds_to_rank",
-            lambda: rank_triples(trainer.network.scorer(trainer.adjacency), triples[: given.rank]),
+            lambda: rank_triples(trainer.network.scorer(trainer.adjacency), triples[: options.rank]),
         )
         figures["questions_ranked"] = 2 * len(ranks)
         figures["mrr_raw"] = summarize(ranks, filtered=False).both.mrr
         figures |= memory(device)
-    if given.peer:
+    if options.peer:
         del trainer
-        figures["peer"] = peer(given, triples)
+        figures["peer"] = peer(options, triples)
     print(json.dumps(figures, indent=1), flush=True)
-    if given.json:
+    if options.json:
         try:
             from _about import write_result
 
-            write_result(given.json, figures)
+            write_result(options.json, figures)
         except ImportError:  # a machine without the packages that runs need
-            given.json.parent.mkdir(parents=True, exist_ok=True)
-            given.json.write_text(json.dumps({"torch": torch.__version__, **figures}, indent=1) + "\n")
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            options.json.write_text(json.dumps({"torch": torch.__version__, **figures}, indent=1) + "\n")
 
 
-def draw(given: argparse.Namespace, device: torch.device) -> Tensor:
+def draw(options: argparse.Namespace, device: torch.device) -> Tensor:
     """int64 [edges, 3] on the device, drawn in pieces."""
     generator = torch.Generator(device=device).manual_seed(0)
-    triples = torch.empty(given.edges, 3, dtype=torch.int64, device=device)
-    for first in range(0, given.edges, PIECE):
+    triples = torch.empty(options.edges, 3, dtype=torch.int64, device=device)
+    for first in range(0, options.edges, PIECE):
         part = triples[first : first + PIECE]
-        for column, (power, count) in enumerate(zip(POWERS, (given.nodes, given.relations, given.nodes), strict=True)):
+        for column, (power, count) in enumerate(
+            zip(POWERS, (options.nodes, options.relations, options.nodes), strict=True)
+        ):
             u = torch.rand(len(part), generator=generator, device=device, dtype=torch.float64)
             rank = (u.pow_(power) * count).long().clamp_(max=count - 1)
             # A node's number says nothing of how frequent it is: what is read together lies apart.
@@ -122,41 +124,41 @@ def draw(given: argparse.Namespace, device: torch.device) -> Tensor:
     return triples
 
 
-def build(given: argparse.Namespace, triples: Tensor) -> LinkTrainer:
+def build(options: argparse.Namespace, triples: Tensor) -> LinkTrainer:
     device = triples.device
-    how: dict[str, Any] = {"name": given.model}
-    if given.model == "rgcn":
-        how |= {"layers": given.layers, "decomposition": given.decomposition}
-        how |= {"basis": {"bases": given.bases}, "block": {"blocks": given.bases}}.get(given.decomposition, {})
-    model = LinkModelConfig(**how, embedding=given.width)
+    how: dict[str, Any] = {"name": options.model}
+    if options.model == "rgcn":
+        how |= {"layers": options.layers, "decomposition": options.decomposition}
+        how |= {"basis": {"bases": options.bases}, "block": {"blocks": options.bases}}.get(options.decomposition, {})
+    model = LinkModelConfig(**how, embedding=options.width)
     training = LinkTrainingConfig(
-        epochs=1_000_000,
-        batch_edges=given.batch,
+        steps=1_000_000,
+        batch_edges=options.batch,
         sampler="scattered",
-        objective=given.objective,
-        negatives=given.negatives,
-        shared_by=given.shared_by or None,
-        penalty=given.penalty,
-        optimizer="adam" if given.model == "rgcn" else given.optimizer,
-        learning_rate=0.1 if given.optimizer == "adagrad" else 0.01,
+        objective=options.objective,
+        negatives=options.negatives,
+        shared_by=options.shared_by or None,
+        penalty=options.penalty,
+        optimizer="adam" if options.model == "rgcn" else options.optimizer,
+        learning_rate=0.1 if options.optimizer == "adagrad" else 0.01,
         edge_dropout=0.0,
         self_loop_dropout=0.0,
-        device=given.device,
+        device=options.device,
     )
-    heard = triples if given.model == "rgcn" else triples[:0]
-    loops = {"inverse": given.model == "rgcn", "self_loops": given.model == "rgcn"}
-    adjacency = RelationalAdjacency.from_triples(heard, given.nodes, given.relations, **loops)
+    heard = triples if options.model == "rgcn" else triples[:0]
+    loops = {"inverse": options.model == "rgcn", "self_loops": options.model == "rgcn"}
+    adjacency = RelationalAdjacency.from_triples(heard, options.nodes, options.relations, **loops)
     # The network of two nodes, then a table drawn on the device: on the CPU that would take longer than the steps.
-    plan = LinkPlan(model, training, 2, given.relations, adjacency, torch.Generator().manual_seed(0))
-    network: Any = ENCODERS.find(model.encoder).for_links(plan)
-    size = given.nodes, given.width
-    table = empty_on_disk(size) if given.tables == "disk" else torch.empty(size, device=device)
+    plan = LinkPlan(model, training, 2, options.relations, adjacency, torch.Generator().manual_seed(0))
+    network: Any = ENCODERS.resolve(model.encoder).build_link_network(plan)
+    size = options.nodes, options.width
+    table = zeros_on_disk(size) if options.tables == "disk" else torch.empty(size, device=device)
     network.encoder.source.rows = RowTable(table.normal_(0.0, 0.1))
-    kind = WholeGraph if given.model == "rgcn" else LinkTrainer
+    kind = WholeGraph if options.model == "rgcn" else LinkTrainer
     return kind(network.to(device), triples, adjacency, model, training, seed=0)
 
 
-def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
+def measure(trainer: LinkTrainer, options: argparse.Namespace) -> dict[str, Any]:
     """Warm steps: each waited for, and as they flow."""
     device = trainer.triples.device
     with trainer.running():
@@ -164,19 +166,19 @@ def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         seconds = []
-        for _ in range(given.steps):
+        for _ in range(options.steps):
             start = time.perf_counter()
             trainer.step()
             wait(device)
             seconds.append(time.perf_counter() - start)
         start, busy = time.perf_counter(), time.process_time()
-        for _ in range(given.steps):
+        for _ in range(options.steps):
             last = trainer.step()
         wait(device)
         flowing, busy = (
-            (now - then) / given.steps for now, then in ((time.perf_counter(), start), (time.process_time(), busy))
+            (now - then) / options.steps for now, then in ((time.perf_counter(), start), (time.process_time(), busy))
         )
-        if given.profile:
+        if options.profile:
             with torch.profiler.profile() as profile:
                 for _ in range(5):
                     trainer.step()
@@ -190,7 +192,7 @@ def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
             "seconds_a_step": statistics.median(seconds),
             "seconds_a_step_flowing": flowing,
             "cpu_seconds_a_step": busy,
-            "triples_a_second": given.batch / flowing,
+            "triples_a_second": options.batch / flowing,
             "recorded_as_a_cuda_graph": recorded,
             "loss_first": losses[0],
             "loss_last": float(last),
@@ -198,20 +200,20 @@ def measured(trainer: LinkTrainer, given: argparse.Namespace) -> dict[str, Any]:
         }
 
 
-def peer(given: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
+def peer(options: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
     """Sparse gradients and Adagrad of plain PyTorch, the same shared negatives as products."""
-    device, chunk = triples.device, min(given.shared_by or given.batch, given.batch)
-    nodes = torch.nn.Embedding(given.nodes, given.width, sparse=True, device=device)
-    relations = torch.nn.Embedding(given.relations, given.width, device=device)
+    device, chunk = triples.device, min(options.shared_by or options.batch, options.batch)
+    nodes = torch.nn.Embedding(options.nodes, options.width, sparse=True, device=device)
+    relations = torch.nn.Embedding(options.relations, options.width, device=device)
     torch.nn.init.normal_(nodes.weight, 0.0, 0.1)
     optimizers = torch.optim.Adagrad(nodes.parameters(), lr=0.1), torch.optim.Adagrad(relations.parameters(), lr=0.1)
-    batch = given.batch // chunk * chunk
+    batch = options.batch // chunk * chunk
 
     def step() -> None:
         part = triples[torch.randint(len(triples), (batch,), device=device)]
-        drawn = torch.randint(given.nodes, (2, batch // chunk, given.negatives), device=device)
+        drawn = torch.randint(options.nodes, (2, batch // chunk, options.negatives), device=device)
         s, r, o, others = nodes(part[:, 0]), relations(part[:, 1]), nodes(part[:, 2]), nodes(drawn)
-        queries = torch.stack([s * r, r * o]).view(2, -1, chunk, given.width)
+        queries = torch.stack([s * r, r * o]).view(2, -1, chunk, options.width)
         negative, positive = queries @ others.transpose(2, 3), (s * r * o).sum(1)
         loss = F.softplus(-positive).sum() + F.softplus(negative).sum()
         for optimizer in optimizers:
@@ -221,7 +223,7 @@ def peer(given: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
             optimizer.step()
 
     seconds = []
-    for _ in range(3 + given.steps):
+    for _ in range(3 + options.steps):
         start = time.perf_counter()
         step()
         wait(device)

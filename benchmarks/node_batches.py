@@ -1,4 +1,4 @@
-"""Batches of labels for node classification: how long an epoch takes, and what they cost in accuracy.
+"""Measure mini-batches of labels for node classification: time per epoch and loss of accuracy.
 
     python benchmarks/node_batches.py time [--quick]        # a million labels on 4 million edges, against PyG
     python benchmarks/node_batches.py accuracy [--quick]    # AIFB and MUTAG: sampled batches less the whole graph
@@ -31,12 +31,12 @@ from _about import write_result
 from torch import nn
 
 import rgcn
-from rgcn.bench.graphs import Shape, shaped
+from rgcn.bench.graphs import Shape, random_graph
 from rgcn.data.graph_store import load_graph
 from rgcn.runs import load_configuration, load_data
 from rgcn.runs.assembly import make_model
-from rgcn.runs.configuration import changed
-from rgcn.system.memory import size_in
+from rgcn.runs.configuration import replace_settings
+from rgcn.system.memory import read_proc_bytes
 
 WIDTH, HIDDEN, CLASSES = 32, 16, 10
 
@@ -50,23 +50,23 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--only", nargs="+", default=["rgcn/nc-aifb", "rgcn/nc-mutag"], help="configurations")
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs, where no reader of data is at hand")
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
     rows = []
-    for row in timed(given) if given.what == "time" else compared(given):
+    for row in timed(options) if options.what == "time" else compared(options):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        if given.json:  # what is measured is kept, whatever becomes of the rest
-            write_result(given.json, {"rows": rows})
+        if options.json:  # what is measured is kept, whatever becomes of the rest
+            write_result(options.json, {"rows": rows})
 
 
 # -- an epoch ----------------------------------------------------------------------------------------------------------
 
 
-def timed(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    part = 10 if given.quick else 1
+def timed(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    part = 10 if options.quick else 1
     size = 1_000_000 // part
-    graph = shaped(Shape(size + size // 5, 50, 4 * size, size, size, CLASSES))
+    graph = random_graph(Shape(size + size // 5, 50, 4 * size, size, size, CLASSES))
     features = np.random.default_rng(0).normal(size=(graph.num_nodes, WIDTH)).astype(np.float32)
     for name, settings in {
         "features": {"model": "rgcn", "hidden": HIDDEN},
@@ -76,10 +76,10 @@ def timed(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         known = replace(graph, features=features) if name.startswith("features") else graph
         for fan_out in (10, None):
             row = {"input": name, "labels": size, "edges": len(graph), "fan_out": fan_out}
-            yield {**row, **one(known, {**settings, "batch_labels": 10_000, "fan_out": fan_out}, given)}
+            yield {**row, **one(known, {**settings, "batch_labels": 10_000, "fan_out": fan_out}, options)}
 
 
-def one(graph: rgcn.KnowledgeGraph, settings: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
+def one(graph: rgcn.KnowledgeGraph, settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     start = time.perf_counter()
     model = rgcn.NodeClassifier(seed=0, device="cpu", **settings).prepare(graph)
     trainer, seconds = model.trainer(), []
@@ -88,29 +88,29 @@ def one(graph: rgcn.KnowledgeGraph, settings: dict[str, Any], given: argparse.Na
         for _ in range(2):
             trainer.step()
         start = time.perf_counter()
-        for _ in range(min(given.batches, trainer.steps_an_epoch)):
+        for _ in range(min(options.batches, trainer.steps_per_unit)):
             before = time.perf_counter()
             float(trainer.step())
             seconds.append(time.perf_counter() - before)
         mean = (time.perf_counter() - start) / len(seconds)
-    fields = [trainer.batch(number) for number in range(given.peer_batches)]
+    fields = [trainer.batch(number) for number in range(options.peer_batches)]
     edges = statistics.mean(sum(layer.num_edges for layer in field.layers) for field, _ in fields)
     drawing = clocked(lambda: trainer.batch(7))
     evaluating = clocked(lambda: model.embeddings(layer=-1))
     theirs = statistics.median(peer_seconds(graph, fields, model))
     return {
-        "steps_an_epoch": trainer.steps_an_epoch,
+        "steps_an_epoch": trainer.steps_per_unit,
         "edges_a_step": round(edges),
         "ours_s_a_step": mean,
         "ours_median_s_a_step": statistics.median(seconds),
         "drawing_s": drawing,
         "peer_s_a_step": theirs,
-        "ours_s_an_epoch": mean * trainer.steps_an_epoch,
-        "peer_s_an_epoch": theirs * trainer.steps_an_epoch,
+        "ours_s_an_epoch": mean * trainer.steps_per_unit,
+        "peer_s_an_epoch": theirs * trainer.steps_per_unit,
         "times_as_fast": theirs / mean,
         "prepared_s": prepared,
         "every_node_s": evaluating,
-        "peak_gib": (size_in(Path("/proc/self/status"), "VmHWM") or 0) / 2**30,
+        "peak_gib": (read_proc_bytes(Path("/proc/self/status"), "VmHWM") or 0) / 2**30,
     }
 
 
@@ -121,7 +121,7 @@ def clocked(work: Any) -> float:
 
 
 def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.NodeClassifier) -> list[float]:
-    """Steps of the same two layers by PyG, its root weight in the place of our self-loops."""
+    """Time the same two layers in PyG, whose root weight replaces our self-loops."""
     from torch_geometric.nn import FastRGCNConv
 
     torch.manual_seed(0)
@@ -132,14 +132,14 @@ def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.Node
         FastRGCNConv(*widths, relations, num_bases=bases) for widths in ((WIDTH, hidden), (hidden, CLASSES))
     )
     table = nn.Embedding(graph.num_nodes, WIDTH) if embedded else None
-    given = None if embedded else torch.from_numpy(np.array(graph.features))
+    options = None if embedded else torch.from_numpy(np.array(graph.features))
     parameters = [*layers.parameters(), *([] if table is None else table.parameters())]
     optimizer, seconds = torch.optim.Adam(parameters, lr=0.01), []
     for field, classes in [fields[0], *fields]:
         operators = [handed_over(layer) for layer in field.layers]
         start = time.perf_counter()
         optimizer.zero_grad()
-        x = table(field.inputs) if given is None else given[field.inputs]  # type: ignore[misc]
+        x = table(field.inputs) if options is None else options[field.inputs]  # type: ignore[misc]
         for number, (layer, (index, kind, own)) in enumerate(zip(layers, operators, strict=True)):
             x = layer((x, x[own]), index, kind)
             x = x.relu() if number == 0 else x
@@ -150,7 +150,7 @@ def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.Node
 
 
 def handed_over(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(edge_index, edge_type, which source each target is) of an operator."""
+    """Return (edge_index, edge_type, the source that each target is) of an operator."""
     structure = layer.structure
     loop = structure.relation == structure.num_relations - 1
     index = torch.stack([structure.source, structure.target]).long()
@@ -160,14 +160,14 @@ def handed_over(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Te
 # -- accuracy ----------------------------------------------------------------------------------------------------------
 
 
-def compared(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    seeds = 3 if given.quick else given.seeds
-    for name in given.only:
+def compared(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    seeds = 3 if options.quick else options.seeds
+    for name in options.only:
         config = load_configuration(name)
-        graph = load_graph(given.graphs / str(config.data.dataset)) if given.graphs else load_data(config.data)
+        graph = load_graph(options.graphs / str(config.data.dataset)) if options.graphs else load_data(config.data)
         assert graph.labels is not None
         quarter = -(-len(graph.labels.of("train")[0]) // 4)
-        batches = changed(config, {"training.batch_labels": quarter, "training.fan_out": 10})
+        batches = replace_settings(config, {"training.batch_labels": quarter, "training.fan_out": 10})
         tried: dict[str, float] = {}
         settings = {}
         for epochs, slower in itertools.product((4, 2, 1), (1, 2, 4)):
@@ -176,16 +176,18 @@ def compared(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 "training.learning_rate": config.training.learning_rate / slower,
             }
             key = ", ".join(f"{name} {value:g}" for name, value in said.items())
-            trial, settings[key] = changed(batches, {**said, "training.validation": 0.2}), said
-            figures = [make_model(changed(trial, {"seed": 1000 + seed})).fit(graph) for seed in range(min(5, seeds))]
-            tried[key] = statistics.mean(model.history_[-1].figures["valid_accuracy"] for model in figures)
+            trial, settings[key] = replace_settings(batches, {**said, "training.validation": 0.2}), said
+            figures = [
+                make_model(replace_settings(trial, {"seed": 1000 + seed})).fit(graph) for seed in range(min(5, seeds))
+            ]
+            tried[key] = statistics.mean(model.history_[-1].metrics["valid_accuracy"] for model in figures)
             print(f"{name}: {key}: validation accuracy {tried[key]:.4f}", flush=True)
         best = max(tried, key=lambda key: tried[key])
-        batches = changed(batches, settings[best])
+        batches = replace_settings(batches, settings[best])
         scores: dict[str, list[float]] = {"whole": [], "batches": []}
         for seed in range(seeds):
             for kind, chosen in (("whole", config), ("batches", batches)):
-                scores[kind].append(make_model(changed(chosen, {"seed": seed})).fit(graph).score())
+                scores[kind].append(make_model(replace_settings(chosen, {"seed": seed})).fit(graph).score())
         means = {kind: statistics.mean(values) for kind, values in scores.items()}
         less = [ours - whole for ours, whole in zip(scores["batches"], scores["whole"], strict=True)]
         yield {

@@ -1,4 +1,4 @@
-"""Two tables of triples that anybody with Python can make: what installed packages say of themselves; their classes.
+"""Write two tables of triples made from the installed Python packages: their metadata, and their classes.
 
     python benchmarks/package_tables.py --out tables     # tables/packages.csv, tables/classes.csv
 
@@ -30,7 +30,7 @@ CLASSIFIED = {
 
 
 def packages() -> Iterator[Row]:
-    """Of every installed package, in the order of their names."""
+    """Yield the triples of every installed package, in the order of their names."""
     for found in sorted(metadata.distributions(), key=lambda one: str(one.metadata["Name"]).lower()):
         name = str(found.metadata["Name"]).lower().replace("_", "-")
         for wanted in found.requires or []:
@@ -48,7 +48,7 @@ def packages() -> Iterator[Row]:
 
 
 def classes() -> Iterator[Row]:
-    """Of the packages that are read, file by file."""
+    """Yield the triples of all classes of the packages in `READ`, file by file."""
     for package in READ:
         place = util.find_spec(package)
         if place is None or not place.submodule_search_locations:
@@ -78,13 +78,13 @@ def classes() -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("tables"))
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for name, rows in (("packages", packages()), ("classes", classes())):
         distinct = list(dict.fromkeys(rows))
-        with (given.out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        with (options.out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("subject", "relation", "object"), *distinct])
-        print(f"{given.out / name}.csv: {len(distinct):,} triples")
+        print(f"{options.out / name}.csv: {len(distinct):,} triples")
 
 
 if __name__ == "__main__":

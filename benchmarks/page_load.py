@@ -1,4 +1,4 @@
-"""How long until the explorer page can be used, in a chromium that has never seen it.
+"""Measure how long the explorer page takes to load in Chromium with an empty cache.
 
     python benchmarks/page_load.py [RUN ...] --write results/page-load.json
 
@@ -46,16 +46,16 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="*")
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--write", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if words := needed():
         sys.exit(words)
-    with tempfile.TemporaryDirectory() as folder, served(given.runs or trained(Path(folder))) as url:
+    with tempfile.TemporaryDirectory() as folder, served(options.runs or trained(Path(folder))) as url:
         browser = Browser()
         version = browser.driver.capabilities["browserVersion"]
-        rows = [measured(browser, what, address, given.loads) for what, address in pages(url)]
+        rows = [measure(browser, what, address, options.loads) for what, address in pages(url)]
         browser.close()
-    if given.write:
-        write_result(given.write, {"chromium": version, "unit": "milliseconds", "rows": rows})
+    if options.write:
+        write_result(options.write, {"chromium": version, "unit": "milliseconds", "rows": rows})
 
 
 def trained(folder: Path) -> list[Path]:
@@ -67,7 +67,7 @@ def trained(folder: Path) -> list[Path]:
 
 @contextmanager
 def served(runs: list[Path]) -> Iterator[str]:
-    """The address of a server of these runs."""
+    """Yield the address of a server of these runs."""
     command = [*RGCN, "serve", *map(str, runs), "--port", "0", "--device", "cpu", "--quiet"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -80,7 +80,7 @@ def served(runs: list[Path]) -> Iterator[str]:
 
 
 def pages(url: str) -> Iterator[tuple[str, str]]:
-    """What is opened: the start page, and the first example of each model."""
+    """Return the pages to open: the start page, and the first example of each model."""
     yield "start page", url
     for line in asked(f"{url}/api/models")["models"]:
         about = asked(f"{url}/api/models/{line['name']}")
@@ -93,8 +93,8 @@ def asked(address: str) -> Any:
         return json.load(answer)
 
 
-def measured(browser: Browser, what: str, address: str, loads: int) -> dict[str, Any]:
-    """Medians and worst of several first loads."""
+def measure(browser: Browser, what: str, address: str, loads: int) -> dict[str, Any]:
+    """Return the median and the maximum of several loads with an empty cache."""
     mark = "node-drawn" if "#" in address else "start-drawn"
     found = []
     for _ in range(loads):

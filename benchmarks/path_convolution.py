@@ -1,4 +1,4 @@
-"""The convolution of a path network's training step on two cores, beside the same sum in PyG's `MessagePassing`.
+"""Time the convolution of a path network on the CPU, in comparison with PyG's `MessagePassing`.
 
     RGCN_MIRROR=FOLDER python benchmarks/path_convolution.py [--questions 64] [--json results/path-convolution.json]
 
@@ -37,22 +37,27 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    graph = rgcn.read(given.data) if Path(given.data).is_dir() else rgcn.load(given.data)
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    graph = rgcn.read(options.data) if Path(options.data).is_dir() else rgcn.load(options.data)
     triples = torch.from_numpy(graph.split_triples("train").copy())
     adjacency = RelationalAdjacency.from_triples(
         triples, graph.num_nodes, graph.num_relations, normalization="node", aggregation="sum"
     )
-    rows = [measure(adjacency, table, given) for table in ("one for all", "one for each question")]
-    shape = {"questions": given.questions, "width": given.width, "threads": given.threads, "rounds": given.rounds}
+    rows = [measure(adjacency, table, options) for table in ("one for all", "one for each question")]
+    shape = {
+        "questions": options.questions,
+        "width": options.width,
+        "threads": options.threads,
+        "rounds": options.rounds,
+    }
     sizes = {"nodes": graph.num_nodes, "edges": adjacency.structure.num_edges}
     figures = {"torch_geometric": torch_geometric.__version__, **shape, **sizes, "sums": rows}
-    figures["what_follows"] = milliseconds({"update": what_follows(adjacency, given)}, given.rounds)["update"]
+    figures["what_follows"] = milliseconds({"update": what_follows(adjacency, options)}, options.rounds)["update"]
     print(figures)
-    if given.json:
-        write_result(given.json, figures)
+    if options.json:
+        write_result(options.json, figures)
 
 
 class Mean(MessagePassing):  # type: ignore[misc]
@@ -67,8 +72,8 @@ class Mean(MessagePassing):  # type: ignore[misc]
         return x_j * table[relation]
 
 
-def measure(adjacency: RelationalAdjacency, table: str, given: argparse.Namespace) -> dict[str, object]:
-    edges, questions, width = adjacency.structure, given.questions, given.width
+def measure(adjacency: RelationalAdjacency, table: str, options: argparse.Namespace) -> dict[str, object]:
+    edges, questions, width = adjacency.structure, options.questions, options.width
     torch.manual_seed(0)
     repeats = 1 if table == "one for all" else questions
     x = torch.randn(edges.num_sources, questions, width, requires_grad=True)
@@ -93,14 +98,14 @@ def measure(adjacency: RelationalAdjacency, table: str, given: argparse.Namespac
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-2)
     both = {"rgcn": lambda: step(ours), "pyg": lambda: step(theirs)}
     with torch.no_grad():
-        forward = milliseconds({"rgcn": ours, "pyg": theirs}, given.rounds)
-    whole = milliseconds(both, given.rounds)
+        forward = milliseconds({"rgcn": ours, "pyg": theirs}, options.rounds)
+    whole = milliseconds(both, options.rounds)
     ratio = whole["pyg"]["median_ms"] / whole["rgcn"]["median_ms"]
     return {"table": table, "forward": forward, "forward_and_backward": whole, "times_as_fast": ratio}
 
 
-def what_follows(adjacency: RelationalAdjacency, given: argparse.Namespace) -> Callable[[], object]:
-    nodes, questions, width = adjacency.num_targets, given.questions, given.width
+def what_follows(adjacency: RelationalAdjacency, options: argparse.Namespace) -> Callable[[], object]:
+    nodes, questions, width = adjacency.num_targets, options.questions, options.width
     x, a, slope = (torch.randn(nodes, questions, width) for _ in range(3))
     degree = torch.rand(nodes, 1, 1)
     weights = torch.randn(width, 3 * width), torch.zeros(width), torch.ones(width), torch.zeros(width)
@@ -117,7 +122,7 @@ def what_follows(adjacency: RelationalAdjacency, given: argparse.Namespace) -> C
 
 
 def milliseconds(calls: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, dict[str, float]]:
-    """Median and least of each, in turn, after one call that nobody counts."""
+    """Return the median and minimum time of each function, called in turn, after one warm-up call."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()

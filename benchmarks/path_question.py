@@ -1,11 +1,11 @@
-"""How long one question takes a path network, and several asked together, on this machine's cores.
+"""Time single questions and batches of questions to a path network on the CPU.
 
     RGCN_MIRROR=FOLDER python benchmarks/path_question.py world fb15k-237 [--json results/path-question.json]
     python benchmarks/path_question.py world --model universal --json results/universal-question.json
 
-Questions are drawn from the test triples, asked one at a time with the shipped configuration's network (weights do not
-matter for time), medians of 30; then 8 and 64 at a time, a question's share. `reached` is the share of the edges that
-the layers of one question computed.
+Questions are drawn from the test triples. The network has the built-in configuration and random weights. Times are
+medians per question, for batches of 1, 8 and 64. `reached` is the share of the edges that the layers of one question
+compute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import _about  # isort: skip  # noqa: F401  before PyTorch
 import torch
 from _about import write_result
 
-from rgcn.nn.path_layers import reached_hops
+from rgcn.nn.path_layers import reached_layer_edges
 from rgcn.nn.path_network import PathScorer
 from rgcn.nn.scorer import Questions
 from rgcn.runs import load_configuration, load_data
@@ -33,14 +33,14 @@ def main() -> None:
     parser.add_argument("datasets", nargs="+")
     parser.add_argument("--model", choices=("path", "universal"), default="path")
     parser.add_argument("--questions", type=int, default=30)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
-    rows = [measured(f"{given.model}/lp-{name}", name, given.questions) for name in given.datasets]
-    if given.json:
-        write_result(given.json, {"threads": torch.get_num_threads(), "rows": rows})
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    rows = [measure(f"{options.model}/lp-{name}", name, options.questions) for name in options.datasets]
+    if options.json:
+        write_result(options.json, {"threads": torch.get_num_threads(), "rows": rows})
 
 
-def measured(configuration: str, name: str, count: int) -> dict[str, object]:
+def measure(configuration: str, name: str, count: int) -> dict[str, object]:
     config = load_configuration(configuration)
     graph = load_data(config.data)
     model = make_model(config).prepare(graph)
@@ -59,7 +59,7 @@ def measured(configuration: str, name: str, count: int) -> dict[str, object]:
             scorer.scores(part)
             seconds.append((time.perf_counter() - start) / part.size)
         row[f"ms_a_question_{size}_at_once"] = 1000 * statistics.median(seconds)
-    hops, _ = reached_hops(scorer.whole, every.node[:1], scorer.network.num_layers)
+    hops, _ = reached_layer_edges(scorer.whole, every.node[:1], scorer.network.num_layers)
     row["reached"] = sum(hop.operator.num_edges for hop in hops) / len(hops) / model.adjacency_.num_edges
     print(json.dumps(row), flush=True)
     return row

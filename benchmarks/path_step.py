@@ -1,4 +1,4 @@
-"""A training step of a path network on a GPU: milliseconds, memory, and its sums beside the bytes they must move.
+"""Measure a training step of a path network on a GPU: time, memory, and the bandwidth of its sums.
 
     python benchmarks/path_step.py [--graphs FOLDER] [--json results/path-step-h200.json]
 
@@ -32,15 +32,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs instead of the registry")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--json", type=Path, help="file for the figures")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
     config = load_configuration("path/lp-fb15k-237")
-    graph = load_graph(given.graphs / "fb15k-237") if given.graphs else rgcn.load("fb15k-237")
+    graph = load_graph(options.graphs / "fb15k-237") if options.graphs else rgcn.load("fb15k-237")
     trainer = make_model(config).prepare(graph).trainer()
-    figures = {**step(trainer, given.steps), "sums": sums(trainer)}
+    figures = {**step(trainer, options.steps), "sums": sums(trainer)}
     print(json.dumps(figures, indent=1))
-    if given.json:
-        write_result(given.json, figures)
+    if options.json:
+        write_result(options.json, figures)
 
 
 def step(trainer: LinkTrainer, steps: int) -> dict[str, float]:
@@ -69,11 +69,11 @@ def sums(trainer: LinkTrainer) -> dict[str, dict[str, float]]:
     table = torch.randn(adjacency.num_relations, width, device=device, dtype=torch.bfloat16)
     index, weight = adjacency.structure.triple_index, adjacency.weight
     row = 2 * width
-    ops, word = torch.ops.rgcn, index.word
+    ops, handle = torch.ops.rgcn, index.handle
     ways: dict[str, tuple[Callable[[], object], int]] = {
-        "forward": (lambda: ops.scaled_sum(word, "target", True, False, weight, table, states), row),
-        "to states": (lambda: ops.scaled_sum(word, "source", True, False, weight, table, slopes), row),
-        "to table": (lambda: ops.scale_gradient(word, True, weight, states, slopes, table), 2 * row),
+        "forward": (lambda: ops.scaled_sum(handle, "target", True, False, weight, table, states), row),
+        "to states": (lambda: ops.scaled_sum(handle, "source", True, False, weight, table, slopes), row),
+        "to table": (lambda: ops.scale_gradient(handle, True, weight, states, slopes, table), 2 * row),
     }
     found = {}
     for name, (run, bytes_an_edge) in ways.items():

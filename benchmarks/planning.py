@@ -1,4 +1,4 @@
-"""Is a training as large and as long as was planned? Planned from counts beside what was then measured.
+"""Compare the resource estimate of a training, memory and time, with measurements.
 
     python benchmarks/planning.py [--edges 1e6 3e6] [--out results/planning.json]
 
@@ -39,15 +39,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=TRAININGS, default=list(TRAININGS))
     parser.add_argument("--out", type=Path, default=Path("results/planning.json"))
     parser.add_argument("--one", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one is not None:
-        print(json.dumps(one(*given.one)))
+    options = parser.parse_args()
+    if options.one is not None:
+        print(json.dumps(one(*options.one)))
         return
     rows = []
-    for edges in given.edges:
+    for edges in options.edges:
         with tempfile.TemporaryDirectory() as folder:
             save(int(edges), Path(folder))
-            for name in given.only:
+            for name in options.only:
                 command = [sys.executable, __file__, "--one", name, folder]
                 done = subprocess.run(command, capture_output=True, text=True)
                 row = (
@@ -55,33 +55,36 @@ def main() -> None:
                 )
                 rows.append({"training": name, "edges": int(edges), **row})
                 print(rows[-1], flush=True)
-    write_result(given.out, {"steps": STEPS, "trainings": rows})
+    write_result(options.out, {"steps": STEPS, "trainings": rows})
 
 
 def save(edges: int, folder: Path) -> None:
-    from rgcn.bench.graphs import random_shape, shaped
+    from rgcn.bench.graphs import random_graph, random_shape
     from rgcn.data.graph_store import save_graph
 
-    save_graph(shaped(random_shape(edges)), folder)
+    save_graph(random_graph(random_shape(edges)), folder)
 
 
 def one(name: str, folder: str) -> dict[str, Any]:
     from rgcn.data.graph_store import load_graph
     from rgcn.runs import load_configuration
     from rgcn.runs.assembly import make_model, plan_run
-    from rgcn.system.memory import size_in
+    from rgcn.system.memory import read_proc_bytes
 
     configuration, changes = TRAININGS[name]
     graph = load_graph(Path(folder))
-    epochs = ["training.epochs=1000", "training.patience=null", "training.evaluate_every=0"]
-    config = load_configuration(configuration, [*changes, *(epochs if "lp-" in configuration else epochs[:2])])
+    if "lp-" in configuration:
+        length = ["training.steps=1000", "training.patience=null", "training.evaluate_every=0"]
+    else:
+        length = ["training.epochs=1000", "training.patience=null"]
+    config = load_configuration(configuration, [*changes, *length])
     plan = plan_run(config, graph)
     estimate, marks = plan.resources, []
     with make_model(plan.config).fitting(plan.training) as fitting:
         for _ in range(STEPS):
             float(fitting.trainer.step())
             marks.append(time.perf_counter())
-    measured = size_in(Path("/proc/self/status"), "VmHWM") or 0
+    measured = read_proc_bytes(Path("/proc/self/status"), "VmHWM") or 0
     first, rest = (marks[3] - marks[0]) / 3, (marks[-1] - marks[3]) / (STEPS - 4)
     return {
         "planned_bytes": estimate.total,

@@ -1,10 +1,10 @@
-"""Pretrain the shipped weights on a machine without a reader of data: graphs come from a folder of saved ones.
+"""Pretrain the model on saved graphs, for as many steps as fit into the given minutes.
 
     python benchmarks/link_comparison.py fb15k-237 wn18rr codex-s world --save-graphs graphs
     python benchmarks/pretraining.py universal/pretraining --graphs graphs --minutes 8 --out $OUT/universal
 
-The same as `rgcn pretrain`, but that the number of steps follows from the minutes there are: some steps on each graph
-are timed for it. What was chosen stands in the run's configuration, so that the command there would make the same.
+This is `rgcn pretrain` for a machine without the data sets. It times some steps on each graph to choose the number of
+steps, and writes that number to the run's configuration, so that `rgcn pretrain` with it repeats the training.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rgcn.models.pretrainer import Pretrainer
 from rgcn.runs import load_configuration
 from rgcn.runs.training import train
 from rgcn.training.fitting import WARM_UP
-from rgcn.training.history import Epoch
+from rgcn.training.history import TrainingReport
 
-LATE = 20  # seconds more than planned before a training is ended where it is
+LATE = 20  # stop a training that takes this many seconds longer than planned
 
 
 def main() -> None:
@@ -35,38 +35,38 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=40, help="steps on each graph that are timed first")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     began = time.perf_counter()
-    kept = {}
+    graphs = {}
 
     def read(name: str) -> rgcn.KnowledgeGraph:
-        if name not in kept:
-            kept[name] = load_graph(given.graphs / name)
-        return kept[name]
+        if name not in graphs:
+            graphs[name] = load_graph(options.graphs / name)
+        return graphs[name]
 
-    Pretrainer.read = staticmethod(read)
-    config = load_configuration(given.configuration, given.changes)
-    graph = read(config.data.dataset).without_test_triples()  # a test split is read once, when all is chosen
-    each = seconds_a_step(config, graph, given.timed)
-    left = 60 * given.minutes - (time.perf_counter() - began)
+    Pretrainer._read_graph = staticmethod(read)
+    config = load_configuration(options.configuration, options.changes)
+    graph = read(config.data.dataset).without_test_triples()  # pretraining must not see test triples
+    each = seconds_a_step(config, graph, options.timed)
+    left = 60 * options.minutes - (time.perf_counter() - began)
     steps = max(1, int(left / each))
     print(f"{1000 * each:.2f} ms a step, {steps:,} steps in {left:.0f} s", flush=True)
-    config = load_configuration(given.configuration, [*given.changes, f"training.epochs={steps}"])
+    config = load_configuration(options.configuration, [*options.changes, f"training.steps={steps}"])
 
-    def report(epoch: Epoch) -> bool:
-        print(epoch.number, round(epoch.loss, 4), dict(epoch.figures), round(epoch.seconds, 1), flush=True)
-        return time.perf_counter() - began < 60 * given.minutes + LATE
+    def on_report(report: TrainingReport) -> bool:
+        print(report.number, round(report.loss, 4), dict(report.metrics), round(report.seconds, 1), flush=True)
+        return time.perf_counter() - began < 60 * options.minutes + LATE
 
-    result = train(config, graph, given.out, report)
+    result = train(config, graph, options.out, on_report)
     print(json.dumps(result.metrics), flush=True)
 
 
 def seconds_a_step(config: rgcn.config.RunConfig, graph: rgcn.KnowledgeGraph, steps: int) -> float:
-    """Expected, with the time that other views take to be made: by what views of each graph took, as often as drawn."""
+    """Return the expected seconds per step: the mean over graphs and views, including the time to build new views."""
     trainer = Pretrainer.from_settings(config.settings()).prepare(graph).trainer()
     training, each, making = config.training, [], []
     for timed in (False, True):  # kernels are compiled the first time
-        for name, share in zip(trainer.names, trainer.share, strict=True):
+        for name, share in zip(trainer.names, trainer.shares, strict=True):
             for altered in (False, True):
                 began = time.perf_counter()
                 view = trainer.view_of(name, 7 + altered, altered, altered)

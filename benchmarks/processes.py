@@ -1,4 +1,4 @@
-"""One model trained by 1, 2 and 4 processes: the same losses, bytes sent a step, and what each process holds.
+"""Train one model with 1, 2 and 4 processes; compare losses, bytes sent per step, and memory per process.
 
 python benchmarks/processes.py [--nodes 500000] [--edges 4000000] [--width 64] [--processes 1 2 4]
                                [--steps 5] [--threads 1] [--only NAME] [--json FILE]
@@ -32,7 +32,7 @@ from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.placement import current
-from rgcn.system.memory import held_bytes
+from rgcn.system.memory import resident_bytes
 
 CLASSES, LABELLED = 10, 0.1
 
@@ -56,7 +56,7 @@ def models(width: int, steps: int) -> dict[str, Any]:
 
 
 def draw(nodes: int, edges: int, folder: Path) -> None:
-    """A graph whose subjects are uniform and whose objects fall like a power of their rank."""
+    """Return a random graph with uniform subjects and objects by a power law."""
     random = np.random.default_rng(0)
     ends = random.integers(nodes, size=edges), random.integers(20, size=edges)
     objects = np.minimum((random.random(edges) ** 3 * nodes).astype(np.int64), nodes - 1)
@@ -71,9 +71,9 @@ def draw(nodes: int, edges: int, folder: Path) -> None:
 
 
 def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
-    """Train, and tell what this process holds."""
+    """Train, and return the losses and the memory of this process."""
     placement, graph = current(), load_graph(folder)
-    before = held_bytes()
+    before = resident_bytes()
     model = models(width, steps)[name]
     with model.fitting(graph) as fitting:
         losses, clock = [], [time.perf_counter()]
@@ -89,11 +89,11 @@ def work(folder: Path, name: str, width: int, steps: int) -> dict[str, Any]:
         traffic = placement.traffic
         return {
             "losses": losses,
-            "sent_a_step": traffic.sent // len(losses),
-            "least_a_step": traffic.least // len(losses),
+            "sent_a_step": traffic.sent_bytes // len(losses),
+            "least_a_step": traffic.min_bytes // len(losses),
             "table_bytes": sum(t.nbytes for t in (*tables, *moments)),
             "edge_bytes": sum(t.nbytes for t in edges) if model.adjacency_.num_edges else 0,
-            "held_bytes": held_bytes() - before,
+            "held_bytes": resident_bytes() - before,
             "seconds_a_step": seconds,
         }
 
@@ -108,7 +108,7 @@ def worker(arguments: argparse.Namespace) -> None:
     leave()
 
 
-def measured(name: str, size: int, graph: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, size: int, graph: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         own = [__file__, "--worker", name, "--graph", str(graph), "--out", out]
         own += ["--width", str(arguments.width), "--steps", str(arguments.steps), "--threads", str(arguments.threads)]
@@ -146,12 +146,12 @@ def main() -> None:
             for size in arguments.processes:
                 if arguments.only and arguments.only not in name:
                     continue
-                row = measured(name, size, graph, arguments)
+                row = measure(name, size, graph, arguments)
                 rows.append(row)
                 mib = {key: f"{row[key] / 2**20:.1f}" for key in row if "bytes" in key or "a_step" in key}
                 print(
                     f"{name}, {size} processes: loss {row['losses'][-1]:.8f}; a process holds {mib['table_bytes']} MiB "
-                    f"of tables, {mib['edge_bytes']} of edges, {mib['held_bytes']} in all; all sent "
+                    f"of tables, {mib['edge_bytes']} of edges, {mib['resident_bytes']} in all; all sent "
                     f"{mib['sent_a_step']} MiB a step, least {mib['least_a_step']}; {row['seconds_a_step']:.2f} s",
                     flush=True,
                 )

@@ -1,4 +1,4 @@
-"""Full runs of shipped configurations, a result file each: metrics, seeds, seconds, memory, hardware, configuration.
+"""Train built-in configurations with several seeds and write a result file for each configuration.
 
     python benchmarks/published_runs.py rgcn/nc-aifb e-rgcn/nc-aifb --seeds 100
     python benchmarks/published_runs.py rgcn/lp-wn18 c-rgcn/lp-wn18
@@ -35,27 +35,27 @@ def main() -> None:
     parser.add_argument("--save-graphs", type=Path, help="save the graphs there and stop")
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--tag", default="", help="added to the result files' names")
-    given = parser.parse_args()
-    if given.save_graphs:
-        save_graphs(given)
+    options = parser.parse_args()
+    if options.save_graphs:
+        save_graphs(options)
         return
-    pool = ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"))
     waiting = {
-        name: [pool.submit(one_run, name, seed, given.changes, given.graphs) for seed in range(given.seeds)]
-        for name in given.configurations
+        name: [pool.submit(one_run, name, seed, options.changes, options.graphs) for seed in range(options.seeds)]
+        for name in options.configurations
     }
     for name, runs in waiting.items():
         rows = [run.result() for run in runs]
-        write_runs(name, rows, given)
+        write_runs(name, rows, options)
 
 
-def save_graphs(given: argparse.Namespace) -> None:
+def save_graphs(options: argparse.Namespace) -> None:
     from rgcn.data.graph_store import save_graph
     from rgcn.runs import load_configuration, load_data
 
-    for name in given.configurations:
+    for name in options.configurations:
         config = load_configuration(name)
-        save_graph(load_data(config.data), given.save_graphs / str(config.data.dataset))
+        save_graph(load_data(config.data), options.save_graphs / str(config.data.dataset))
 
 
 def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> dict[str, Any]:
@@ -80,14 +80,14 @@ def one_run(name: str, seed: int, changes: list[str], graphs: Path | None) -> di
         row["peak_gpu_bytes"] = torch.cuda.max_memory_allocated()
     row["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     row["configuration"] = config.model_dump(mode="json")
-    metric, value = measured(row)
+    metric, value = measure(row)
     print(f"{name} seed {seed}: {metric} {value:.4f} in {row['seconds']:.1f} s", file=sys.stderr)
     return row
 
 
 @lru_cache(maxsize=1)
 def read_graph(name: str, changes: tuple[str, ...], graphs: Path | None) -> Any:
-    """The graph of a configuration; kept, as its other seeds come next."""
+    """Return the graph of a configuration, cached for its other seeds."""
     from rgcn.data.graph_store import load_graph
     from rgcn.runs import load_configuration, load_data
 
@@ -95,30 +95,30 @@ def read_graph(name: str, changes: tuple[str, ...], graphs: Path | None) -> Any:
     return load_data(data) if graphs is None else load_graph(graphs / str(data.dataset))
 
 
-def measured(row: dict[str, Any]) -> tuple[str, float]:
-    """Name and value of a run's main test metric."""
+def measure(row: dict[str, Any]) -> tuple[str, float]:
+    """Return the name and value of a run's main test metric."""
     from rgcn.models.task import task_of
 
     name = task_of(row["task"]).headline.name
     return f"test_{name}", row["metrics"]["test"][name]
 
 
-def write_runs(name: str, rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
+def write_runs(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
     configuration = rows[0].pop("configuration")
     for row in rows[1:]:
         row.pop("configuration")
     from rgcn.runs.run_record import Spread
 
-    metric, spread = measured(rows[0])[0], Spread.of([measured(row)[1] for row in rows])
+    metric, spread = measure(rows[0])[0], Spread.of([measure(row)[1] for row in rows])
     common = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
     common = {key: value for key, value in common.items() if key not in ("seed", "seconds", "metrics")}
     content = {
-        "runs_at_a_time": given.jobs,
+        "runs_at_a_time": options.jobs,
         metric: asdict(spread),
         "configuration": configuration,
         "every_run": common,
     }
-    path = given.out / f"{name.replace('/', '-')}{given.tag}.json"
+    path = options.out / f"{name.replace('/', '-')}{options.tag}.json"
     write_result(path, content, [{key: row[key] for key in row if key not in common} for row in rows])
     error = spread.standard_error or 0
     print(f"{name}: {metric} {spread.mean:.4f} ± {error:.4f} over {spread.runs} → {path.name}", flush=True)

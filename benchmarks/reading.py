@@ -1,4 +1,4 @@
-"""Seconds to read a million generated triples, as N-Triples, gzipped N-Triples and TSV.
+"""Time reading a million generated triples from N-Triples, gzipped N-Triples and TSV.
 
 python benchmarks/reading.py [--triples 1000000]
 """

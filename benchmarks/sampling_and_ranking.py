@@ -1,4 +1,4 @@
-"""Two parts of link prediction by themselves: drawing a batch of edges, and ranking a test split exactly.
+"""Time two parts of link prediction: sampling a batch of edges, and ranking a test split.
 
     python benchmarks/sampling_and_ranking.py [--json results/sampling-and-ranking.json]
 
@@ -25,7 +25,7 @@ from rgcn.sampling.edges import NeighborhoodEdges
 
 
 def median_seconds(call: Callable[[], object], times: int) -> float:
-    call()  # compiles, or loads what was compiled before
+    call()  # compiles kernels or loads them from the cache
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
@@ -37,22 +37,22 @@ def median_seconds(call: Callable[[], object], times: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     kg = rgcn.load("wn18")
     sampler = NeighborhoodEdges(kg.split_triples("train"), kg.num_nodes, 30_000)
     predictor = make_model(load_configuration("rgcn/lp-wn18", (), {"training.device": "cpu"})).prepare(kg)
 
     def rank_afresh() -> None:
-        predictor.network_.train()  # forgets what was encoded
-        predictor.evaluate(replace(kg), split="test")  # of a graph never seen nothing is indexed
+        predictor.network_.train()  # discards the cached encoding
+        predictor.evaluate(replace(kg), split="test")  # a new graph object has no cached filter
 
-    figures = {
+    results = {
         "sample_30000_edges_ms": 1e3 * median_seconds(sampler.sample, 50),
         "rank_10000_queries_s": median_seconds(rank_afresh, 3),
     }
-    print(json.dumps(figures))
-    if given.json:
-        write_result(given.json, figures)
+    print(json.dumps(results))
+    if options.json:
+        write_result(options.json, results)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time and peak memory as graphs grow, until a side runs out of either, and the slope of each curve.
+"""Measure time and peak memory on growing graphs, until one runs out, and the slope of each curve.
 
     python benchmarks/scaling.py --json results/scaling-cpu.json --plot docs/scaling-cpu.svg
     python benchmarks/scaling.py --sizes 1e8 --json results/scaling-cpu.json     # adds to what the file has
@@ -33,23 +33,23 @@ from typing import Any
 
 import building
 
+from rgcn.bench.bench_report import COLORS, check_plot_path, new_figure, save_figure, style_axes, write_json
+from rgcn.bench.comparison import comparison_rows, machine_description, resolve_devices, workload_description
 from rgcn.bench.floor import Speeds, measure_speeds
-from rgcn.bench.graphs import graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import (
+from rgcn.bench.graphs import graph_to_npz, random_graph, random_shape
+from rgcn.bench.measurement import (
     EMBEDDED,
     NO_PEERS,
     PEERS,
     StepJob,
     Workload,
-    measure_apart,
-    measure_here,
-    peers_installed,
-    speeds_apart,
+    has_peers,
+    measure_in_process,
+    measure_in_subprocess,
+    measure_speeds_in_subprocess,
 )
-from rgcn.bench.showing import COLORS, check_plottable, empty_figure, save_figure, tidy, write_json
-from rgcn.bench.turns import about, describe_machine, resolve_devices, side_by_side
 from rgcn.errors import RgcnError
-from rgcn.system.formatting import duration, memory
+from rgcn.system.formatting import format_bytes, format_duration
 from rgcn.system.memory import available_bytes
 
 SIZES = (1e4, 1e5, 1e6, 1e7, 1e8)
@@ -112,55 +112,57 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures to this file; what it has is kept")
     parser.add_argument("--plot", type=Path, help="draw them (needs matplotlib)")
     parser.add_argument("--from-json", type=Path, help="measure nothing; draw the figures in this file")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
-        if given.plot:
-            check_plottable(given.plot)
-        if given.from_json:
-            result = json.loads(given.from_json.read_text(encoding="utf-8"))
+        if options.plot:
+            check_plot_path(options.plot)
+        if options.from_json:
+            result = json.loads(options.from_json.read_text(encoding="utf-8"))
         else:
-            result = measure_growth(given)
+            result = measure_growth(options)
         print("\n".join(table(result)))
-        if given.plot:
-            plot_scaling(result, given.plot)
+        if options.plot:
+            plot_scaling(result, options.plot)
     except (RgcnError, OSError) as error:
         print(f"scaling.py: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def measure_growth(given: argparse.Namespace) -> dict[str, Any]:
+def measure_growth(options: argparse.Namespace) -> dict[str, Any]:
     """Every series on every size, the smallest first; written down after each size, as the last ones take long."""
-    (device,) = resolve_devices((given.device,))
-    running = {name: SERIES[name] for name in given.series}
-    if not peers_installed():
+    (device,) = resolve_devices((options.device,))
+    running = {name: SERIES[name] for name in options.series}
+    if not has_peers():
         print(NO_PEERS, file=sys.stderr)
         running = {name: series for name, series in running.items() if series[0] == "ours"}
-    speeds = measure_speeds(device) if given.same_process else speeds_apart(device)
+    speeds = measure_speeds(device) if options.same_process else measure_speeds_in_subprocess(device)
     result: dict[str, Any] = {
         "command": shlex.join(["python", *sys.argv]),
         "date": time.strftime("%Y-%m-%d"),
-        "machine": describe_machine(),
+        "machine": machine_description(),
         "speeds": {device: speeds._asdict()},
-        "limits": {"max_seconds": given.max_seconds, "max_gib": given.max_gib},
+        "limits": {"max_seconds": options.max_seconds, "max_gib": options.max_gib},
         "points": [],
     }
-    if given.json and given.json.exists():
-        result["points"] = json.loads(given.json.read_text(encoding="utf-8"))["points"]
+    if options.json and options.json.exists():
+        result["points"] = json.loads(options.json.read_text(encoding="utf-8"))["points"]
     out = {(point["side"], point["device"]) for point in result["points"] if "failed" in point}
-    stages = given.stages if given.stages is not None else (STAGES if device == "cpu" else ())
-    for size in sorted(map(int, given.sizes)):
+    stages = options.stages if options.stages is not None else (STAGES if device == "cpu" else ())
+    for size in sorted(map(int, options.sizes)):
         known = {(point["side"], point["device"]) for point in result["points"] if point["edges"] == size} | out
         missing = [name for name in (*running, *stages) if (name, device) not in known]
-        with tempfile.TemporaryDirectory(prefix="rgcn-scaling-", dir=given.folder) as folder:
-            points = _stages([stage for stage in stages if stage in missing], size, Path(folder), given.max_gib)
-            points += _steps({name: running[name] for name in running if name in missing}, size, folder, given, speeds)
+        with tempfile.TemporaryDirectory(prefix="rgcn-scaling-", dir=options.folder) as folder:
+            points = _stages([stage for stage in stages if stage in missing], size, Path(folder), options.max_gib)
+            points += _steps(
+                {name: running[name] for name in running if name in missing}, size, folder, options, speeds
+            )
         for point in points:
             _say(point)
         result["points"] += points
         out |= {(point["side"], device) for point in points if "failed" in point}
-        if given.json and points:
-            write_json(result, given.json)
+        if options.json and points:
+            write_json(result, options.json)
     return result
 
 
@@ -198,28 +200,28 @@ def _limited(most: int | None) -> Iterator[None]:
 
 
 def _steps(
-    running: dict[str, tuple[str, Workload]], size: int, folder: str, given: argparse.Namespace, speeds: Speeds
+    running: dict[str, tuple[str, Workload]], size: int, folder: str, options: argparse.Namespace, speeds: Speeds
 ) -> list[dict[str, Any]]:
     """A step of each, in turns."""
     if not running:
         return []
-    (device,) = resolve_devices((given.device,))
-    graph = shaped(random_shape(size))
+    (device,) = resolve_devices((options.device,))
+    graph = random_graph(random_shape(size))
     path = Path(folder) / "graph.npz"
     graph_to_npz(graph, path)
-    told = {name: about(graph.name, graph, workload, device) for name, (_, workload) in running.items()}
+    told = {name: workload_description(graph.name, graph, workload, device) for name, (_, workload) in running.items()}
     del graph  # so that its memory is there for those who are measured
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
-    for turn in range(given.rounds):
+    for turn in range(options.rounds):
         for name, (side, workload) in running.items():
             if rounds[name] and "failed" in rounds[name][-1]:
                 continue
-            job = StepJob(str(path), side, workload, device, given.steps, given.budget, given.max_seconds)
-            job = replace(job, max_bytes=_limit(given.max_gib, device), floor=turn == 0 and side == "ours")
-            rounds[name].append(measure_here(job) if given.same_process else measure_apart(job))
+            job = StepJob(str(path), side, workload, device, options.steps, options.budget, options.max_seconds)
+            job = replace(job, max_bytes=_limit(options.max_gib, device), floor=turn == 0 and side == "ours")
+            rounds[name].append(measure_in_process(job) if options.same_process else measure_in_subprocess(job))
     points = list[dict[str, Any]]()
     for name, (side, _) in running.items():
-        (point,) = side_by_side(told[name], {side: rounds[name]}, speeds)
+        (point,) = comparison_rows(told[name], {side: rounds[name]}, speeds)
         points.append({key: value for key, value in point.items() if not key.startswith("times_")} | {"side": name})
         prepared = [one["prepare_seconds"] for one in rounds[name] if "prepare_seconds" in one]
         if name == "e-rgcn" and prepared:
@@ -236,18 +238,18 @@ def table(result: dict[str, Any]) -> list[str]:
     ]
     for side, device in dict.fromkeys((point["side"], point["device"]) for point in result["points"]):
         points = {p["edges"]: p for p in result["points"] if (p["side"], p["device"]) == (side, device)}
-        cells = [_cell(points.get(size, {})) for size in sizes]
+        table_rows = [_cell(points.get(size, {})) for size in sizes]
         slopes = [
             slope({edges: p[key] for edges, p in points.items() if p.get(key)}) for key in ("seconds", "peak_bytes")
         ]
         words = ["" if found is None else f"{found:.2f}" for found in slopes]
-        lines.append(f"| {side}{'' if device == 'cpu' else ', ' + device} | {' | '.join([*cells, *words])} |")
+        lines.append(f"| {side}{'' if device == 'cpu' else ', ' + device} | {' | '.join([*table_rows, *words])} |")
     return lines
 
 
 def _cell(point: dict[str, Any]) -> str:
-    parts = [duration(point["seconds"])] if point.get("seconds") else []
-    parts += [memory(point["peak_bytes"])] if point.get("peak_bytes") else []
+    parts = [format_duration(point["seconds"])] if point.get("seconds") else []
+    parts += [format_bytes(point["peak_bytes"])] if point.get("peak_bytes") else []
     return ", ".join(parts) or str(point.get("failed", "")).split(":")[0]
 
 
@@ -274,7 +276,7 @@ def plot_scaling(result: dict[str, Any], path: Path) -> None:
     lines: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for point in result["points"]:
         lines.setdefault((point["side"], point["device"]), []).append(point)
-    figure = empty_figure(9.0, 3.8)
+    figure = new_figure(9.0, 3.8)
     devices = {device for _, device in lines}
     panels = (("seconds", "seconds", 1.0), ("peak_bytes", "peak memory, MiB", 2.0**20))
     for number, (name, title, unit) in enumerate(panels, start=1):
@@ -291,7 +293,7 @@ def plot_scaling(result: dict[str, Any], path: Path) -> None:
         axes.set_yscale("log")
         axes.set_xlabel("edges")
         axes.set_title(title, fontsize=10)
-        tidy(axes)
+        style_axes(axes)
         if number == 1:
             axes.legend(frameon=False, fontsize=8)
     save_figure(figure, path)

@@ -1,4 +1,4 @@
-"""Do answers make sense, and do probabilities separate right from wrong? The shipped model, on several graphs.
+"""Measure how plausible the answers of the pretrained model are, and how well probabilities separate true from false.
 
     python benchmarks/package_tables.py --out tables
     python benchmarks/sensible_answers.py world codex-s umls tables/packages.csv tables/classes.csv \
@@ -33,12 +33,12 @@ from torch import Tensor
 import rgcn
 from rgcn.data.graph_store import is_stored_graph, load_graph
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.calibration import LinkCurve, LinkExamples, fit_of
+from rgcn.links.calibration import LinkCurve, LinkExamples, calibration_quality
 from rgcn.links.calibration_fitting import calibrate_links, first_answers
 from rgcn.links.completion import CompletionSession, complete
 from rgcn.links.ranking import rank_triples, summarize
-from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
-from rgcn.links.top_k import Marks, answer_links
+from rgcn.links.relation_constraints import ALLOW_ALL, AnswerFilter, relation_constraints
+from rgcn.links.top_k import AnswerMask, answer_links
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
@@ -52,16 +52,16 @@ class Ruled(Scorer):
 
     def __init__(self, scorer: Scorer, graph: KnowledgeGraph) -> None:
         self.scorer, self.graph, self.num_nodes, self.device = scorer, graph, scorer.num_nodes, scorer.device
-        self.questions_at_once = scorer.questions_at_once
+        self.questions_per_batch = scorer.questions_per_batch
 
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         scores = self.scorer.scores(questions)
-        index, objects = KnownTriples.of_graph(self.graph, "train"), questions.asks_objects()
+        index, objects = KnownTriples.of_graph(self.graph, "train"), questions.is_for_objects()
         for side, flag in ((objects, True), (~objects, False)):
             row = torch.nonzero(side).squeeze(1)
             if len(row):
-                marks = Marks.of(self.graph, index, questions.take(row)._replace(for_objects=flag))
-                scores[row] -= FORBIDDEN * marks.out
+                mask = AnswerMask.of(self.graph, index, questions.take(row)._replace(for_objects=flag))
+                scores[row] -= FORBIDDEN * mask.is_excluded
         return scores
 
 
@@ -70,46 +70,46 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+")
     parser.add_argument("--questions", type=int, default=QUESTIONS, help="validation triples that ask")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows = []
-    for name in given.graphs:
+    for name in options.graphs:
         stored = is_stored_graph(Path(name))
         kg = load_graph(Path(name)) if stored else rgcn.read(name) if Path(name).is_file() else rgcn.load(name)
         kg = kg.split() if kg.triple_splits is None else kg
-        rows.append({"graph": Path(name).stem, "triples": len(kg), **measured(kg, given.questions)})
+        rows.append({"graph": Path(name).stem, "triples": len(kg), **measure(kg, options.questions)})
         print(rows[-1], flush=True)
-    if given.out is not None:
-        write_result(given.out, {**about(), "graphs": rows})
+    if options.out is not None:
+        write_result(options.out, {**about(), "graphs": rows})
 
 
-def measured(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
+def measure(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     model = LinkPredictor.pretrained(kg)
     model.calibration_ = calibrate_links(model)
     valid = kg.split_triples("valid")
     asked = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
     filtering = KnownTriples.of_graph(kg, *splits_up_to("valid"))
     found: dict[str, Any] = {}
-    for name, permitted, scorer in (
-        ("without", EVERYTHING, model.scorer()),
-        ("with", Permitted(), Ruled(model.scorer(), kg)),
+    for name, answer_filter, scorer in (
+        ("without", ALLOW_ALL, model.scorer()),
+        ("with", AnswerFilter(), Ruled(model.scorer(), kg)),
     ):
         found[name] = {
             "mrr": round(summarize(rank_triples(scorer, asked, filtering)).both.mrr, 4),
-            **senseless(model, kg, asked, permitted),
-            "both": both_ways(model, kg, permitted),
+            **senseless(model, kg, asked, answer_filter),
+            "both": both_ways(model, kg, answer_filter),
         }
     return {**found, "probabilities": probabilities(model, kg, most)}
 
 
-def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, permitted: Permitted) -> dict[str, Any]:
-    rules = rules_of(kg)
-    loops = torch.from_numpy(rules.loops == 0)
+def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, answer_filter: AnswerFilter) -> dict[str, Any]:
+    rules = relation_constraints(kg)
+    loops = torch.from_numpy(rules.loop_share == 0)
     never, itself, questions = {}, 0, 0
     for side, for_objects in (("objects", True), ("subjects", False)):
         keys = torch.unique(asked[:, [0, 1] if for_objects else [2, 1]], dim=0)
-        answers = answer_links(model, Questions(keys[:, 0], keys[:, 1], for_objects), FIRST, "drop", permitted)
+        answers = answer_links(model, Questions(keys[:, 0], keys[:, 1], for_objects), FIRST, "drop", answer_filter)
         place = keys[:, 1] + (kg.num_relations if for_objects else 0)
-        seen = torch.stack([~rules.outside(int(end), "seen") for end in place])
+        seen = torch.stack([~rules.excluded_nodes(int(end), "seen") for end in place])
         first = answers.node[:, :3]
         there = first >= 0
         stood = seen.gather(1, first.clamp(min=0))
@@ -119,9 +119,11 @@ def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, permitted: Permitte
     return {"never": never, "itself": round(itself / max(questions, 1), 4)}
 
 
-def both_ways(model: Any, kg: KnowledgeGraph, permitted: Permitted) -> int:
-    found = complete(model, permitted=permitted, limit=2000, min_probability=0.0, session=CompletionSession(0.3))
-    one_way = rules_of(kg).one_way
+def both_ways(model: Any, kg: KnowledgeGraph, answer_filter: AnswerFilter) -> int:
+    found = complete(
+        model, answer_filter=answer_filter, limit=2000, min_probability=0.0, session=CompletionSession(0.3)
+    )
+    one_way = relation_constraints(kg).is_one_way
     there = {tuple(row) for row in found.triples.tolist()}
     return sum((o, r, s) in there for s, r, o in there if one_way[r] and s < o)
 
@@ -134,12 +136,15 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     keys = np.unique(np.concatenate([ends, side[:, None]], axis=1), axis=0)
     keys = keys[rng.permutation(len(keys))[: 2 * most]]
     halves = [examples(model, kg, keys[half::2]) for half in (0, 1)]
-    curve = LinkCurve.fitted(halves[0], 2 * kg.num_relations)
+    curve = LinkCurve.fit(halves[0], 2 * kg.num_relations)
     first = halves[1]
-    rank = within(first.level, first.place)
+    rank = within(first.normalizer, first.slot)
     kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
     by_score = logistic(halves[0].score, halves[0].true)
-    return {"now": told(curve.of(kept), kept.true), "by_score_alone": told(by_score(kept.score), kept.true)}
+    return {
+        "now": told(curve.probabilities_of(kept), kept.true),
+        "by_score_alone": told(by_score(kept.score), kept.true),
+    }
 
 
 def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
@@ -159,7 +164,7 @@ def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.n
 
 def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
     spread = float(p[right == 1].mean() - p[right == 0].mean())
-    error = fit_of(p, right).calibration_error
+    error = calibration_quality(p, right).calibration_error
     return {"error": round(error, 4), "spread": round(spread, 4), "best": round(float(p.max()), 3)}
 
 
@@ -181,7 +186,7 @@ def examples(model: Any, kg: KnowledgeGraph, keys: np.ndarray) -> Any:
             key = part[:, 0] * kg.num_relations + part[:, 1]
             scores = model.scorer().scores(questions)
             found.append(first_answers(kg, questions, scores, *true.expand(*true.ranges(key))))
-    return LinkExamples.together(found)
+    return LinkExamples.concatenate(found)
 
 
 if __name__ == "__main__":

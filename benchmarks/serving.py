@@ -1,4 +1,4 @@
-"""How `rgcn serve` bears up: many clients at once, memory over 100,000 requests, thousands of generated requests.
+"""Load-test `rgcn serve`: concurrent clients, memory over 100,000 requests, thousands of generated requests.
 
     python benchmarks/serving.py load           # 50 clients, world and WN18, then memory   → results/serving.json
     python benchmarks/serving.py questions RUN --rate 20   # any run that predicts links    → results/serving.json
@@ -305,10 +305,10 @@ def load(options: argparse.Namespace) -> None:
             "wn18: links": (link_questions, wn18),
             "wn18: links, a tenth with wrong names": (partly_wrong_questions, wn18),
         }
-        figures: dict[str, Any] = {"as_fast_as_they_can": {}, "at_500_a_second": {}}
+        results: dict[str, Any] = {"as_fast_as_they_can": {}, "at_500_a_second": {}}
         threads = ("--threads", str(options.threads))
         with server([links, classes, wn18], *threads) as served:
-            figures["start_seconds"] = served.start_seconds
+            results["start_seconds"] = served.start_seconds
             for number, (kind, (make, folder)) in enumerate(kinds.items()):
                 if options.only and options.only not in kind:
                     continue
@@ -318,39 +318,39 @@ def load(options: argparse.Namespace) -> None:
                 before = served.cpu_seconds()
                 fast = Load(iter(questions)).run(served.port)
                 fast["server_cpu_ms_each"] = round(1000 * (served.cpu_seconds() - before) / len(questions), 3)
-                figures["as_fast_as_they_can"][kind] = fast
+                results["as_fast_as_they_can"][kind] = fast
                 paced = Load(iter(questions[: options.requests // 2]), rate=500).run(served.port)
-                figures["at_500_a_second"][kind] = paced
+                results["at_500_a_second"][kind] = paced
                 print(f"{kind}: {_line(fast)} | at 500/s: {_line(paced)}", flush=True)
         if options.memory:
-            figures["memory"] = memory(links, classes, wn18, options.memory, threads)
-    figures["threads"] = options.threads
-    figures["wn18"] = "trained" if options.wn18 else "untrained weights of the same shape"
-    _record("load", figures)
+            results["memory"] = memory(links, classes, wn18, options.memory, threads)
+    results["threads"] = options.threads
+    results["wn18"] = "trained" if options.wn18 else "untrained weights of the same shape"
+    _record("load", results)
 
 
 def questions(options: argparse.Namespace) -> None:
     """A run's links: so many a second, sent whether or not those before are answered; then clients without pause."""
     name, most = options.model.resolve().name, options.requests
     asked = link_questions(options.model, name, 2 * most, seed=0)
-    figures: dict[str, Any] = {"model": name, "threads": options.threads, "load before": os.getloadavg()[0]}
+    results: dict[str, Any] = {"model": name, "threads": options.threads, "load before": os.getloadavg()[0]}
     with server([options.model], "--threads", str(options.threads)) as served:
-        figures["start_seconds"] = served.start_seconds
+        results["start_seconds"] = served.start_seconds
         ways = {f"at_{options.rate:g}_a_second": options.rate, "as_fast_as_they_can": None}
         for number, (kind, rate) in enumerate(ways.items()):
             before = served.cpu_seconds()
             part = iter(asked[number * most : (number + 1) * most])
             found = Load(part, clients=options.clients, rate=rate).run(served.port)
             found["server_cpu_ms_each"] = round(1000 * (served.cpu_seconds() - before) / most, 3)
-            figures[kind] = found
+            results[kind] = found
             print(f"{kind}: {_line(found)}", flush=True)
-    _record(f"questions of {name}", figures)
+    _record(f"questions of {name}", results)
 
 
-def _line(figures: dict[str, Any]) -> str:
-    cpu = f", {figures['server_cpu_ms_each']} ms CPU each" if "server_cpu_ms_each" in figures else ""
-    times = f"p50 {figures['p50_ms']} p99 {figures['p99_ms']} max {figures['max_ms']} ms"
-    return f"{figures['requests_per_second']:,}/s {times}{cpu} {figures['statuses']}"
+def _line(results: dict[str, Any]) -> str:
+    cpu = f", {results['server_cpu_ms_each']} ms CPU each" if "server_cpu_ms_each" in results else ""
+    times = f"p50 {results['p50_ms']} p99 {results['p99_ms']} max {results['max_ms']} ms"
+    return f"{results['requests_per_second']:,}/s {times}{cpu} {results['statuses']}"
 
 
 def memory(links: Path, classes: Path, wn18: Path, requests: int, threads: Sequence[str]) -> dict[str, Any]:
@@ -393,21 +393,21 @@ def generated(options: argparse.Namespace) -> None:
             statuses += run_cases(app, models, each=200, number=1000 * turn)
             turn += 1
             print(f"{sum(statuses.values()):,} cases: {dict(statuses)}", flush=True)
-    figures = {
+    results = {
         "schemathesis": schemathesis.__version__,
         "cases": sum(statuses.values()),
         "statuses": dict(sorted(statuses.items())),
         "server_errors": sum(count for status, count in statuses.items() if status.startswith("5")),
         "seconds": round(time.perf_counter() - began, 1),
     }
-    _record("schemathesis", figures)
+    _record("schemathesis", results)
 
 
-def _record(what: str, figures: dict[str, Any]) -> None:
+def _record(what: str, results: dict[str, Any]) -> None:
     """Beside what the other command has written."""
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     sys.argv[1:] = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # no folder of this machine
-    kept[what] = {**about(), **figures}
+    kept[what] = {**about(), **results}
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written: {RESULT}")

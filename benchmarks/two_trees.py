@@ -1,4 +1,4 @@
-"""The same steps by two versions of this package, in turn, in processes of their own: did anything become slower?
+"""Compare the speed of two versions of this package: the same steps, in turn, in separate processes.
 
     git worktree add /tmp/before 1ce5de2
     python benchmarks/two_trees.py --before /tmp/before/src --out results/two-trees.json
@@ -41,11 +41,9 @@ CASES = {
 }  # fmt: skip
 
 
-def measured(name: str, device: str, steps: int) -> float:
-    """Seconds a step, in this process."""
-    import rgcn
-
-    rgcn.wait_passively()  # before PyTorch is loaded; rgcn 0.2.0 did so on import
+def measure(name: str, device: str, steps: int) -> float:
+    """Measure the seconds per step in this process."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before PyTorch is loaded: idle threads sleep
     import numpy as np
     import torch
 
@@ -67,7 +65,8 @@ def measured(name: str, device: str, steps: int) -> float:
         triple_splits=(rng.random(len(rows)) < 0.004).astype(np.int8) if kind == "rank" else None,
     )
     if kind == "node":
-        step = NodeClassifier(device=device, **settings).prepare(graph).training_step()
+        trainer = NodeClassifier(device=device, **settings).prepare(graph).trainer()
+        step = getattr(trainer, "step_with_logits", None) or trainer.both
     else:
         model = LinkPredictor(device=device, **settings).prepare(graph)
         if kind == "rank":
@@ -92,21 +91,21 @@ def measured(name: str, device: str, steps: int) -> float:
 
 
 def top_of(model):
-    """Fifty questions at once, by whichever function the version has."""
+    """Return a function that answers fifty questions at once, with either version of the package."""
     import torch
 
     from rgcn.graph.titles import Titles
     from rgcn.predict import OpenModel
 
     opened = OpenModel(Path("nowhere"), "timed", model, Titles(model.graph_))
-    given, relation = torch.arange(50) * 7, torch.arange(50) % 18
+    nodes, relation = torch.arange(50) * 7, torch.arange(50) % 18
     try:
         from rgcn.links.top_k import answer_links
         from rgcn.nn.scorer import Questions
     except ImportError:  # rgcn 0.2.0
         from rgcn.answers.links import answer_links
         from rgcn.scoring import Questions
-    return lambda: answer_links(opened, Questions(given, relation, given % 2 == 0), 10)
+    return lambda: answer_links(opened, Questions(nodes, relation, nodes % 2 == 0), 10)
 
 
 def main() -> None:
@@ -120,7 +119,7 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(measured(arguments.one, arguments.device, arguments.steps))
+        print(measure(arguments.one, arguments.device, arguments.steps))
         return
     found = {}
     for name in arguments.only:

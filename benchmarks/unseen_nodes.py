@@ -1,4 +1,4 @@
-"""Answers for nodes that training never saw.
+"""Measure the answers for nodes that were not in the training graph.
 
     python benchmarks/unseen_nodes.py --split valid     # what choices were made on
     python benchmarks/unseen_nodes.py --seeds 5         # the test split, once
@@ -35,7 +35,7 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.links.ranking import rank_triples, summarize
 from rgcn.models.growth import extended
 from rgcn.nn.scorer import VectorScorer
-from rgcn.predict.opened_model import joined
+from rgcn.predict.opened_model import merge_new_triples
 from rgcn.runs import load_configuration
 from rgcn.runs.assembly import make_model
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
@@ -59,18 +59,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="seeds 0 .. SEEDS - 1")
     parser.add_argument("--sets", nargs="*", default=[*INDUCTIVE, "world"])
     parser.add_argument("--out", type=Path, default=Path("results"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows = []
-    for name in given.sets:
-        for seed in range(given.seeds):
-            measured = classes(given.split, seed) if name == "world" else links(name, given.split, seed)
+    for name in options.sets:
+        for seed in range(options.seeds):
+            measured = classes(options.split, seed) if name == "world" else links(name, options.split, seed)
             rows.append({"data": name, "seed": seed, **measured})
             print(rows[-1], flush=True)
-    some = [] if given.sets == [*INDUCTIVE, "world"] else given.sets
-    suffix = "".join(f"-{part}" for part in (*some, *(["valid"] if given.split == "valid" else [])))
+    some = [] if options.sets == [*INDUCTIVE, "world"] else options.sets
+    suffix = "".join(f"-{part}" for part in (*some, *(["valid"] if options.split == "valid" else [])))
     write_result(
-        given.out / f"unseen-nodes{suffix}.json",
-        {"split": given.split, "link_settings": LINK_SETTINGS, "runs": rows, "means": means(rows)},
+        options.out / f"unseen-nodes{suffix}.json",
+        {"split": options.split, "link_settings": LINK_SETTINGS, "runs": rows, "means": means(rows)},
     )
 
 
@@ -83,7 +83,7 @@ def links(name: str, split: str, seed: int) -> dict[str, Any]:
     trained = time.perf_counter() - began
     out: dict[str, Any] = {"seconds_training": trained, "known_mrr": model.evaluate(split=split)["mrr"]}
     told = replace(unseen, triples=unseen.split_triples("train"), triple_splits=None)
-    graph = joined(known, told, name)
+    graph = merge_new_triples(known, told, name)
     for steps in STEPS:
         began = time.perf_counter()
         larger = extended(model, graph, steps=steps)
@@ -93,7 +93,7 @@ def links(name: str, split: str, seed: int) -> dict[str, Any]:
 
 
 def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[str, float]:
-    """Ranks among the nodes of the unseen graph alone."""
+    """Rank triples among the nodes of the unseen graph only."""
     graph, decoder = model.graph_, model.network_.decoder
     relation = graph.relations.ids(unseen.relations)
     nodes = model.scorer().nodes[torch.from_numpy(graph.nodes.ids(unseen.nodes))]
@@ -131,7 +131,7 @@ def classes(split: str, seed: int) -> dict[str, Any]:
     told = KnowledgeGraph.from_triples(
         triple for triple in world.named(world.triples[about_them]) if triple[1] in rest.relations
     )
-    larger = extended(make_model(config).fit(rest), joined(rest, told, "world"))
+    larger = extended(make_model(config).fit(rest), merge_new_triples(rest, told, "world"))
     labels = [prediction.label for prediction in larger.predict(names)]
     expected = [world.labels.names[c] for c in truth]
     return {
@@ -142,7 +142,7 @@ def classes(split: str, seed: int) -> dict[str, Any]:
 
 
 def means(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Mean and standard error over seeds, for each data set and figure."""
+    """Return the mean and standard error over seeds, for each data set and metric."""
     out: dict[str, Any] = {}
     for name in dict.fromkeys(row["data"] for row in rows):
         flat = [_flat(row) for row in rows if row["data"] == name]

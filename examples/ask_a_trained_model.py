@@ -1,9 +1,9 @@
-"""A trained model asked from Python: by the names people use, with probabilities, with reasons.
+"""Ask a trained model from Python, by names, and print probabilities and explanations.
 
     python examples/ask_a_trained_model.py              # trains a small model first
     python examples/ask_a_trained_model.py runs/mine    # a run of `rgcn train`, or a folder that `save` wrote
 
-The same answers as `rgcn predict`, `rgcn complete` and `rgcn explain`, without leaving Python.
+The answers are those of `rgcn predict` and `rgcn explain`.
 """
 
 import sys
@@ -23,10 +23,10 @@ def main(path: str, *questions: str) -> None:
     labels = opened.graph.labels
     print(f"{opened.model}\n")
     for text in questions or [opened.titles.of(int(node)) for node in labels.of("test")[0][:3]]:
-        node = opened.node(text)  # part of a name will do, and a wrong one is answered with what is near
-        answer = opened.model.predict([node])[0]
-        share = "" if answer.probability is None else f", {answer.probability:.0%} sure"
-        print(f"{opened.titles.of(node)}: {answer.label}{share}")
+        node = opened.node(text)  # part of a name suffices; an unknown name is an error with close matches
+        answer = opened.model.predict_frame([node]).row(0, named=True)
+        share = "" if answer["probability"] is None else f", {answer['probability']:.0%} sure"
+        print(f"{opened.titles.of(node)}: {answer['class']}{share}")
         print(rgcn.explain.explain_class(opened, node, edges=3).as_text())
         print()
 

@@ -1,10 +1,10 @@
-"""Classes from an RDF file: which region does a country belong to, judged by its borders, exports and climate?
+"""Classify nodes of an RDF file: predict the region of a country from its borders, exports and climate.
 
     python examples/classes_from_rdf.py                           # a graph of countries, written out as Turtle first
     python examples/classes_from_rdf.py mine.nt.gz http://example.org/affiliation
 
-The objects of one predicate become the classes, and the predicate leaves the graph: what is to be guessed must not be
-read.
+The objects of one predicate become the classes. The predicate is removed from the graph, so the model cannot read the
+answer.
 """
 
 import sys
@@ -16,7 +16,7 @@ from rgcn.data.node_tables import LabelRelation
 
 
 def countries_as_turtle(folder: Path) -> tuple[Path, str]:
-    """The embedded graph as somebody's RDF file, with the regions as triples like any other."""
+    """Write the graph `world` as Turtle, with the regions as triples, and return the path and the predicate."""
     world, region = rgcn.load("world"), "urn:rgcn:relation:region"
     facts = [(world.nodes[s], world.relations[r], world.nodes[o]) for s, r, o in world.triples]
     facts += [
@@ -34,13 +34,13 @@ def main(path: Path, predicate: str) -> float:
 
     classifier = rgcn.NodeClassifier(model="e-rgcn", seed=0, epochs=100, patience=20).fit(kg)
     accuracy = classifier.score(kg, split="test")
-    print(f"right about {accuracy:.0%} of the labels held out; {kg.labels.num_classes} classes to choose from\n")
+    print(f"accuracy on held-out labels {accuracy:.0%}, {kg.labels.num_classes} classes\n")
 
     nodes, classes = kg.labels.of("test")
     for guess, node, label in zip(classifier.predict(nodes[:10]), nodes, classes, strict=False):
         truth = kg.labels.names[label]
-        verdict = "" if guess.label == truth else f"   (it is {short(truth)})"
-        print(f"  {short(kg.nodes[node]):28} {short(guess.label):24}{verdict}")
+        verdict = "" if guess == truth else f"   (correct: {short(truth)})"
+        print(f"  {short(kg.nodes[node]):28} {short(guess):24}{verdict}")
     return accuracy
 
 

@@ -1,9 +1,9 @@
-"""The layer in a model of your own, over batches of graphs: which small graphs hold a cycle of three "binds" edges?
+"""Use the layer in your own model: classify small graphs by whether they contain a cycle of three "binds" edges.
 
     python examples/layer_in_your_model.py
 
-Many small graphs become one: nodes are numbered on, so that no edge leaves its graph, and one operator serves all.
-`rgcn.nn.RelationalGraphConv` is an ordinary `torch.nn.Module`; optimizer, pooling and loss are PyTorch's.
+A batch of graphs becomes one graph with shifted node numbers, so no edge connects two graphs.
+`rgcn.nn.RelationalGraphConv` is a `torch.nn.Module`; optimizer, pooling and loss are PyTorch's.
 """
 
 import torch
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 import rgcn
 
 RELATIONS = ["binds", "repels", "near"]
-NODES = 8  # of each graph
+NODES = 8  # per graph
 
 
 def draw_graph(generator: torch.Generator) -> tuple[Tensor, int]:
-    """(triples [n, 3], answer): random edges, and three of "binds" that go round, or do not."""
+    """Return triples [n, 3] and the label: with label 1, three of the "binds" edges form a cycle."""
     triples = torch.stack([torch.randint(0, n, (7,), generator=generator) for n in (NODES, 3, NODES)], 1)
     answer = int(torch.randint(0, 2, (), generator=generator))
     a, b, c = torch.randperm(NODES, generator=generator)[:3].tolist()
@@ -25,7 +25,7 @@ def draw_graph(generator: torch.Generator) -> tuple[Tensor, int]:
 
 
 def batch(graphs: list[tuple[Tensor, int]]) -> tuple[rgcn.RelationalAdjacency, Tensor, Tensor]:
-    """One operator for all graphs, which graph each node is of [nodes], and the answers [graphs]."""
+    """Return one operator for all graphs, the graph of each node [num_nodes], and the labels [num_graphs]."""
     shifted = [triples + torch.tensor([i * NODES, 0, i * NODES]) for i, (triples, _) in enumerate(graphs)]
     size = len(graphs) * NODES
     adjacency = rgcn.RelationalAdjacency.from_triples(torch.cat(shifted), size, len(RELATIONS))
@@ -33,7 +33,7 @@ def batch(graphs: list[tuple[Tensor, int]]) -> tuple[rgcn.RelationalAdjacency, T
 
 
 class GraphClassifier(nn.Module):
-    """Three convolutions, the mean over each graph's nodes, two numbers a graph."""
+    """Three convolutions, the mean over the nodes of a graph, and two logits per graph."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def main(batches: int = 150) -> float:
     adjacency, graph, answer = batch([draw_graph(generator) for _ in range(500)])
     with torch.no_grad():
         accuracy = float((model(adjacency, graph).argmax(1) == answer).float().mean())
-    print(f"\nright about {accuracy:.0%} of 500 fresh graphs; a coin would be right about half of them")
+    print(f"\naccuracy on 500 new graphs: {accuracy:.0%} (by chance: 50%)")
     return accuracy
 
 

@@ -1,9 +1,9 @@
-"""Links from a CSV: a table of who trades with whom, and the trade that is probably missing from it.
+"""Predict links in a CSV file: facts about countries, and the facts that are probably missing.
 
     python examples/links_from_csv.py                     # facts about countries, written out as a CSV first
     python examples/links_from_csv.py mine.csv subject relation object
 
-A tenth of the rows is held out, so that the model can be judged on facts it never saw.
+A tenth of the rows is held out to measure the model.
 """
 
 import sys
@@ -16,7 +16,7 @@ import rgcn
 
 
 def facts_as_csv(folder: Path) -> Path:
-    """The embedded graph as somebody's spreadsheet."""
+    """Write the graph `world` as a CSV file and return its path."""
     world = rgcn.load("world")
     names = [(world.nodes[s], world.relations[r], world.nodes[o]) for s, r, o in world.triples]
     path = folder / "facts.csv"
@@ -25,7 +25,7 @@ def facts_as_csv(folder: Path) -> Path:
 
 
 def hold_out(path: Path, folder: Path) -> dict[str, Path]:
-    """The rows shuffled and cut in two: most to learn from, the last tenth to be judged by."""
+    """Shuffle the rows and write nine tenths for training and one tenth for testing."""
     rows = pl.read_csv(path).sample(fraction=1.0, shuffle=True, seed=0)
     cut = len(rows) * 9 // 10
     parts = {"train": rows[:cut], "test": rows[cut:]}
@@ -37,17 +37,18 @@ def hold_out(path: Path, folder: Path) -> dict[str, Path]:
 def main(path: Path, columns: list[str], folder: Path) -> float:
     kg = rgcn.read(hold_out(path, folder), columns=columns)
     print(kg)
-    predictor = rgcn.LinkPredictor(model="c-rgcn", embedding=64, bottleneck=16, epochs=80, seed=0).fit(kg)
-    figures = predictor.evaluate(kg, split="test")
-    print(f"held-out facts: mean reciprocal rank {figures['mrr']:.3f}, among the first ten {figures['hits@10']:.0%}\n")
+    predictor = rgcn.LinkPredictor(model="c-rgcn", embedding=64, bottleneck=16, steps=80, seed=0).fit(kg)
+    metrics = predictor.evaluate(kg, split="test")
+    print(f"held-out facts: mean reciprocal rank {metrics['mrr']:.3f}, among the first ten {metrics['hits@10']:.0%}\n")
 
     subject, relation, _ = kg.split_triples("test")[0]
     print(f"{kg.nodes[subject]} — {kg.relations[relation]} → ?")
     test = {tuple(triple) for triple in kg.split_triples("test").tolist()}
-    for guess in predictor.predict(subject=int(subject), relation=int(relation), k=8, known="drop"):
-        held_out = (subject, relation, kg.nodes.id(guess.object)) in test
-        print(f"  {guess.object:40} score {guess.score:6.2f}{'   held out, and true' if held_out else ''}")
-    return figures["mrr"]
+    answers = predictor.predict_frame(subject=int(subject), relation=int(relation), k=8, known="drop")
+    for name, score in answers.select("object", "score").iter_rows():
+        held_out = (subject, relation, kg.nodes.id(name)) in test
+        print(f"  {name:40} score {score:6.2f}{'   held out, correct' if held_out else ''}")
+    return metrics["mrr"]
 
 
 if __name__ == "__main__":

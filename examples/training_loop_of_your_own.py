@@ -1,9 +1,8 @@
-"""A training loop of your own over the library's pieces: graph, operator, receptive field, layers, and plain PyTorch.
+"""Write a training loop with the parts of the library: graph, operator, receptive field and layers, in plain PyTorch.
 
     python examples/training_loop_of_your_own.py
 
-What `rgcn.NodeClassifier` does, laid open: change the loss, the schedule, the layers or what is dropped, and nothing
-else has to know.
+It does what `rgcn.NodeClassifier` does. Change the loss, the schedule, the layers or the dropout as you like.
 """
 
 import torch
@@ -14,7 +13,7 @@ from rgcn.adjacency import ReceptiveField
 
 
 class TwoLayers(nn.Module):
-    """The paper's node classifier: one-hot nodes, a hidden layer, a number a class."""
+    """The paper's node classifier: one-hot nodes, a hidden layer, a logit per class."""
 
     def __init__(self, adjacency: rgcn.RelationalAdjacency, num_relations: int, classes: int, hidden: int = 16) -> None:
         super().__init__()
@@ -22,7 +21,7 @@ class TwoLayers(nn.Module):
         self.second = rgcn.nn.RelationalGraphConv(hidden, classes, num_relations, decomposition=rgcn.nn.Basis(20))
 
     def forward(self, field: ReceptiveField) -> Tensor:
-        """Logits [nodes asked for, classes]."""
+        """Return logits [num_labels, num_classes]."""
         first, second = field.layers
         hidden = torch.relu(self.first(None, first))
         return self.second(nn.functional.dropout(hidden, 0.3, self.training), second)
@@ -32,14 +31,15 @@ def main(epochs: int = 60) -> float:
     torch.manual_seed(0)
     kg = rgcn.load("world")
     adjacency = rgcn.RelationalAdjacency.from_graph(kg)
-    # Only what two layers must compute for the labelled nodes: the operator, restricted, once for all epochs.
+    # The operator restricted to what two layers must compute for the labeled nodes, made once for all epochs.
     splits = {name: [torch.from_numpy(part.copy()) for part in kg.labels.of(name)] for name in ("train", "valid")}
     fields = {
-        name: ReceptiveField.of(adjacency, nodes, 2).reading_all(kg.num_nodes) for name, (nodes, _) in splits.items()
+        name: ReceptiveField.of(adjacency, nodes, 2).with_all_inputs(kg.num_nodes)
+        for name, (nodes, _) in splits.items()
     }
     field = fields["train"]
     print(
-        f"{adjacency.num_edges:,} edges; the training labels hear {field.layers[0].num_edges:,} of them in the first "
+        f"{adjacency.num_edges:,} edges; the training labels need {field.layers[0].num_edges:,} of them in the first "
         f"layer and {field.layers[1].num_edges:,} in the second"
     )
 

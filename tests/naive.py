@@ -1,6 +1,7 @@
-"""The layer as the paper writes it, from triples, in loops: what everything fast is compared with.
+"""Naive reference implementation of the adjacency and the R-GCN layer, with loops over triples and relations.
 
-Nothing here uses the library. Also the strategies that draw small graphs with every awkward thing in them.
+Tests compare the fast code with it. Nothing here uses the library. The hypothesis strategies draw small graphs with
+repeated triples, self-loops, isolated nodes, empty relations and hubs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ AGGREGATIONS = ("sum", "mean")
 
 @dataclass(frozen=True)
 class SmallGraph:
-    """Triples of integers, and the choices that make an operator of them."""
+    """Triples of integers, with the options of the operator built from them."""
 
     triples: list
     num_nodes: int
@@ -31,17 +32,20 @@ class SmallGraph:
 
     @property
     def num_edge_relations(self):
+        """Number of relations of edges: of triples, inverses and self-loops."""
         return self.num_relations * (2 if self.inverse else 1) + (1 if self.self_loops else 0)
 
     def tensor(self):
+        """Return the triples as int64 [num_triples, 3]."""
         return torch.tensor(self.triples, dtype=torch.int64).reshape(-1, 3)
 
     def choices(self):
+        """Return the keyword arguments for `RelationalAdjacency`."""
         names = ("inverse", "self_loops", "normalization", "aggregation")
         return {name: getattr(self, name) for name in names}
 
     def triple_weights(self):
-        """float64 [T]: ones, or random with some zeros."""
+        """Return float64 [num_triples]: ones, or random weights with some zeros."""
         if not self.weighted:
             return torch.ones(len(self.triples), dtype=torch.float64)
         generator = torch.Generator().manual_seed(self.seed)
@@ -52,7 +56,7 @@ class SmallGraph:
 
 @st.composite
 def triple_lists(draw, max_nodes=12, max_relations=4, max_triples=40):
-    """(triples, num_nodes, num_relations): repeats, self-loops in the data, isolated nodes, empty relations, a hub."""
+    """Draw (triples, num_nodes, num_relations), also with repeats, self-loops, isolated nodes and a hub."""
     num_nodes = draw(st.integers(1, max_nodes))
     num_relations = draw(st.integers(1, max_relations))
     node, relation = st.integers(0, num_nodes - 1), st.integers(0, num_relations - 1)
@@ -66,7 +70,7 @@ def triple_lists(draw, max_nodes=12, max_relations=4, max_triples=40):
 
 @st.composite
 def small_graphs(draw, **limits):
-    """A graph with a random choice of everything the operator can be asked for."""
+    """Draw a `SmallGraph` with random options."""
     triples, num_nodes, num_relations = draw(triple_lists(**limits))
     return SmallGraph(
         triples,
@@ -82,7 +86,7 @@ def small_graphs(draw, **limits):
 
 
 def naive_edges(graph, triple_weight, loop_weight):
-    """[(relation, target, source, direction, raw weight)], one by one."""
+    """Return a list of edges (relation, target, source, direction, raw weight)."""
     edges = []
     for t, (s, r, o) in enumerate(graph.triples):
         edges.append((r, o, s, "along", triple_weight[t]))
@@ -95,7 +99,15 @@ def naive_edges(graph, triple_weight, loop_weight):
 
 
 def naive_adjacency(graph, triple_weight=None, loop_weight=None):
-    """Every A_r, dense, float64 [R⁺, N, N]. Differentiable in the weights."""
+    """Return all A_r as one dense float64 tensor [num_edge_relations, num_nodes, num_nodes].
+
+    It is differentiable in the weights.
+
+    Args:
+        graph: The graph and its options.
+        triple_weight: Raw weight of each triple; `graph.triple_weights()` by default.
+        loop_weight: Raw weight of each node's self-loop; ones by default.
+    """
     if triple_weight is None:
         triple_weight = graph.triple_weights()
     if loop_weight is None:
@@ -106,13 +118,13 @@ def naive_adjacency(graph, triple_weight=None, loop_weight=None):
         "node": lambda r, target, direction: target,
         "direction": lambda r, target, direction: (target, direction),
     }
-    totals, reaching = {}, {}
+    totals, incoming_relations = {}, {}
     for r, target, _, direction, raw in edges:
         if graph.normalization != "none":
             group = group_of[graph.normalization](r, target, direction)
             totals[group] = totals.get(group, 0.0) + raw
         if raw > 0:
-            reaching.setdefault(target, set()).add(r)
+            incoming_relations.setdefault(target, set()).add(r)
     shape = (graph.num_edge_relations, graph.num_nodes, graph.num_nodes)
     dense = torch.zeros(shape, dtype=torch.float64)
     entries = []
@@ -122,16 +134,24 @@ def naive_adjacency(graph, triple_weight=None, loop_weight=None):
             total = totals[group_of[graph.normalization](r, target, direction)]
             entry = raw / total if total > 0 else raw * 0.0
         if graph.aggregation == "mean":
-            entry = entry / len(reaching[target]) if target in reaching else entry * 0.0
+            relations = incoming_relations.get(target)
+            entry = entry / len(relations) if relations else entry * 0.0
         entries.append(entry)
     if not edges:
         return dense
-    where = torch.tensor([(r, target, source) for r, target, source, _, _ in edges]).unbind(1)
-    return dense.index_put(where, torch.stack(entries), accumulate=True)
+    indices = torch.tensor([(r, target, source) for r, target, source, _, _ in edges]).unbind(1)
+    return dense.index_put(indices, torch.stack(entries), accumulate=True)
 
 
 def naive_layer(adjacency, x, weight, bias=None):
-    """Σ_r A_r X W_r + b, a loop over relations: A [R⁺, n, n], X [n, in], W [R⁺, in, out]."""
+    """Return Σ_r A_r X W_r + b, computed by a loop over relations.
+
+    Args:
+        adjacency: [num_edge_relations, num_nodes, num_nodes].
+        x: [num_nodes, in_dim].
+        weight: [num_edge_relations, in_dim, out_dim].
+        bias: [out_dim], or None.
+    """
     out = torch.zeros(adjacency.shape[1], weight.shape[2], dtype=torch.float64)
     for r in range(adjacency.shape[0]):
         out = out + adjacency[r].double() @ x.double() @ weight[r].double()
@@ -139,7 +159,7 @@ def naive_layer(adjacency, x, weight, bias=None):
 
 
 def naive_within_hops(triples, num_nodes, start, hops):
-    """The set of nodes within so many triples of the start, in either direction: a breadth-first walk."""
+    """Return the set of nodes at most `hops` triples from the start, in either direction, by breadth-first search."""
     neighbors = {n: set() for n in range(num_nodes)}
     for s, _, o in triples:
         neighbors[s].add(o)
@@ -152,5 +172,5 @@ def naive_within_hops(triples, num_nodes, start, hops):
 
 
 def chain(length, relation="next"):
-    """Named triples n0 → n1 → … → n(length - 1)."""
+    """Return the named triples of the path n0 → n1 → … → n(length - 1)."""
     return [(a, relation, b) for a, b in pairwise(f"n{i}" for i in range(length))]

@@ -1,5 +1,9 @@
-"""Models of small graphs whose scores are whole numbers: sums in any order are equal, and ties are many."""
+"""Small graphs, and models whose scores are whole numbers.
 
+With whole numbers, sums are the same in any order, and there are many ties.
+"""
+
+from collections import namedtuple
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +18,14 @@ from rgcn.nn.scorer import Questions, VectorScorer
 from rgcn.predict import OpenModel
 
 
+def named_rows(frame):
+    """Return the rows of a table as named tuples."""
+    row = namedtuple("Row", frame.columns)
+    return [row(*values) for values in frame.iter_rows()]
+
+
 class Turning(BilinearDecoder):
-    """f(s, r, o) = Σ_i s_i r_i o_{i+1}: a decoder that is not DistMult, and not symmetric."""
+    """An asymmetric decoder: f(s, r, o) = Σ_i s_i r_i o_{i+1}."""
 
     def object_query(self, subject, relation):
         return torch.roll(subject * relation, 1, dims=1)
@@ -25,7 +35,7 @@ class Turning(BilinearDecoder):
 
 
 def random_graph(seed, nodes=23, relations=3, triples=120, splits=True, literals=0):
-    """Relation 0 only goes one way, from lower to higher nodes; the others go as they like."""
+    """Return a random graph whose relation 0 goes only from lower to higher nodes."""
     rng = np.random.default_rng(seed)
     rows = np.unique(rng.integers(0, (nodes, relations, nodes), (triples, 3)), axis=0)
     kinds = np.zeros(nodes, np.uint8)
@@ -41,30 +51,33 @@ def random_graph(seed, nodes=23, relations=3, triples=120, splits=True, literals
 
 
 def graph_of_kinds(seed=0, splits=True):
-    """Countries 0 to 13, towns 14 to 27, rivers 28 to 33, and a stranger: relations with every kind of rule."""
+    """Return a graph with relations of every kind of constraint.
+
+    Nodes 0 to 13 are countries, 14 to 27 towns, 28 to 33 rivers; node 34 is in no triple.
+    """
     rng = np.random.default_rng(seed)
     countries, towns, rivers = range(14), range(14, 28), range(28, 34)
-    rows = [(c, 0, c + 14) for c in countries[:12]]  # capital: one each, either way
+    rows = [(c, 0, c + 14) for c in countries[:12]]  # capital: one-to-one
     rows += [pair for a, b in rng.integers(0, 14, (40, 2)).tolist() if a != b for pair in ((a, 1, b), (b, 1, a))]
-    rows += [(int(r), 2, int(c)) for r in rivers for c in rng.integers(0, 8, 9)]  # runs through few of the countries
-    rows += [(t, 3, int(o)) for t in towns for o in rng.integers(14, 28, 6) if t < o]  # only goes one way
-    rows += [(t, 4, int(rng.integers(0, 14))) for t in towns]  # in: one object each
+    rows += [(int(r), 2, int(c)) for r in rivers for c in rng.integers(0, 8, 9)]  # through: only some of the countries
+    rows += [(t, 3, int(o)) for t in towns for o in rng.integers(14, 28, 6) if t < o]  # next: only one direction
+    rows += [(t, 4, int(rng.integers(0, 14))) for t in towns]  # in: one object per subject
     rows += [(int(a), 5, int(b)) for a, b in rng.integers(0, 14, (30, 2))] + [
         (c, 5, c) for c in countries
-    ]  # itself too
+    ]  # likes: also reflexive
     rows += [(28, 6, 20)]
     triples = np.unique(np.array(rows), axis=0)
-    some = (triples[:, 1] != 0) & (triples[:, 1] != 6) & splits
+    may_be_held_out = (triples[:, 1] != 0) & (triples[:, 1] != 6) & splits
     return KnowledgeGraph(
         triples,
         Vocabulary([f"n{i}" for i in range(35)], kind="node"),
         Vocabulary(["capital", "borders", "through", "next", "in", "likes", "odd", "never"], kind="relation"),
-        triple_splits=np.where(some, rng.choice(3, len(triples), p=(0.7, 0.2, 0.1)), 0).astype(np.int8),
+        triple_splits=np.where(may_be_held_out, rng.choice(3, len(triples), p=(0.7, 0.2, 0.1)), 0).astype(np.int8),
     )
 
 
 def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, folder="nowhere"):
-    """An open model whose vectors are small whole numbers."""
+    """Return an open model whose vectors are small whole numbers."""
     model = rgcn.LinkPredictor("distmult", embedding=4, decoder_biases=biases).prepare(graph)
     network, draw = model.network_.eval(), torch.Generator().manual_seed(seed)
 
@@ -83,12 +96,13 @@ def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, fol
     return OpenModel(Path(folder), "small", model, Titles(graph))
 
 
-def answers_to(opened, given, relation, for_objects=True, k=10, known="mark", **choices):
-    return answer_links(opened, Questions(given, relation, for_objects), k, known, **choices)
+def answers_to(opened, node, relation, for_objects=True, k=10, known="mark", **options):
+    """Return the model's best answers to questions."""
+    return answer_links(opened, Questions(node, relation, for_objects), k, known, **options)
 
 
 def every_score(opened):
-    """float64 [N, R, N]: the score of every triple, by the decoder's own definition, one at a time in effect."""
+    """Return the decoder's score of every triple, float64 [num_nodes, num_relations, num_nodes]."""
     graph, decoder, nodes = opened.graph, opened.model.network_.decoder, opened.model.scorer().nodes
     n, r = graph.num_nodes, graph.num_relations
     s, p, o = torch.meshgrid(torch.arange(n), torch.arange(r), torch.arange(n), indexing="ij")
@@ -97,8 +111,8 @@ def every_score(opened):
 
 
 def mask(graph, *splits):
-    """bool [N, R, N]: the triples of some splits, or of all."""
-    found = torch.zeros(graph.num_nodes, graph.num_relations, graph.num_nodes, dtype=torch.bool)
+    """Return which triples are in these splits, or in any split, bool [num_nodes, num_relations, num_nodes]."""
+    is_known = torch.zeros(graph.num_nodes, graph.num_relations, graph.num_nodes, dtype=torch.bool)
     for split in splits or ("all",):
-        found[tuple(torch.from_numpy(np.array(graph.split_triples(split))).T)] = True
-    return found
+        is_known[tuple(torch.from_numpy(np.array(graph.split_triples(split))).T)] = True
+    return is_known

@@ -42,7 +42,7 @@ def test_a_model_of_nodes_gives_the_same_answers(folders: Path) -> None:
 def test_a_stopped_run_ends_as_it_would_have_in_0_2_0(folders: Path) -> None:
     """Its checkpoint has moments of Adam for the biases of nodes, which come in another order today."""
     expected = json.loads((FOLDERS / "expected.json").read_text())
-    with pytest.warns(UserWarning, match="not quite the machine"):
+    with pytest.warns(UserWarning, match="environment of this run has changed"):
         result = runs.resume(folders / "stopped")
     assert result.metrics == {split: pytest.approx(row) for split, row in expected["metrics"].items()}
     weights = result.model.network_.state_dict()

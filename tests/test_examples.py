@@ -11,12 +11,12 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTS = {
-    "ask_a_trained_model": ["Switzerland: Europe", "What speaks for it", "Does it hold?"],
-    "classes_from_rdf": ["countries.ttl: 33,290 triples", "right about", "South Asia"],
+    "ask_a_trained_model": ["Switzerland: Europe", "Supporting triples", "Fidelity"],
+    "classes_from_rdf": ["countries.ttl: 33,290 triples", "accuracy on held-out labels", "South Asia"],
     "decoder_of_your_own": ["DistMult", "ComplEx", "Norway exports to Germany"],
-    "layer_in_your_model": ["64 graphs", "of 500 fresh graphs"],
-    "links_from_csv": ["mean reciprocal rank", "held out, and true"],
-    "training_loop_of_your_own": ["the training labels hear", "validation accuracy"],
+    "layer_in_your_model": ["64 graphs", "accuracy on 500 new graphs"],
+    "links_from_csv": ["mean reciprocal rank", "held out, correct"],
+    "training_loop_of_your_own": ["the training labels need", "validation accuracy"],
 }
 
 

@@ -33,7 +33,7 @@ def ring(length=30, splits=True):
 def test_forward_edges_are_counted_once_in_the_graph_of_a_step(batch):
     kg = ring(splits=False)
     settings = {"batch_edges": batch, "edge_dropout": 0.0, "self_loop_dropout": 0.0, "normalization": "none"}
-    trainer = LinkPredictor(epochs=1, **SMALL, **settings).prepare(kg).trainer()
+    trainer = LinkPredictor(steps=1, **SMALL, **settings).prepare(kg).trainer()
     batches = trainer.batches()
     positives = next(batches)
     batches.close()
@@ -47,7 +47,7 @@ def test_a_step_drops_the_share_it_was_told_and_not_the_rest(rate):
     kg = ring(200, splits=False)
     for batch, tolerance in ((100, 0.0), (None, 0.06)):
         settings = {"batch_edges": batch, "edge_dropout": rate, "self_loop_dropout": 0.0}
-        trainer = LinkPredictor(epochs=1, **SMALL, **settings).prepare(kg).trainer()
+        trainer = LinkPredictor(steps=1, **SMALL, **settings).prepare(kg).trainer()
         positives = trainer.triples if batch is None else trainer.triples[:batch]
         adjacency = trainer.message_graph(positives)
         along = int(((adjacency.structure.direction == 0) & (adjacency.weight > 0)).sum())
@@ -56,7 +56,7 @@ def test_a_step_drops_the_share_it_was_told_and_not_the_rest(rate):
 
 def test_the_kept_edges_are_a_random_part_and_not_the_first_of_the_batch():
     kg = ring(100, splits=False)
-    trainer = LinkPredictor(epochs=1, batch_edges=50, edge_dropout=0.5, **SMALL).prepare(kg).trainer()
+    trainer = LinkPredictor(steps=1, batch_edges=50, edge_dropout=0.5, **SMALL).prepare(kg).trainer()
     positives = trainer.triples[:50]
     counts = np.zeros(50)
     for _ in range(200):
@@ -72,7 +72,7 @@ def test_the_kept_edges_are_a_random_part_and_not_the_first_of_the_batch():
 def test_edge_dropout_is_heard_and_asking_drops_nothing(batch, monkeypatch):
     kg = ring()
     dropping, whole = (
-        LinkPredictor(epochs=2, edge_dropout=rate, self_loop_dropout=0.0, batch_edges=batch, **SMALL)
+        LinkPredictor(steps=2, edge_dropout=rate, self_loop_dropout=0.0, batch_edges=batch, **SMALL)
         for rate in (0.5, 0.0)
     )
     assert dropping.fit(kg).history_[0].loss != whole.fit(kg).history_[0].loss
@@ -88,7 +88,7 @@ def test_edge_dropout_is_heard_and_asking_drops_nothing(batch, monkeypatch):
 def test_a_dropped_edge_reaches_no_output_by_its_inverse():
     # n0 hears n1 only through the one edge between them: dropped, n0's vector is its own alone
     kg = KnowledgeGraph.from_triples([("n0", "r", "n1"), ("n2", "r", "n3")])
-    predictor = LinkPredictor(epochs=1, batch_edges=2, edge_dropout=0.5, self_loop_dropout=0.0, **SMALL).prepare(kg)
+    predictor = LinkPredictor(steps=1, batch_edges=2, edge_dropout=0.5, self_loop_dropout=0.0, **SMALL).prepare(kg)
     trainer, network = predictor.trainer(), predictor.network_
     for _ in range(4):
         adjacency = trainer.message_graph(trainer.triples)
@@ -103,7 +103,7 @@ def test_a_dropped_edge_reaches_no_output_by_its_inverse():
 
 def test_messages_come_from_training_triples_only():
     kg = ring()
-    predictor = LinkPredictor(epochs=1, **SMALL).prepare(kg)
+    predictor = LinkPredictor(steps=1, **SMALL).prepare(kg)
     structure = predictor.trainer().adjacency.structure
     along = structure.direction == 0
     rows = torch.stack([structure.source, structure.relation, structure.target], 1)[along]
@@ -111,14 +111,14 @@ def test_messages_come_from_training_triples_only():
 
 
 def test_the_graph_is_not_encoded_again_for_every_evaluation_batch(monkeypatch):
-    predictor = LinkPredictor(epochs=4, evaluate_every=2, **SMALL).prepare(ring())
+    predictor = LinkPredictor(steps=4, evaluate_every=2, **SMALL).prepare(ring())
     calls = []
     predictor.network_.encoder.register_forward_hook(lambda *_: calls.append(predictor.network_.training))
     predictor.evaluate(split="test", memory_budget=1)
     assert calls == [False]
     encodings, make = [], VectorNetwork.make_scorer
     monkeypatch.setattr(VectorNetwork, "make_scorer", lambda *given: encodings.append(1) or make(*given))
-    LinkPredictor(epochs=4, evaluate_every=2, **SMALL).fit(ring())
+    LinkPredictor(steps=4, evaluate_every=2, **SMALL).fit(ring())
     assert len(encodings) == 2  # once for each measurement
 
 
@@ -131,7 +131,7 @@ def test_ids_of_entities_and_relations_follow_the_triples_and_not_a_set():
 def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking():
     rows = [("a", "r", "b"), ("a", "r", "valid"), ("a", "r", "unseen"), ("c", "r", "b")]
     kg = KnowledgeGraph.from_triples(rows, triple_splits=[TRAIN, VALID, TEST, TRAIN])
-    predictor = LinkPredictor("distmult", epochs=1, **SMALL).prepare(kg)
+    predictor = LinkPredictor("distmult", steps=1, **SMALL).prepare(kg)
     vectors = {"a": 1.0, "b": 4.0, "valid": 3.0, "unseen": 2.0, "c": 0.5}
     with torch.no_grad():
         table = torch.tensor([[vectors[name]] for name in kg.nodes]).expand(-1, 6)
@@ -165,7 +165,7 @@ def test_no_validation_figure_depends_on_test_triples():
     triples = np.array(kg.triples)
     triples[is_test] = np.stack([asked[:, 0], asked[:, 1], (asked[:, 2] + 11) % kg.num_nodes], axis=1)
     other = replace(kg, triples=triples)
-    first, second = (LinkPredictor(epochs=6, evaluate_every=2, **SMALL).fit(graph) for graph in (kg, other))
+    first, second = (LinkPredictor(steps=6, evaluate_every=2, **SMALL).fit(graph) for graph in (kg, other))
     assert validation_figures(first) == validation_figures(second)
     every = [predictor.ranks(split="valid", known=("train", "valid", "test")) for predictor in (first, second)]
     assert not torch.equal(every[0].rank("object"), every[1].rank("object"))  # it would have been seen
@@ -178,5 +178,5 @@ def test_no_validation_figure_depends_on_test_triples():
 def test_a_sampler_returns_when_the_graph_is_smaller_than_the_batch(sampling):
     rows = [("a", "r", "b"), ("c", "r", "d"), ("e", "r", "e")]  # disconnected, and one node alone with itself
     kg = KnowledgeGraph.from_triples(rows)
-    predictor = LinkPredictor(epochs=3, batch_edges=30_000, sampler=sampling, **SMALL).fit(kg)
+    predictor = LinkPredictor(steps=3, batch_edges=30_000, sampler=sampling, **SMALL).fit(kg)
     assert all(np.isfinite(epoch.loss) for epoch in predictor.history_)

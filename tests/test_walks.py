@@ -1,4 +1,4 @@
-"""The files that a training, a prediction and a request pass through are those of results and of the architecture."""
+"""Check that the walks in results and docs list the files that really run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTDATED = "run `python tools/walk.py --write` and commit what it changes"
 def test_the_results_name_the_files_that_run(name):
     if name == "links":
         pytest.importorskip("starlette", reason="the extra `serve` is not installed")
-        pytest.importorskip("httpx", reason="httpx, which the walk asks with, is not installed")
+        pytest.importorskip("httpx", reason="httpx, which sends the walk's requests, is not installed")
     assert walk.trace(name) == json.loads(walk.RESULTS.read_text("utf-8"))[name], OUTDATED
 
 

@@ -1,4 +1,4 @@
-"""Workers that are threads: a process loads PyTorch for longer than all that these tests ask of it."""
+"""Run the workers of a pool as threads, because starting processes that load PyTorch would make tests slow."""
 
 from __future__ import annotations
 
@@ -11,52 +11,57 @@ from typing import Any
 
 import pytest
 
-from rgcn.runs.worker_pool import TAKEN, WorkerProcess
+from rgcn.runs.worker_pool import TASK_RECEIVED, WorkerProcess
 
-Life = Callable[..., None]
+Behavior = Callable[..., None]
 
 
-class Workshop:
-    """Stands where a crew starts its processes.
+class ThreadWorkers:
+    """Replaces the processes of a worker pool by threads.
 
-    lives    what the next ones do with their work; those after them just do it
-    started  all that were started
+    Attributes:
+        behaviors: How the next workers run their function; later workers just run it.
+        started: All workers that were started.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, lives: Iterable[Life] = ()) -> None:
-        self.lives, self.started = list(lives), list[ThreadWorker]()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, behaviors: Iterable[Behavior] = ()) -> None:
+        self.behaviors, self.started = list(behaviors), list[ThreadWorker]()
         monkeypatch.setattr("rgcn.runs.worker_pool.WorkerProcess", self._start)
 
-    def _start(self, work: Callable[..., None], *arguments: Any, threads: int) -> ThreadWorker:
-        life = self.lives.pop(0) if self.lives else lives_on
-        self.started.append(ThreadWorker(life, work, arguments))
+    def _start(self, function: Callable[..., None], *arguments: Any, threads: int) -> ThreadWorker:
+        behavior = self.behaviors.pop(0) if self.behaviors else stays_alive
+        self.started.append(ThreadWorker(behavior, function, arguments))
         return self.started[-1]
 
 
 class ThreadWorker(WorkerProcess):
-    def __init__(self, life: Life, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.line, theirs = multiprocessing.Pipe()
-        self.process: Any = _Thread(self.line, theirs, life, work, arguments)
+    """A worker of the pool that is a thread."""
+
+    def __init__(self, behavior: Behavior, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.connection, worker_end = multiprocessing.Pipe()
+        self.process: Any = _Thread(self.connection, worker_end, behavior, function, arguments)
 
 
 class _Thread:
-    """As much of a process as is used."""
+    """A thread with those methods of a process that the pool uses."""
 
     exitcode = -9
 
-    def __init__(self, ours: Connection, theirs: Connection, life: Life, work: Any, arguments: Any) -> None:
-        self.ours = ours
+    def __init__(
+        self, parent_end: Connection, worker_end: Connection, behavior: Behavior, function: Any, arguments: Any
+    ) -> None:
+        self.parent_end = parent_end
 
-        def live() -> None:
+        def run() -> None:
             with contextlib.suppress(EOFError, OSError):
-                life(work, theirs, *arguments)
-            theirs.close()
+                behavior(function, worker_end, *arguments)
+            worker_end.close()
 
-        self.thread = threading.Thread(target=live, daemon=True)
+        self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
 
     def terminate(self) -> None:
-        self.ours.close()
+        self.parent_end.close()
 
     def join(self, seconds: float | None = None) -> None:
         self.thread.join(seconds)
@@ -65,42 +70,48 @@ class _Thread:
         return self.thread.is_alive()
 
     def kill(self) -> None:
-        raise AssertionError("a thread did not end when told to")
+        raise AssertionError("a thread did not end after terminate()")
 
 
-def lives_on(work: Callable[..., None], line: Connection, *arguments: Any) -> None:
-    work(line, *arguments)
+def stays_alive(function: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    """Behavior: run the worker's function to its end."""
+    function(connection, *arguments)
 
 
-def dies_at_once(work: Callable[..., None], line: Connection, *arguments: Any) -> None:
-    pass
+def dies_at_once(function: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    """Behavior: die before the worker's function starts."""
 
 
-def dies_after_hearing_something(work: Callable[..., None], line: Connection, *arguments: Any) -> None:
-    work(_Mortal(line), *arguments)
+def dies_after_receiving(function: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    """Behavior: die after receiving the first message."""
+    function(_DyingConnection(connection), *arguments)
 
 
-def dies_at_work(work: Callable[..., None], line: Connection, *arguments: Any) -> None:
-    work(_Mortal(line, lambda message: message == TAKEN), *arguments)
+def dies_at_work(function: Callable[..., None], connection: Connection, *arguments: Any) -> None:
+    """Behavior: die after confirming that a task was received."""
+    function(_DyingConnection(connection, lambda message: message == TASK_RECEIVED), *arguments)
 
 
-def dies_after_saying(kind: type) -> Life:
-    return lambda work, line, *arguments: work(_Mortal(line, lambda said: isinstance(said, kind)), *arguments)
+def dies_after_sending(kind: type) -> Behavior:
+    """Return a behavior: die after sending a message of this type."""
+    return lambda function, connection, *arguments: function(
+        _DyingConnection(connection, lambda message: isinstance(message, kind)), *arguments
+    )
 
 
-class _Mortal:
-    """A line whose owner dies after saying some last words, or after the first thing heard."""
+class _DyingConnection:
+    """A connection whose worker dies after sending a last message, or after the first message it receives."""
 
-    def __init__(self, line: Connection, last_words: Callable[[Any], bool] | None = None) -> None:
-        self.line, self.last_words = line, last_words
+    def __init__(self, connection: Connection, is_last: Callable[[Any], bool] | None = None) -> None:
+        self.connection, self.is_last = connection, is_last
 
     def send(self, message: Any) -> None:
-        self.line.send(message)
-        if self.last_words is not None and self.last_words(message):
+        self.connection.send(message)
+        if self.is_last is not None and self.is_last(message):
             raise EOFError
 
     def recv(self) -> Any:
-        message = self.line.recv()
-        if self.last_words is None:
+        message = self.connection.recv()
+        if self.is_last is None:
             raise EOFError
         return message

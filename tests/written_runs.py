@@ -1,10 +1,11 @@
-"""run.json as a training writes it, for folders that tests make by hand."""
+"""Content of run.json for run folders that tests write by hand."""
 
 import rgcn
 from rgcn.runs.folder import FORMAT_VERSION
 
 
 def about_run(config, data, sessions=()):
+    """Return what a training with this configuration writes to run.json."""
     return {
         "format": "rgcn-run",
         "version": FORMAT_VERSION,

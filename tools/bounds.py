@@ -1,10 +1,10 @@
-"""Install the lowest versions that pyproject.toml allows, and run the tests with them: `make bounds`.
+"""Run the tests with the lowest versions of packages that pyproject.toml allows: `make bounds`.
 
     python tools/bounds.py [--venv .venv-bounds] [--print] [arguments of pytest]
 
-Every package that rgcn, its kernels, server, tuning and trackers name is taken at the bound that pyproject.toml states.
-torch is the pinned one, and so is what only tests need. What these packages need in turn is the newest that pip finds,
-as it would be for a user. Without arguments every test runs but those of the browser and of generated requests.
+Direct dependencies, also those of extras, are installed at their lower bound. torch and packages that only the tests
+need have the versions of constraints.txt. Indirect dependencies are the newest that pip finds, as for a user. Without
+arguments all tests run except those that need a browser or schemathesis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEFT_OUT = ("tests/serve/test_browser.py", "tests/serve/test_schema.py")  # they
 
 
 def lowest(pyproject: Path) -> dict[str, str]:
-    """{package: its lower bound}; of several the highest counts, as it does for pip."""
+    """Return the lower bound of each package; if it has several, the highest, as pip does."""
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     stated = [*project["dependencies"], *(one for extra in EXTRAS for one in project["optional-dependencies"][extra])]
     bounds: dict[str, str] = {}
@@ -47,7 +47,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def pinned(constraints: Path) -> list[str]:
-    """The lines of constraints.txt that stay: torch, and what only tests need."""
+    """Return the lines of constraints.txt about torch and the packages that only the tests need."""
     names = PINNED | set(FOR_TESTS)
     lines = constraints.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line.partition("==")[0] in names]
@@ -56,7 +56,7 @@ def pinned(constraints: Path) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv-bounds")
-    parser.add_argument("--print", action="store_true", help="only say which versions these are")
+    parser.add_argument("--print", action="store_true", help="only print the versions")
     options, tests = parser.parse_known_args()
     lines = [f"{name}=={version}" for name, version in lowest(ROOT / "pyproject.toml").items()]
     lines += pinned(ROOT / "constraints.txt")
@@ -68,9 +68,9 @@ def main() -> int:
     constraints.write_text("\n".join(lines) + "\n", encoding="utf-8")
     here = f"{ROOT}[{','.join(EXTRAS)}]"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "-c", constraints, "-e", here, *FOR_TESTS], check=True)
-    given = tests or ["tests", "src", *(f"--ignore={ROOT / path}" for path in LEFT_OUT)]
+    arguments = tests or ["tests", "src", *(f"--ignore={ROOT / path}" for path in LEFT_OUT)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run([python, "-m", "pytest", "-n", "2", *given], cwd=ROOT, env=environment).returncode
+    return subprocess.run([python, "-m", "pytest", "-n", "2", *arguments], cwd=ROOT, env=environment).returncode
 
 
 if __name__ == "__main__":

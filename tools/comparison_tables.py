@@ -1,4 +1,4 @@
-"""The tables of docs/paths.md, from what benchmarks/link_comparison.py wrote; `readme_tables.py` puts them there."""
+"""Make the tables of docs/paths.md from the results of benchmarks/link_comparison.py, for `readme_tables.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from result_files import ROOT, place, result
-from rgcn.system.formatting import memory
+from rgcn.system.formatting import format_bytes
 
 MODELS = {
     "popularity": "popularity",
@@ -32,13 +32,13 @@ Run = dict[str, Any]
 
 
 def comparison_tables() -> dict[str, str]:
-    """{name of a table: its lines}; a data set or a model without figures has none."""
+    """Return {name of a table: its text}; only data sets and models with results have a row."""
     seeds = seeds_together()
     return {"comparison": known_nodes(seeds), "comparison-unseen": new_nodes(seeds)}
 
 
 def any_graph_table() -> str:
-    """What the shipped model gave without training (benchmarks/any_graph.py), beside models that were trained."""
+    """Return the zero-shot metrics of the pretrained model (benchmarks/any_graph.py) beside those of trained models."""
     content = json.loads((ROOT / "results" / "any-graph.json").read_text(encoding="utf-8"))
     trained: dict[tuple[str, str], float] = {}
     for runs in seeds_together():
@@ -64,7 +64,7 @@ def any_graph_table() -> str:
 
 
 def seeds_together() -> list[list[Run]]:
-    """Runs that differ in nothing but their seeds, in the order of data sets and models; those of trials left out."""
+    """Return groups of test runs that differ only in their seeds, ordered by data set and model."""
     groups: dict[tuple[int, int, str, str], list[Run]] = defaultdict(list)
     data, models = list(TITLES), list(MODELS)
     for path in sorted((ROOT / "results").glob("link-comparison-*.json")):
@@ -87,7 +87,13 @@ def known_nodes(seeds: Iterable[Sequence[Run]]) -> str:
         largest = max(run["peak_gpu_bytes"] or run["peak_bytes"] for run in runs)
         cells = [f"{TITLES[runs[0]['dataset']]}, {called(runs[0])}", spread(each["mrr"] for each in figures)]
         cells += [f"{statistics.fmean(each[name] for each in figures):.3f}" for name in HITS]
-        cells += [str(len(runs)), f"{seconds:,.0f} s", memory(largest), f"{runs[0]['parameters']:,}", runs[0]["on"]]
+        cells += [
+            str(len(runs)),
+            f"{seconds:,.0f} s",
+            format_bytes(largest),
+            f"{runs[0]['parameters']:,}",
+            runs[0]["on"],
+        ]
         lines.append(row(cells))
     return "\n".join(lines) + "\n"
 
@@ -112,16 +118,17 @@ def new_nodes(seeds: Iterable[Sequence[Run]]) -> str:
 
 
 def called(run: Run) -> str:
-    """The model by its name, and what tells its configuration from the shipped one that is called like the data."""
+    """Return the name of the model and of its variant, linked to the configuration."""
     folder, name = run["configuration"].split("/")
     variant = name.removeprefix(f"lp-{run['dataset']}").lstrip("-")
     return f"[{MODELS[folder]}{f', {variant}' if variant else ''}](../src/rgcn/configs/{run['configuration']}.yaml)"
 
 
 def spread(values: Iterable[float]) -> str:
-    given = list(values)
-    error = statistics.stdev(given) / len(given) ** 0.5 if len(given) > 1 else None
-    return f"**{statistics.fmean(given):.3f}**" + ("" if error is None else f" ± {error:.3f}")
+    """Return the mean and the standard error as text."""
+    sample = list(values)
+    error = statistics.stdev(sample) / len(sample) ** 0.5 if len(sample) > 1 else None
+    return f"**{statistics.fmean(sample):.3f}**" + ("" if error is None else f" ± {error:.3f}")
 
 
 def row(cells: Iterable[str]) -> str:

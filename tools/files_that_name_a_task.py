@@ -1,10 +1,10 @@
-"""Which files ask what task they serve: those that name one, or an estimator of one, outside the tasks' own files.
+"""List the files that name a task or one of its estimators, outside the files of the tasks themselves.
 
-    python tools/files_that_name_a_task.py          # the list, and how many lines and files each room has
+    python tools/files_that_name_a_task.py          # the list, and the lines and files of each subpackage
     python tools/files_that_name_a_task.py --json
 
-A task's own files are the one its class is in, and those it names itself: its configuration, its estimator, and what it
-brings to other rooms. The text is read without its comments and documentation.
+The files of a task are the one with its class and those that the task names: its configuration, its estimator, and its
+components in other subpackages. Comments and docstrings are ignored.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NAMES = "NodeClassifier|LinkPredictor|LinkClassifier|NodeClassificationRun|LinkP
 
 
 def own_files() -> set[Path]:
-    """The files of the tasks themselves."""
+    """Return the files of the tasks themselves."""
     places = [*TASKS.built_in.values()]
     for name in TASKS.built_in:
         task = task_of(name)
-        places += [task.run, task.estimator, *task.brings.values()]
+        places += [task.run, task.estimator, *task.parts.values()]
     files = {PACKAGE.parent / f"{place.partition(':')[0].replace('.', '/')}.py" for place in places}
-    # What a file of a task is built of stands beside it, under the same first word.
+    # Helper files of a task's file are in the same folder and start with the same word.
     beside = [file.parent.glob(f"{file.name.partition('_')[0]}_*.py") for file in files if "_" in file.name]
     return {*files, *(path for found in beside for path in found)}
 
 
 def code_of(path: Path) -> str:
-    """The code without comments and documentation."""
+    """Return the code of a file without comments and docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -47,7 +47,7 @@ def code_of(path: Path) -> str:
 
 
 def asking(paths: list[Path]) -> list[Path]:
-    """Those that name a task or an estimator of one."""
+    """Return the files that name a task or an estimator of one."""
     tasks = "|".join(map(re.escape, TASKS.built_in))
     wanted = re.compile(rf"['\"]({tasks})['\"]|isinstance\([^)]*({NAMES})|\b({NAMES})\b")
     return [path for path in paths if wanted.search(code_of(path))]

@@ -1,10 +1,10 @@
-"""Brings the browser that the tests of the explorer page need, where that is possible.
+"""Install the browser for the tests of the explorer page, if possible.
 
     python tools/install_browser.py            # before the tests: installs only where CI=true, never fails
-    python tools/install_browser.py --asked    # `make browser`: someone wants it; exit code 1 where it cannot be had
+    python tools/install_browser.py --asked    # `make browser`: installs everywhere; exit code 1 if that fails
 
-Silent where chromium and chromedriver are there. It uses the apt-get of Debian and needs to be root. The tests do
-without: they are skipped and say so.
+It prints nothing if chromium and chromedriver are installed already. It uses Debian's apt-get and must run as root.
+Without a browser, its tests are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def missing() -> list[str]:
 
 
 def obstacle(asked: bool) -> str | None:
-    """Why nothing can or may be installed here; None where it can."""
+    """Return why nothing can or may be installed here, or None."""
     if shutil.which("apt-get") is None:
         return "there is no apt-get here to install them with; install Chromium and its driver by hand"
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
@@ -49,16 +49,16 @@ def obstacle(asked: bool) -> str | None:
 
 
 def install() -> str | None:
-    """Installs both packages; what went wrong, in words, or None."""
+    """Install both packages; return an error message or None."""
     print("Installing chromium for the browser tests ...", file=sys.stderr, flush=True)
     until = time.monotonic() + SECONDS
-    # An update that fails for one of several sources leaves the others usable: what counts is the installation.
+    # The update may fail for some sources only, so its result is ignored and the installation decides.
     apt_get(["update"], until)
     return apt_get(["install", "-y", "--no-install-recommends", *PROGRAMS.values()], until)
 
 
 def apt_get(command: list[str], until: float) -> str | None:
-    """Runs one apt-get; its last words where it failed."""
+    """Run one apt-get command; return an error message or None."""
     try:
         done = subprocess.run(
             ["apt-get", *APT_OPTIONS, *command],
@@ -76,8 +76,8 @@ def apt_get(command: list[str], until: float) -> str | None:
         return f"apt-get could not be run: {error}"
     if done.returncode == 0:
         return None
-    said = [line for line in done.stdout.splitlines() if line.strip()]
-    return f"apt-get {command[0]} failed: {said[-1] if said else f'exit code {done.returncode}'}"
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    return f"apt-get {command[0]} failed: {lines[-1] if lines else f'exit code {done.returncode}'}"
 
 
 if __name__ == "__main__":

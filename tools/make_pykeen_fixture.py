@@ -1,7 +1,7 @@
-"""Writes tests/links/pykeen_fixture.json: what PyKEEN's RankBasedEvaluator says of a small table of scores.
+"""Write tests/links/pykeen_fixture.json: the metrics of PyKEEN's RankBasedEvaluator for a small table of scores.
 
-PyKEEN is not a dependency of this project, not even of its tests: the test reads the recorded answers. To record them
-again, in an environment of its own:
+PyKEEN is not a dependency of this project, not even of its tests, which read the recorded metrics. To record them
+again, use a separate environment:
 
     python -m venv /tmp/pykeen && /tmp/pykeen/bin/pip install torch pykeen
     /tmp/pykeen/bin/python tools/make_pykeen_fixture.py
@@ -25,7 +25,7 @@ SIDES = {"head": "subject", "tail": "object", "both": "both"}
 METRICS = {"inverse_harmonic_mean_rank": "mrr", "arithmetic_mean_rank": "mean_rank"} | {
     f"hits_at_{k}": f"hits@{k}" for k in (1, 3, 5, 10)
 }
-OUT = Path(__file__).parent.parent / "tests" / "ranking" / "pykeen_fixture.json"
+OUT = Path(__file__).parent.parent / "tests" / "links" / "pykeen_fixture.json"
 
 
 class TableModel(FixedModel):

@@ -1,9 +1,9 @@
-"""Write the result tables of the README, docs/performance.md, docs/results.md and docs/paths.md from results/.
+"""Write the result tables of README.md and of pages in docs/ from the files under results/.
 
-    python tools/readme_tables.py           # rewrite them
-    python tools/readme_tables.py --check   # exit 1 if they are not what the results say
+    python tools/readme_tables.py           # rewrite the tables
+    python tools/readme_tables.py --check   # exit with code 1 if a table is out of date
 
-The tables stand between lines `<!-- results: NAME -->` and `<!-- end -->`.
+A table stands between the lines `<!-- results: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from comparison_tables import any_graph_table, comparison_tables
 from result_files import ROOT, place, result, result_file
-from rgcn.paper.published import ACCURACY, RANKING, published_text
+from rgcn.paper.published import ACCURACY, RANKING, format_published
 from rgcn.runs.run_record import Spread
-from rgcn.system.formatting import duration, memory
+from rgcn.system.formatting import format_bytes, format_duration
 
-# configuration: what it is
+# configuration: title of its row
 NODE = {
     "rgcn/nc-aifb": "AIFB, RGCN",
     "e-rgcn/nc-aifb": "AIFB, e-RGCN",
@@ -58,13 +58,13 @@ def main() -> None:
             pattern = re.compile(rf"(<!-- results: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
             after = pattern.sub(lambda match, table=table: match[1] + table + match[2], after)
         if "--check" in sys.argv and after != before:
-            sys.exit(f"{path.name} does not show what results/ holds: run tools/readme_tables.py")
+            sys.exit(f"{path.name}: its tables differ from results/; run `python tools/readme_tables.py`")
         if "--check" not in sys.argv:
             path.write_text(after, encoding="utf-8")
 
 
 def headline_table() -> str:
-    """Write a line for each thing that the README claims: zero-shot answers, the paper's results, speed."""
+    """Return the table of the README: zero-shot metrics, comparison with the paper, speed and memory."""
     lines = ["| | rgcn | compared with |", "|---|---:|---|"]
     zero_shot = {f"{graph}, missing links, MRR" for graph in ("fb237-v1-ind", "wn18rr-v1-ind")}
     zero_shot |= {"aifb, classes, %", "mutag, classes, %"}
@@ -72,7 +72,7 @@ def headline_table() -> str:
         name, ours, trained, _ = (cell.strip() for cell in row.strip("|").split("|"))
         if name in zero_shot:
             lines.append(f"| without training: {name} | {ours} | {trained}, RGCN trained |")
-    for config, what in {**NODE, **LINK}.items():
+    for config, title in {**NODE, **LINK}.items():
         data, published = result(config), (ACCURACY.get(config) or RANKING.get(config))
         if data is None or published is None:
             continue
@@ -80,17 +80,17 @@ def headline_table() -> str:
             spread = Spread.of(accuracies(data))
             ours, theirs = (
                 f"{spread.mean:.2f} ± {spread.standard_error:.2f}",
-                published_text(published[0], "percent", 2),
+                format_published(published[0], "percent", 2),
             )
             metric = "accuracy, %"
         else:
             mrr = data["test_mrr"]
             ours, theirs = (
                 f"{mrr['mean']:.3f} ± {mrr['standard_error']:.3f}",
-                published_text(published[0]["mrr"], "number", 3),
+                format_published(published[0]["mrr"], "number", 3),
             )
             metric = "MRR"
-        lines.append(f"| {what}, {metric} ({len(data['runs'])} seeds) | **{ours}** | {theirs}, the paper |")
+        lines.append(f"| {title}, {metric} ({len(data['runs'])} seeds) | **{ours}** | {theirs}, the paper |")
     for row in step_table("bench-cpu", with_floor=False).splitlines()[2:]:
         name, ours, theirs, faster, memory_ours, memory_theirs = (cell.strip() for cell in row.strip("|").split("|"))
         if faster and name.startswith(("aifb", "am-")):
@@ -102,11 +102,12 @@ def headline_table() -> str:
 
 
 def node_table() -> str:
+    """Return the accuracies of node classification beside those of the paper."""
     head = ["", "the paper, %", "ours, %", "deviation", "lowest to highest", "runs"]
     head += ["parameters (as the paper counts)", "seconds a run", "results"]
     lines = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in head)}|", f"|---|{'---:|' * 7}---|"]
-    for name, what in NODE.items():
-        published = published_text(ACCURACY[name][0], "percent", 2) if name in ACCURACY else ""
+    for name, title in NODE.items():
+        published = format_published(ACCURACY[name][0], "percent", 2) if name in ACCURACY else ""
         data = result(name)
         if data is None:
             continue
@@ -114,7 +115,7 @@ def node_table() -> str:
         spread = Spread.of(values)
         seconds = statistics.median(run["seconds"] for run in runs)
         lines.append(
-            f"| {what} | {published} | **{spread.mean:.2f}** ± {spread.standard_error:.2f} "
+            f"| {title} | {published} | **{spread.mean:.2f}** ± {spread.standard_error:.2f} "
             f"| {spread.standard_deviation:.2f} | {min(values):.1f} to {max(values):.1f} | {len(runs)} "
             f"| {runs[0]['parameters']:,} | {seconds:.1f} | {link(name)} |"
         )
@@ -122,35 +123,36 @@ def node_table() -> str:
 
 
 def accuracies(data: dict[str, Any]) -> list[float]:
-    """Percent of the test nodes right, a figure a run, in the order of the seeds."""
+    """Return the test accuracy of each run in percent, in the order of the seeds."""
     return [100 * run["metrics"]["test"]["accuracy"] for run in sorted(data["runs"], key=lambda run: run["seed"])]
 
 
 def spread_table() -> str:
-    """How the runs of each node classifier are spread, and how far ten of them can be from all."""
+    """Return the quartiles of the accuracy of each node classifier over its seeds, and the range of ten-seed means."""
     head = ["lowest", "quarter", "median", "three quarters", "highest", "means of ten seeds", "of 0 to 9"]
     lines = [f"| | {' | '.join(head)} | test nodes right (runs) |", f"|---|{'---:|' * len(head)}---|"]
-    for name, what in NODE.items():
+    for name, title in NODE.items():
         data = result(name)
         if data is None:
             continue
-        values, nodes = accuracies(data), data["runs"][0]["test_nodes"]
+        values, num_nodes = accuracies(data), data["runs"][0]["test_nodes"]
         points = [min(values), *statistics.quantiles(values, n=4, method="inclusive"), max(values)]
-        tens = [statistics.fmean(values[at : at + 10]) for at in range(0, len(values), 10)]
-        right = [round(value * nodes / 100) for value in values]
-        counts = ", ".join(f"{k} ({right.count(k)})" for k in sorted(set(right)))
+        tens = [statistics.fmean(values[start : start + 10]) for start in range(0, len(values), 10)]
+        correct = [round(value * num_nodes / 100) for value in values]
+        counts = ", ".join(f"{k} ({correct.count(k)})" for k in sorted(set(correct)))
         lines.append(
-            f"| {what} | {' | '.join(f'{point:.1f}' for point in points)} "
-            f"| {min(tens):.2f} to {max(tens):.2f} | {tens[0]:.2f} | {counts}, of {nodes} |"
+            f"| {title} | {' | '.join(f'{point:.1f}' for point in points)} "
+            f"| {min(tens):.2f} to {max(tens):.2f} | {tens[0]:.2f} | {counts}, of {num_nodes} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def link_table() -> str:
+    """Return the ranking metrics of link prediction beside the MRR of the paper."""
     lines = ["| | the paper, MRR | ours, MRR | Hits@1 | Hits@3 | Hits@10 | runs | on | results |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|---|---|")
-    for name, what in LINK.items():
-        published = published_text(RANKING[name][0]["mrr"], "number", 3) if name in RANKING else ""
+    for name, title in LINK.items():
+        published = format_published(RANKING[name][0]["mrr"], "number", 3) if name in RANKING else ""
         data = result(name)
         if data is None:
             continue
@@ -158,14 +160,19 @@ def link_table() -> str:
         hits = [sum(run["metrics"]["test"][f"hits@{k}"] for run in runs) / len(runs) for k in (1, 3, 10)]
         shown = f"**{data['test_mrr']['mean']:.3f}**" + (f" ± {error:.3f}" if error else "")
         lines.append(
-            f"| {what} | {published} | {shown} | {' | '.join(f'{h:.3f}' for h in hits)} | {len(runs)} | {place(data)} "
+            f"| {title} | {published} | {shown} | {' | '.join(f'{h:.3f}' for h in hits)} | {len(runs)} | {place(data)} "
             f"| {link(name)} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def step_table(name: str, with_floor: bool = True) -> str:
-    """Ours beside FastRGCNConv for each graph and model of a file that `rgcn bench` wrote."""
+    """Return a table that compares the training steps of rgcn and PyG's FastRGCNConv, from a file of `rgcn bench`.
+
+    Args:
+        name: Name of the result file.
+        with_floor: Add a column with the share of the least possible time.
+    """
     data = result(name)
     if data is None:
         return ""
@@ -177,12 +184,17 @@ def step_table(name: str, with_floor: bool = True) -> str:
         groups.setdefault((row["graph"], row["model"]), {})[row["side"]] = row
     for (graph, model), sides in groups.items():
         ours, peer = sides[model], sides.get("FastRGCNConv")
-        cells = [f"{graph}, {model}", duration(ours["seconds"])]
+        cells = [f"{graph}, {model}", format_duration(ours["seconds"])]
         if peer is None or "seconds" not in peer:
-            cells += ["", "", memory(ours["peak_bytes"]), ""]
+            cells += ["", "", format_bytes(ours["peak_bytes"]), ""]
         else:
             ratio = f"**{peer['seconds'] / ours['seconds']:.0f}**"
-            cells += [duration(peer["seconds"]), ratio, memory(ours["peak_bytes"]), memory(peer["peak_bytes"])]
+            cells += [
+                format_duration(peer["seconds"]),
+                ratio,
+                format_bytes(ours["peak_bytes"]),
+                format_bytes(peer["peak_bytes"]),
+            ]
         if with_floor:
             cells.append(f"{ours['floor']['reached']:.0%}" if "floor" in ours else "")
         lines.append(f"| {' | '.join(cells)} |")
@@ -190,18 +202,21 @@ def step_table(name: str, with_floor: bool = True) -> str:
 
 
 def link_step_table() -> str:
+    """Return the time and memory of a training step of link prediction on the GPU."""
     data = result("link-step-h200")
     if data is None:
         return ""
     lines = ["| | a step | peak memory |", "|---|---:|---:|"]
     lines += [
-        f"| {row['configuration']} | {duration(row['flowing_ms'] / 1e3)} | {memory(row['peak_gpu_mib'] * 2**20)} |"
+        f"| {row['configuration']} | {format_duration(row['flowing_ms'] / 1e3)} | "
+        f"{format_bytes(row['peak_gpu_mib'] * 2**20)} |"
         for row in data["rows"]
     ]
     return "\n".join(lines) + "\n"
 
 
 def kernel_table() -> str:
+    """Return the time of each GPU kernel and its share of the bandwidth of a copy."""
     data = result("gpu-kernels-h200")
     if data is None:
         return ""
@@ -215,6 +230,7 @@ def kernel_table() -> str:
 
 
 def link(name: str) -> str:
+    """Return a Markdown link from a page in docs/ to a result file."""
     return f"[{name}](../{result_file(name)})"
 
 

@@ -1,13 +1,13 @@
-"""Small trainings and zero-shot scores whose results must not change when the code is reorganized.
+"""Check that small trainings and zero-shot scores still give the recorded results, to be run around a refactoring.
 
     python tools/reference_runs.py --keep NEW                 # run all, compare with results/reference-runs.json
-    python tools/reference_runs.py --keep NEW --against OLD   # also compare weights with those an earlier --keep left
+    python tools/reference_runs.py --keep NEW --against OLD   # also compare the weights with those in folder OLD
     python tools/reference_runs.py --write                    # replace results/reference-runs.json
 
-Run it before and after each large move. A training is compared by the SHA-256 of every saved tensor (their names may
-change, so hashes are compared as a sorted list) and by its metrics. Where a hash differs, `--against` prints the
-largest difference of the weights. Zero-shot scores are compared to 1e-6. Everything runs on the CPU with one thread;
-data sets other than `world` come from the mirror (RGCN_MIRROR, by default ../shared/data).
+A training is compared by its metrics and by the SHA-256 of every saved tensor. Hashes are compared as a sorted list,
+because names of tensors may change. Where a hash differs, `--against` prints the largest difference of the weights.
+Zero-shot scores may differ by at most 1e-6. Everything runs on the CPU with one thread. Data sets other than `world`
+come from the mirror (RGCN_MIRROR, by default ../shared/data).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,13 +35,13 @@ SELECTION = Path(__file__).with_name("reference_selection.json")
 NUM_SCORES, TOLERANCE = 200, 1e-6
 
 NODES, LINKS = "rgcn/nc-world", "rgcn/lp-world"
-SHORT_LINKS = ("training.epochs=12", "training.evaluate_every=6", "training.evaluate_at_most=100")
+SHORT_LINKS = ("training.steps=12", "training.evaluate_every=6", "training.evaluate_at_most=100")
 SMALL = ("model.embedding=16", *SHORT_LINKS)
 BY_ROWS = (
     "training.batch_edges=500", "training.sampler=scattered", "training.objective=sampled-softmax",
     "training.shared_by=100", "training.negatives=20",
 )  # fmt: skip
-# name: (configuration, settings, processes)
+# name: (configuration, settings, number of processes)
 TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "nodes rgcn": (NODES, ("training.epochs=6",), 1),
     "nodes rgcn, aifb": ("rgcn/nc-aifb", ("training.epochs=6",), 1),
@@ -81,42 +81,46 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "links path": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 1),
     "links path, 2": ("path/lp-umls", ("model.width=8", "training.warmup=0", *SHORT_LINKS), 2),
     "links pretrained, fine-tuned": (
-        "universal/lp-nations", ("training.epochs=3", "training.evaluate_every=3", "training.warmup=0"), 1,
+        "universal/lp-nations", ("training.steps=3", "training.evaluate_every=3", "training.warmup=0"), 1,
     ),
-    "classes by links": ("path/cl-world", ("model.width=8", "training.epochs=4", "training.warmup=0"), 1),
-    "classes by c-rgcn": ("c-rgcn/cl-world", ("model.embedding=8", "model.bottleneck=4", "training.epochs=6"), 1),
+    "classes by links": ("path/cl-world", ("model.width=8", "training.steps=4", "training.warmup=0"), 1),
+    "classes by c-rgcn": ("c-rgcn/cl-world", ("model.embedding=8", "model.bottleneck=4", "training.steps=6"), 1),
 }  # fmt: skip
 ZERO_SHOT = ("world", "umls", "codex-s")
 
 
-def run(*words: str | Path, folder: Path) -> str:
-    """Run an rgcn command in `folder`; its standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rgcn", *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=1800
+def run_command(*arguments: str | Path, folder: Path) -> str:
+    """Run an rgcn command in `folder` and return its standard output."""
+    process = subprocess.run(
+        [sys.executable, "-m", "rgcn", *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=1800
     )
-    if done.returncode:
-        raise SystemExit(f"rgcn {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    if process.returncode:
+        raise SystemExit(f"rgcn {' '.join(map(str, arguments))}\n{process.stdout}{process.stderr}")
+    return process.stdout
+
+
+def set_options(settings: Iterable[str]) -> list[str]:
+    """Return the command line options that change these settings, each "KEY=VALUE"."""
+    return [argument for setting in settings for argument in ("--set", setting)]
+
+
+def folder_name(name: str) -> str:
+    """Return the name of a task's folder below `--keep`."""
+    return name.replace(", ", "-").replace(" ", "-")
 
 
 def train(name: str, folder: Path) -> dict[str, Any]:
-    configuration, settings, processes = TRAININGS[name]
-    changes = [word for setting in settings for word in ("--set", setting)]
-    several = ["--processes", str(processes)] if processes > 1 else []
-    run("train", configuration, *changes, *several, "--threads", "1", "--quiet", "--out", "run", folder=folder)
-    return described(folder / "run")
+    """Run a training of `TRAININGS`."""
+    configuration, settings, num_processes = TRAININGS[name]
+    processes = ["--processes", str(num_processes)] if num_processes > 1 else []
+    options = [*set_options(settings), *processes, "--threads", "1", "--quiet", "--out", "run"]
+    run_command("train", configuration, *options, folder=folder)
+    return read_results(folder / "run")
 
 
-def resumed(folder: Path) -> dict[str, Any]:
-    """A training killed after its first checkpoint and continued."""
-    changes = [
-        "--set",
-        "training.epochs=40",
-        "--set",
-        "checkpoints.every_steps=2",
-        "--set",
-        "training.edge_dropout=0.2",
-    ]
+def kill_and_resume(folder: Path) -> dict[str, Any]:
+    """Kill a training after its first checkpoint and resume it."""
+    changes = set_options(("training.epochs=40", "checkpoints.every_steps=2", "training.edge_dropout=0.2"))
     command = ["-m", "rgcn", "train", "e-rgcn/nc-world", *changes, "--threads", "1", "--quiet", "--out", "run"]
     process = subprocess.Popen([sys.executable, *command], cwd=folder, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -126,22 +130,23 @@ def resumed(folder: Path) -> dict[str, Any]:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    run("resume", "run", "--quiet", folder=folder)
-    return described(folder / "run")
+    run_command("resume", "run", "--quiet", folder=folder)
+    return read_results(folder / "run")
 
 
-def selected(folder: Path) -> dict[str, Any]:
-    """A choice among models whose numbers of steps are given, as `rgcn train nations --minutes` writes it down."""
+def select_model(folder: Path) -> dict[str, Any]:
+    """Run a model selection with fixed numbers of steps, from a file like that of `rgcn train nations --minutes`."""
     (folder / "run").mkdir()
     shutil.copy(SELECTION, folder / "run" / "selection.json")
-    run("resume", "run", "--quiet", folder=folder)
-    chosen = json.loads((folder / "run" / "selection.json").read_text())
-    figures = {one["name"]: one["figure"] for one in chosen["candidates"]}
-    return {**described(folder / "run"), "chosen": chosen["chosen"], "figures": figures}
+    run_command("resume", "run", "--quiet", folder=folder)
+    selection = json.loads((folder / "run" / "selection.json").read_text())
+    metrics = {candidate["name"]: candidate["figure"] for candidate in selection["candidates"]}
+    return {**read_results(folder / "run"), "chosen": selection["chosen"], "figures": metrics}
 
 
-def tuned(folder: Path) -> dict[str, Any]:
-    run("tune", "e-rgcn/nc-world", "--trials", "4", "--set", "training.epochs=4", "--fix", "training.epochs",
+def tune(folder: Path) -> dict[str, Any]:
+    """Tune the hyperparameters of an e-RGCN."""
+    run_command("tune", "e-rgcn/nc-world", "--trials", "4", "--set", "training.epochs=4", "--fix", "training.epochs",
         "--folds", "1", "--threads", "1", "--quiet", "--out", "study", folder=folder)  # fmt: skip
     best = "".join(
         line for line in (folder / "study" / "best.yaml").read_text().splitlines(True) if not line.startswith("#")
@@ -149,27 +154,27 @@ def tuned(folder: Path) -> dict[str, Any]:
     return {"best": best, "weights": [], "metrics": {}}
 
 
-def pretrained(folder: Path) -> dict[str, Any]:
+def pretrain(folder: Path) -> dict[str, Any]:
+    """Pretrain a small path network for a few steps."""
     settings = (
         "training.graphs={umls: 0.5}", "training.pairs_hidden_in=[]", "training.round_steps=4",
-        "training.round_views=2", "training.epochs=8", "training.batch_edges=4", "training.warmup=0",
+        "training.round_views=2", "training.steps=8", "training.batch_edges=4", "training.warmup=0",
         "model.width=16", "training.evaluate_every=8", "training.evaluate_at_most=20",
     )  # fmt: skip
-    changes = [word for setting in settings for word in ("--set", setting)]
-    run("pretrain", *changes, "--threads", "1", "--quiet", "--out", "run", folder=folder)
-    return described(folder / "run")
+    run_command("pretrain", *set_options(settings), "--threads", "1", "--quiet", "--out", "run", folder=folder)
+    return read_results(folder / "run")
 
 
-OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "resumed after a kill": resumed,
-    "selection": selected,
-    "tuning": tuned,
-    "pretraining": pretrained,
+OTHER_TASKS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "resumed after a kill": kill_and_resume,
+    "selection": select_model,
+    "tuning": tune,
+    "pretraining": pretrain,
 }
 
 
-def described(folder: Path) -> dict[str, Any]:
-    """{"weights": sorted hashes of the saved tensors, "metrics"} of a finished run."""
+def read_results(folder: Path) -> dict[str, Any]:
+    """Return {"weights": sorted hashes of the saved tensors, "metrics"} of a finished run."""
     from safetensors.numpy import load_file
 
     metrics = json.loads((folder / "result.json").read_text())["metrics"]
@@ -183,81 +188,80 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 def zero_shot(name: str) -> list[float]:
-    """Scores of the right answers to the first questions (subject, relation, ?) of the test split, without training."""
+    """Return the scores of the correct answers to random questions (subject, relation, ?) of the test split."""
     import torch
 
     import rgcn
     from rgcn.nn.scorer import Questions
 
     graph = rgcn.load(name)
-    if graph.triple_splits is None:  # nothing is held out: known triples, each hidden while it is asked about
+    if graph.triple_splits is None:  # no test split: use known triples, each hidden while it is scored
         triples = graph.triples
     else:
         triples = graph.split_triples("test")
-    drawn = np.sort(np.random.default_rng(0).choice(len(triples), NUM_SCORES, replace=False))
-    subject, relation, object_ = torch.from_numpy(np.array(triples[drawn], dtype=np.int64)).unbind(1)
-    scorer, found = rgcn.open_model(graph).model.scorer(), []
-    for part in torch.split(torch.arange(NUM_SCORES), 8):
-        scores = scorer.scores_hiding(Questions(subject[part], relation[part]), object_[part])
-        found += scores.gather(1, object_[part, None]).squeeze(1).tolist()
-    return [round(float(score), 9) for score in found]
+    sample = np.sort(np.random.default_rng(0).choice(len(triples), NUM_SCORES, replace=False))
+    subject, relation, object_ = torch.from_numpy(np.array(triples[sample], dtype=np.int64)).unbind(1)
+    scorer, answer_scores = rgcn.open_model(graph).model.scorer(), []
+    for batch in torch.split(torch.arange(NUM_SCORES), 8):
+        scores = scorer.scores_hiding_answers(Questions(subject[batch], relation[batch]), object_[batch])
+        answer_scores += scores.gather(1, object_[batch, None]).squeeze(1).tolist()
+    return [round(float(score), 9) for score in answer_scores]
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> list[str]:
-    """What is not as it was, in words."""
+def differences(recorded: Mapping[str, Any], result: Mapping[str, Any], name: str) -> list[str]:
+    """Return a message for each recorded value that the result does not have."""
     return [
-        f"{name}: {key} differ" + (f": {before[key]} → {now.get(key)}" if key != "weights" else "")
-        for key in before
-        if before[key] != now.get(key)
+        f"{name}: {key} differ" + (f": {recorded[key]} → {result.get(key)}" if key != "weights" else "")
+        for key in recorded
+        if recorded[key] != result.get(key)
     ]
 
 
-def largest_difference(before: Path, now: Path) -> str:
-    """Of the saved weights of two runs, by the tensors' names."""
+def largest_difference(old_run: Path, new_run: Path) -> str:
+    """Return a message about the largest difference between the saved weights of two runs, tensor by tensor."""
     from safetensors.numpy import load_file
 
     worst = 0.0
-    for file in sorted((now / "model").glob("**/*.safetensors")):
-        then = before / "model" / file.relative_to(now / "model")
-        old, new = load_file(then), load_file(file)
+    for file in sorted((new_run / "model").glob("**/*.safetensors")):
+        old, new = load_file(old_run / "model" / file.relative_to(new_run / "model")), load_file(file)
         if old.keys() != new.keys():
-            return f"tensors have other names: {sorted(old.keys() ^ new.keys())}"
+            return f"the tensors have different names: {sorted(old.keys() ^ new.keys())}"
         for key, tensor in new.items():
             if tensor.shape != old[key].shape:
                 return f"{key} has shape {tensor.shape} instead of {old[key].shape}"
             if tensor.size:
                 worst = max(worst, float(np.abs(tensor.astype(np.float64) - old[key].astype(np.float64)).max()))
-    return f"largest difference of a weight {worst:.2g}"
+    return f"the largest difference of a weight is {worst:.2g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
-    parser.add_argument("--against", type=Path, help="a folder kept earlier, to compare weights with")
+    parser.add_argument("--against", type=Path, help="folder of an earlier --keep, to compare weights with")
     parser.add_argument("--write", action="store_true", help=f"replace {RECORD.relative_to(ROOT)}")
-    parser.add_argument("--only", default="", help="run only what has this in its name")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--only", default="", help="run only tasks whose name contains this text")
+    parser.add_argument("--jobs", type=int, default=2, help="number of trainings that run at the same time")
     options = parser.parse_args()
     os.environ.setdefault("RGCN_MIRROR", str(ROOT.parent / "shared" / "data"))
-    work = TemporaryDirectory() if options.keep is None else None
-    kept = Path(work.name) if work else options.keep.resolve()
-    every: dict[str, Callable[[Path], dict[str, Any]]] = {
+    temporary = TemporaryDirectory() if options.keep is None else None
+    root = Path(temporary.name) if temporary else options.keep.resolve()
+    all_tasks: dict[str, Callable[[Path], dict[str, Any]]] = {
         **{name: lambda folder, name=name: train(name, folder) for name in TRAININGS},
-        **OTHERS,
+        **OTHER_TASKS,
     }
-    chosen = {name: task for name, task in every.items() if options.only in name}
+    tasks = {name: task for name, task in all_tasks.items() if options.only in name}
 
-    def done(name: str) -> dict[str, Any]:
-        folder = kept / name.replace(", ", "-").replace(" ", "-")
+    def run_task(name: str) -> dict[str, Any]:
+        folder = root / folder_name(name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        began = time.monotonic()
-        found = chosen[name](folder)
-        print(f"{name}: {time.monotonic() - began:.1f} s", flush=True)
-        return found
+        start = time.monotonic()
+        result = tasks[name](folder)
+        print(f"{name}: {time.monotonic() - start:.1f} s", flush=True)
+        return result
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        runs = dict(zip(chosen, pool.map(done, chosen), strict=True))
+        runs = dict(zip(tasks, pool.map(run_task, tasks), strict=True))
     scores = {name: zero_shot(name) for name in ZERO_SHOT if options.only in f"zero-shot {name}"}
     if options.write:
         sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -269,19 +273,20 @@ def main() -> None:
         RECORD.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return
     record = json.loads(RECORD.read_text())
-    found = []
-    for name, now in runs.items():
-        changed = differences(record["runs"][name], now, name)
-        if changed and options.against and (options.against / (place := name.replace(", ", "-").replace(" ", "-"))):
-            changed.append(f"{name}: {largest_difference(options.against / place / 'run', kept / place / 'run')}")
-        found += changed
+    problems = []
+    for name, result in runs.items():
+        changes = differences(record["runs"][name], result, name)
+        if changes and options.against:
+            old_run, new_run = (folder / folder_name(name) / "run" for folder in (options.against, root))
+            changes.append(f"{name}: {largest_difference(old_run, new_run)}")
+        problems += changes
     for name, values in scores.items():
         worst = float(np.abs(np.array(values) - np.array(record["zero_shot"][name])).max())
         print(f"zero-shot {name}: {len(values)} scores, largest difference {worst:.2g}")
         if worst > TOLERANCE:
-            found.append(f"zero-shot {name}: scores differ by up to {worst:.2g}")
-    print("\n".join(found) or f"{len(runs)} runs and {sum(map(len, scores.values()))} scores are as recorded")
-    sys.exit(1 if found else 0)
+            problems.append(f"zero-shot {name}: scores differ by up to {worst:.2g}")
+    print("\n".join(problems) or f"{len(runs)} runs and {sum(map(len, scores.values()))} scores are as recorded")
+    sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

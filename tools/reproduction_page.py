@@ -21,21 +21,21 @@ from rgcn.paper.published import (
     DISTMULT_TIME,
     FREEBASE_TIME,
     GPU,
-    LINK_EPOCHS_TIMED,
+    GPU_TIME,
+    LINK_TIMED_STEPS,
     LINK_TIMES,
-    NODE_TIME_ON_GPU,
     NODE_TIMES,
     RULE,
-    Figure,
+    PaperResult,
     PaperRow,
     PaperTable,
     about_text,
     judge_time,
     markdown_table,
 )
-from rgcn.paper.trainings import CONFIGURATIONS, Trained, subject, training_table
+from rgcn.paper.trainings import CONFIGURATIONS, TrainingResult, subject, training_table
 from rgcn.runs import load_configuration
-from rgcn.system.formatting import duration, setting
+from rgcn.system.formatting import format_duration, format_setting
 
 PAGE = ROOT / "docs" / "reproduction.md"
 STEPS_ONLY = "no whole training was timed on a GPU; [performance.md](performance.md) has its steps"
@@ -171,9 +171,9 @@ def compose() -> str:
 # -- results -----------------------------------------------------------------------------------------------
 
 
-def trained(name: str) -> Trained | str:
+def trained(name: str) -> TrainingResult | str:
     data = result(name)
-    return NO_DATA if data is None else Trained.of(data["runs"])
+    return NO_DATA if data is None else TrainingResult.of(data["runs"])
 
 
 def kept(name: str) -> tuple[PaperTable, str]:
@@ -251,7 +251,7 @@ def differences_table() -> str:
             section, field = key.split(".")
             ours = getattr(getattr(config, section), field)
             if ours != theirs:
-                lines.append(f"| {what} | {key} | {setting(theirs)} | {setting(ours)} |")
+                lines.append(f"| {what} | {key} | {format_setting(theirs)} | {format_setting(ours)} |")
                 what = ""
     return "\n".join(lines) + "\n"
 
@@ -259,20 +259,20 @@ def differences_table() -> str:
 def times_table() -> PaperTable:
     rows = [_time_row(name, figure, None) for name, figure in NODE_TIMES.items()]
     rows += [
-        PaperRow("RGCN on a GPU", "training", kind="time").without_figure([NODE_TIME_ON_GPU], STEPS_ONLY),
-        *(_time_row(name, figure, LINK_EPOCHS_TIMED) for name, figure in LINK_TIMES.items()),
+        PaperRow("RGCN on a GPU", "training", kind="time").without_result([GPU_TIME], STEPS_ONLY),
+        *(_time_row(name, figure, LINK_TIMED_STEPS) for name, figure in LINK_TIMES.items()),
         _time_row("distmult/lp-wn18", DISTMULT_TIME, None),
-        PaperRow("FB15k and FB15k-237, RGCN", "training", kind="time").without_figure([FREEBASE_TIME], UNKNOWN_EPOCHS),
+        PaperRow("FB15k and FB15k-237, RGCN", "training", kind="time").without_result([FREEBASE_TIME], UNKNOWN_EPOCHS),
     ]
     return PaperTable("timings", "Times", rows, rule="")
 
 
-def _time_row(name: str, figure: Figure, epochs: int | None) -> PaperRow:
+def _time_row(name: str, figure: PaperResult, epochs: int | None) -> PaperRow:
     """Whole runs where they had the paper's epochs, else computed from the epochs that were measured."""
     data = result(name)
     row = PaperRow(subject(name), "training", kind="time")
     if data is None:
-        return row.without_figure([figure], NO_DATA)
+        return row.without_result([figure], NO_DATA)
     seconds, taken = statistics.median(run["seconds"] for run in data["runs"]), data["runs"][0]["epochs"]
     note = f"measured: {taken:,} epochs, {place(data)}"
     if epochs is not None:
@@ -280,9 +280,8 @@ def _time_row(name: str, figure: Figure, epochs: int | None) -> PaperRow:
     computed = epochs is not None and epochs != taken
     if computed:
         assert epochs is not None
-        note = (
-            f"computed from {taken:,} epochs in {duration(seconds)}, {place(data)}: {epochs:,} epochs at the same pace"
-        )
+        time = format_duration(seconds)
+        note = f"computed from {taken:,} epochs in {time}, {place(data)}: {epochs:,} epochs at the same pace"
         seconds *= epochs / taken
     judged = (judge_time(figure, seconds),)
     return PaperRow(row.subject, row.quantity, judged, seconds, extrapolated=computed, note=note, kind="time")

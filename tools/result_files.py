@@ -1,4 +1,4 @@
-"""The files under results/, for the tools that make pages of them."""
+"""Read the files under results/, for the tools that write tables and pages from them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rgcn.system.formatting import count
+from rgcn.system.formatting import format_count
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def result_file(name: str) -> str:
-    """Where the results of a configuration, or of a benchmark, are: "rgcn/nc-aifb" in results/rgcn-nc-aifb.json."""
+    """Return the path of a configuration's or benchmark's results: results/rgcn-nc-aifb.json for "rgcn/nc-aifb"."""
     return f"results/{name.replace('/', '-')}.json"
 
 
 def result(name: str) -> dict[str, Any] | None:
-    """What was measured; None where nobody has. What is said once of every run is said of each."""
+    """Return the content of a result file with `every_run` merged into each run; None if there is no file."""
     path = ROOT / result_file(name)
     if not path.exists():
         return None
@@ -28,6 +28,6 @@ def result(name: str) -> dict[str, Any] | None:
 
 
 def place(data: dict[str, Any]) -> str:
-    """What it was measured on, in a word or two."""
+    """Return a short description of the hardware."""
     hardware = data["hardware"]
-    return str(hardware["gpu"] or count(hardware["cores"], "core"))
+    return str(hardware["gpu"] or format_count(hardware["cores"], "core"))

@@ -1,10 +1,10 @@
-"""Put the weights of a pretraining into the package, with their card.
+"""Copy the weights of a pretraining run into the package and write their model card.
 
-python tools/ship_weights.py runs/first runs/second                  # then measure them, and again with the figures:
+python tools/ship_weights.py runs/first runs/second                  # then measure them, and repeat with the results:
 python benchmarks/any_graph.py --split test --out results/any-graph.json
 python tools/ship_weights.py runs/first runs/second --commits 1a2b3c4 5d6e7f8 --figures results/any-graph.json
 
-Of several runs each went on from the weights of the one before (`model.start: shipped`); the last one's are shipped.
+With several runs, each started from the weights of the run before it (`model.start: shipped`); the last are used.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--figures", type=Path)
     parser.add_argument("--commits", nargs="*", default=[], help="the code that each run was made with")
-    given = parser.parse_args()
-    weights = load_file(given.runs[-1] / "model" / "weights.safetensors")
+    options = parser.parse_args()
+    weights = load_file(options.runs[-1] / "model" / "weights.safetensors")
     written = save(weights)
     if len(written) > MOST_BYTES:
         raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
     write_atomically(WEIGHTS, written)
-    made = card(given.runs, given.commits or [""] * len(given.runs), given.figures)
+    made = card(options.runs, options.commits or [""] * len(options.runs), options.figures)
     write_atomically(CARD, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
 

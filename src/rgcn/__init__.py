@@ -1,4 +1,8 @@
-"""rgcn: learn from a knowledge graph with relational graph convolutional networks.
+"""Learn from a knowledge graph with relational graph convolutional networks.
+
+The names below are the public interface; everything else that is public is in a documented submodule. Names and
+submodules are imported on first use, because PyTorch loads slowly: `import rgcn` alone is quick and changes nothing in
+the process.
 
 >>> import rgcn
 >>> kg = rgcn.load("world")
@@ -10,43 +14,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rgcn.system.lazy import lazy_names
-from rgcn.version import __version__
-
-# Importing PyTorch takes longer than most people wait for a prompt, so each public name brings in its own room
-# only when it is first used; so does each room, as in `rgcn.nn`.
-_NAMES = {
-    "adjacency": ("RelationalAdjacency",),
-    "plugins": ("allow",),
-    "data": ("load", "read"),
-    "system.threads": ("wait_passively",),
-    "errors": ("RgcnError",),
-    "graph": ("KnowledgeGraph", "NodeLabels"),
-    "predict": ("open_model",),
-    "models": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
-}
+from rgcn.errors import (
+    AmbiguousNameError,
+    ConfigError,
+    DataError,
+    EmptyNameError,
+    NotFittedError,
+    NothingToHoldOutError,
+    ParseError,
+    RgcnError,
+    StoppedError,
+    UnknownNameError,
+)
+from rgcn.system.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from rgcn import nn
     from rgcn.adjacency import RelationalAdjacency
     from rgcn.data import load, read
-    from rgcn.errors import RgcnError
     from rgcn.graph import KnowledgeGraph, NodeLabels
     from rgcn.models import LinkClassifier, LinkPredictor, NodeClassifier, load_model
     from rgcn.plugins import allow
     from rgcn.predict import open_model
-    from rgcn.system.threads import wait_passively
+    from rgcn.version import __version__
 else:
-    __getattr__ = lazy_names(__name__, _NAMES)
+    __getattr__ = lazy_attributes(
+        __name__,
+        {
+            "adjacency": ("RelationalAdjacency",),
+            "data": ("load", "read"),
+            "graph": ("KnowledgeGraph", "NodeLabels"),
+            "models": ("LinkClassifier", "LinkPredictor", "NodeClassifier", "load_model"),
+            "plugins": ("allow",),
+            "predict": ("open_model",),
+            "version": ("__version__",),
+        },
+    )
 
 __all__ = [
+    "AmbiguousNameError",
+    "ConfigError",
+    "DataError",
+    "EmptyNameError",
     "KnowledgeGraph",
     "LinkClassifier",
     "LinkPredictor",
     "NodeClassifier",
     "NodeLabels",
+    "NotFittedError",
+    "NothingToHoldOutError",
+    "ParseError",
     "RelationalAdjacency",
     "RgcnError",
+    "StoppedError",
+    "UnknownNameError",
     "__version__",
     "allow",
     "load",
@@ -54,9 +75,8 @@ __all__ = [
     "nn",
     "open_model",
     "read",
-    "wait_passively",
 ]
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""`python -m rgcn` is `rgcn`."""
+"""Run the command line: `python -m rgcn` is `rgcn`."""
 
 from rgcn.cli import main
 

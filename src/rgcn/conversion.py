@@ -1,60 +1,69 @@
-"""Models and runs written by earlier versions, converted while they are read. rgcn 0.2.0 is the oldest that is read.
+"""Convert models and runs that rgcn 0.2.0 wrote, while they are read. Folders of older versions are refused.
 
-Folders of earlier versions are refused where they are opened, with the version that reads them. What changed since:
+Changes since 0.2.0:
 
-    0.3.0   decoder.node_bias is a table, decoder.node_bias.trained; a checkpoint's optimizer state is stored under the
-            names of parameters, not under their numbers
+    0.3.0   The table decoder.node_bias is named decoder.node_bias.trained. The optimizer state in a checkpoint is
+            stored under the names of parameters instead of their numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 Value = TypeVar("Value")
 
-RENAMED = {"decoder.node_bias": "decoder.node_bias.trained"}
-NUMBERED = re.compile(r"optimizer/(\d+)/(.+)")
+
+def converted_training(training: Mapping[str, Value], fields: Iterable[str]) -> dict[str, Value]:
+    """Return the settings of a training of rgcn 0.2.0, where the `epochs` of link prediction were steps.
+
+    Args:
+        training: The settings, complete: an older file is known by the lack of `steps`.
+        fields: The settings that this training has today.
+
+    >>> converted_training({"epochs": 7000}, ["steps", "epochs"])
+    {'steps': 7000}
+    """
+    if "steps" in fields and "steps" not in training and "epochs" in training:
+        return {"steps" if key == "epochs" else key: value for key, value in training.items()}
+    return dict(training)
 
 
-def converted_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
-    """Weights of rgcn 0.2.0 under the names they have now, whatever stands before these (`network/`, `best/`).
+def convert_weight_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
+    """Rename the weights of rgcn 0.2.0, which may have a prefix such as `network/` or `best/`.
 
-    >>> converted_names({"best/decoder.node_bias": 1, "decoder.relation": 2})
+    >>> convert_weight_names({"best/decoder.node_bias": 1, "decoder.relation": 2})
     {'best/decoder.node_bias.trained': 1, 'decoder.relation': 2}
     """
-    return {_renamed(name): tensor for name, tensor in tensors.items()}
+    return {re.sub(r"decoder\.node_bias$", r"\g<0>.trained", name): tensor for name, tensor in tensors.items()}
 
 
-def _renamed(name: str) -> str:
-    return next((f"{name.removesuffix(old)}{new}" for old, new in RENAMED.items() if name.endswith(old)), name)
+def convert_optimizer_state(tensors: Mapping[str, Value], parameters: Sequence[str]) -> dict[str, Value]:
+    """Rename the optimizer state of rgcn 0.2.0 from the numbers of parameters to their names.
 
+    Args:
+        tensors: The tensors of a checkpoint.
+        parameters: The names of the optimizer's parameters in today's order. In 0.2.0 the bias of nodes came before
+            the bias of relations.
 
-def converted_optimizer_state(tensors: Mapping[str, Value], parameters: Sequence[str]) -> dict[str, Value]:
-    """Tensors of a checkpoint whose optimizer state is numbered, with the names of parameters in their place.
-
-    parameters  the optimizer's, by name, in its order today; in 0.2.0 biases of nodes came before those of relations
-
-    >>> converted_optimizer_state({"optimizer/1/exp_avg": 1}, ["relation", "relation_bias", "node_bias.trained"])
+    >>> convert_optimizer_state({"optimizer/1/exp_avg": 1}, ["relation", "relation_bias", "node_bias.trained"])
     {'optimizer/node_bias.trained/exp_avg': 1}
     """
-    order, found = _order_of_0_2_0(parameters), {}
-    for key, tensor in tensors.items():
-        match = NUMBERED.fullmatch(key)
-        if match and int(match[1]) < len(order):
-            found[f"optimizer/{order[int(match[1])]}/{match[2]}"] = tensor
-        else:
-            found[key] = tensor
-    return found
+    order = _order_of_0_2_0(parameters)
+
+    def renamed(key: str) -> str:
+        match = re.fullmatch(r"optimizer/(\d+)/(.+)", key)
+        return f"optimizer/{order[int(match[1])]}/{match[2]}" if match and int(match[1]) < len(order) else key
+
+    return {renamed(key): tensor for key, tensor in tensors.items()}
 
 
 def _order_of_0_2_0(parameters: Sequence[str]) -> list[str]:
     order = list(parameters)
     for name in parameters:
-        if name.endswith("node_bias.trained"):
-            relation = name.removesuffix("node_bias.trained") + "relation_bias"
-            if relation in order and order.index(relation) < order.index(name):
-                order.remove(name)
-                order.insert(order.index(relation), name)
+        relation_bias = name.replace("node_bias.trained", "relation_bias")
+        if name.endswith("node_bias.trained") and relation_bias in order[: order.index(name)]:
+            order.remove(name)
+            order.insert(order.index(relation_bias), name)
     return order

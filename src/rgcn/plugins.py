@@ -1,15 +1,18 @@
-"""What varies is an axis: a table of names, open to classes from outside.
+"""Registries: components that are chosen by name, and that other packages can add to.
 
-Wherever a built-in name fits, so does a class, the name of an installed entry point, or a dotted name, "package.module:
-Class". A name that a *file of unknown origin* brings, a saved model or the folder of a run, is another matter: naming a
-class must not be enough to have a module imported. From there only built-in names, entry points, classes that this
-program has met already, and packages that the user allows (`allow`, `--allow`, RGCN_ALLOW) are taken.
+A component is given by its built-in name, by the name of an entry point of an installed package, by a dotted name
+"package.module:Class", or as a class.
+
+A dotted name in a file of unknown origin (a saved model, the folder of a run) must not import code. From such a file
+only these are accepted: built-in names, entry points, classes that this process has already imported, and packages that
+the user allows with `allow`, `--allow` or the environment variable RGCN_ALLOW.
 """
 
 import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
@@ -17,171 +20,175 @@ from typing import Any
 
 from rgcn.errors import ConfigError, DataError, close_matches
 
-ALLOWED = "RGCN_ALLOW"  # environment variable for users; `allow` adds to what it names
+ALLOW_VARIABLE = "RGCN_ALLOW"  # read where a user sets it; the library itself never writes it
 _allowed: list[str] = []
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*")
 
 
-class Axis:
-    """Names of one kind of thing, and what they stand for.
+@dataclass(eq=False)
+class Registry:
+    """The components of one kind, by name.
 
-    kind      what it is called, "decoder"
-    interface what every member is a subclass of, as "module:Class"; a mismatch is said in words
-    built_in  {name: "module:Class"}: a line here is all it takes to add one
+    Args:
+        kind: What a component is called in messages, for example "decoder".
+        interface: The base class of every component, as "module:Class".
+        built_in: Name -> "module:Class". A component is imported when it is chosen.
 
-    >>> colors = Axis("error", "rgcn.errors:RgcnError", {"data": "rgcn.errors:DataError"})
-    >>> colors.find("data")
+    >>> errors = Registry("error", "rgcn.errors:RgcnError", {"data": "rgcn.errors:DataError"})
+    >>> errors.resolve("data")
     <class 'rgcn.errors.DataError'>
-    >>> colors.find("dada")
+    >>> errors.resolve("dada")
     Traceback (most recent call last):
     rgcn.errors.ConfigError: unknown error 'dada'; did you mean 'data'?
     """
 
-    def __init__(self, kind: str, interface: str, built_in: Mapping[str, str]) -> None:
-        self.kind, self.interface, self.built_in = kind, interface, dict(built_in)
-        self._met: dict[str, type[Any]] = {}  # classes that were handed over as such, by their dotted names
+    kind: str
+    interface: str
+    built_in: Mapping[str, str]
+    _classes: dict[str, type[Any]] = field(default_factory=dict)  # by dotted name; some cannot be imported
 
     @property
     def group(self) -> str:
-        """The entry points that add to this axis: rgcn.decoders, ..."""
+        """The group of entry points whose components belong here, for example "rgcn.decoders"."""
         return f"rgcn.{self.kind.replace(' ', '_')}s"
 
     def names(self) -> tuple[str, ...]:
-        """Built-in names, then those of installed packages."""
-        return (*self.built_in, *(name for name in _installed(self.group) if name not in self.built_in))
+        """List the built-in names, then those of installed packages."""
+        return tuple({**self.built_in, **_installed(self.group)})
 
     def problem(self, choice: object) -> str | None:
-        """What is wrong with a choice as it is written; whether it can be imported is seen when it is used."""
+        """Return what is wrong with a choice, or None. Imports nothing but the interface, and that only for a class."""
         if isinstance(choice, type):
-            return None if issubclass(choice, imported(self.interface)) else self._not_one(choice)
+            return None if issubclass(choice, resolve_name(self.interface)) else self._wrong_type(choice)
         if not isinstance(choice, str):
             return f"a {self.kind} is a name or a class, not {choice!r}"
-        # Built-in names first: to know those of installed packages, all of them have to be looked through.
+        # Built-in names first: listing entry points reads the metadata of every installed package.
         if choice in self.built_in or _DOTTED.fullmatch(choice) or choice in self.names():
             return None
         close = close_matches(choice, self.names())
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(self.names())}"
-        return f"unknown {self.kind} {choice!r}; {hint}" + ("" if close else ', or "package.module:Class"')
+        hint = f"did you mean {close[0]!r}?" if close else f'use {", ".join(self.names())}, or "package.module:Class"'
+        return f"unknown {self.kind} {choice!r}; {hint}"
 
-    def find(self, choice: str | type[Any], *, trusted: bool = False) -> type[Any]:
-        """The class a choice stands for.
+    def resolve(self, choice: str | type[Any], *, trusted: bool = False) -> type[Any]:
+        """Return the class of a component.
 
-        trusted  the choice is the user's own, so that a dotted name may be imported; and what it names is from then on
-                 known to this process and its workers
+        Args:
+            choice: A name, a dotted name, or the class itself.
+            trusted: True if the choice is the user's own, so that a dotted name may be imported. Its module is then
+                allowed in this process and in its workers.
+
+        Raises:
+            ConfigError: There is no such component, or it does not derive from the interface.
+            DataError: The component needs a package that is not allowed or not installed.
         """
-        words = self.problem(choice)
-        if words is not None:
-            raise ConfigError(words)
+        problem = self.problem(choice)
+        if problem is not None:
+            raise ConfigError(problem)
         if isinstance(choice, type):
-            self._met[dotted_name(choice)] = choice
+            self._classes[dotted_name(choice)] = choice
             return choice
-        if choice in self._met:
-            return self._met[choice]
-        found = imported(self.built_in[choice]) if choice in self.built_in else self._load(choice, trusted)
-        if not (isinstance(found, type) and issubclass(found, imported(self.interface))):
-            raise ConfigError(self._not_one(found))
-        return found
+        if choice in self._classes:
+            return self._classes[choice]
+        component = resolve_name(self.built_in[choice]) if choice in self.built_in else self._load(choice, trusted)
+        if not (isinstance(component, type) and issubclass(component, resolve_name(self.interface))):
+            raise ConfigError(self._wrong_type(component))
+        return component
 
     def name_of(self, choice: str | type[Any]) -> str:
-        """How a file says a choice: a name as it is, a class by its dotted name."""
+        """Return the name to write into a file: a name as it is, a class as its built-in or dotted name."""
         if isinstance(choice, str):
             return choice
         dotted = dotted_name(choice)
-        self._met[dotted] = choice
-        return next((name for name, place in self.built_in.items() if place == dotted), dotted)
+        self._classes[dotted] = choice
+        return next((name for name, path in self.built_in.items() if path == dotted), dotted)
 
-    def _not_one(self, found: object) -> str:
-        return f"{getattr(found, '__qualname__', found)} is no {self.kind}: it does not derive from {self.interface}"
+    def _wrong_type(self, component: object) -> str:
+        name = getattr(component, "__qualname__", component)
+        return f"{name} is no {self.kind}: it does not derive from {self.interface}"
 
     def _load(self, choice: str, trusted: bool) -> Any:
-        """What an installed package registered under this name, or what a dotted name says, where it is trusted."""
+        """Import the component of an entry point, or of a dotted name if it is trusted."""
         entry = _installed(self.group).get(choice) or EntryPoint(choice, choice, self.group)
         module, _, name = entry.value.partition(":")
         package = module.partition(".")[0]
         if entry.dist is None and not (trusted or module in sys.modules or is_allowed(module)):
             raise DataError(
-                f"this needs the {self.kind} {choice}, and a file is not believed when it names code to run. If you "
-                f"trust the package {package!r}, allow it: --allow {package}, "
-                f'rgcn.allow("{package}") or {ALLOWED}; or have it register the entry point {self.group}'
+                f"the {self.kind} {choice} is code of the package {package!r}, and a file may not import code by naming"
+                f" it. If you trust the package, allow it with --allow {package}, "
+                f'rgcn.allow("{package}") or {ALLOW_VARIABLE}={package}; or register the entry point {self.group} in it'
             )
         try:
-            found = entry.load()
+            component = entry.load()
         except (ImportError, AttributeError) as error:
             if entry.dist is not None:
-                words = f"the {self.kind} {choice!r} of the package {entry.dist.name} cannot be loaded: {error}"
-                raise ConfigError(words) from error
+                message = f"the {self.kind} {choice!r} of the package {entry.dist.name} cannot be imported: {error}"
+                raise ConfigError(message) from error
             if isinstance(error, ModuleNotFoundError):
                 missing = (error.name or package).partition(".")[0]
                 raise DataError(
-                    f"the {self.kind} {choice} needs the package {missing!r}, which is not installed here: install it, "
+                    f"the {self.kind} {choice} needs the package {missing!r}, which is not installed: install it, "
                     "or add its folder to PYTHONPATH"
                 ) from error
-            raise ConfigError(f"there is no {name} in {module} to be the {self.kind}: {error}") from error
+            raise ConfigError(f"there is no {name} in {module} to use as {self.kind}: {error}") from error
         if entry.dist is None and trusted:
             allow(module)
-        return found
+        return component
 
 
 def allow(*packages: str) -> None:
-    """Trust packages by name: what a saved model or a run names in them may be imported, here and in worker processes.
+    """Allow saved models and runs to import components from these packages, here and in worker processes.
 
     >>> allow("mypackage")
     >>> is_allowed("mypackage.decoders"), is_allowed("mypackages")
     (True, False)
     """
-    names = (package.partition(":")[0].strip() for package in packages)
-    _allowed.extend(name for name in names if name and name not in _allowed)
+    _allowed.extend(package.partition(":")[0].strip() for package in packages)
 
 
-def allowed() -> tuple[str, ...]:
-    """The packages that are trusted: those of RGCN_ALLOW, then those of `allow`."""
-    named = [name.strip() for name in os.environ.get(ALLOWED, "").split(",")]
-    return tuple(dict.fromkeys(name for name in [*named, *_allowed] if name))
+def allowed_packages() -> tuple[str, ...]:
+    """List the allowed packages: those of RGCN_ALLOW, then those given to `allow`."""
+    variable = [name.strip() for name in os.environ.get(ALLOW_VARIABLE, "").split(",")]
+    return tuple(dict.fromkeys(name for name in [*variable, *_allowed] if name))
 
 
 def is_allowed(module: str) -> bool:
-    """Whether a module, or a package it is in, was allowed by name."""
-    return any(module == name or module.startswith(f"{name}.") for name in allowed())
+    """Return True if the module, or a package that contains it, is allowed."""
+    return any(f"{module}.".startswith(f"{name}.") for name in allowed_packages())
 
 
-def dotted_name(thing: type) -> str:
-    return f"{thing.__module__}:{thing.__qualname__}"
-
-
-def imported(place: str) -> Any:
-    """What "module:name" stands for; for places that this package itself names."""
-    return resolve_name(place)
+def dotted_name(component: type) -> str:
+    """Return "module:Class"."""
+    return f"{component.__module__}:{component.__qualname__}"
 
 
 @cache
 def _installed(group: str) -> dict[str, EntryPoint]:
-    """Entry points by name; read once, since all installed packages are looked through."""
+    """Entry points by name; cached, since the metadata of all installed packages are read."""
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
-# Every registry. To add a member is one file, and one line here; a member from outside (a class, a dotted name, an
-# entry point of the registry's group) needs no line. Members are written as text and imported when they are chosen, so
-# that `config` knows every name and imports no subpackage behind it.
-ENCODERS = Axis(
+# To add a component: write it in one file, and add one line here. Components of other packages need no line. Paths are
+# text, so that `rgcn.config` knows every name without importing the subpackages that implement them.
+ENCODERS = Registry(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders:PlainEncoder",
-        "rgcn": "rgcn.nn.encoders:RgcnEncoder",
-        "c-rgcn": "rgcn.nn.encoders:CompressionEncoder",
-        "e-rgcn": "rgcn.nn.encoders:EmbeddingEncoder",
+        "none": "rgcn.nn.encoders:LookupEncoder",
+        "rgcn": "rgcn.nn.encoders:RGCNEncoder",
+        "c-rgcn": "rgcn.nn.encoders:CRGCNEncoder",
+        "e-rgcn": "rgcn.nn.encoders:ERGCNEncoder",
         "path": "rgcn.nn.path_network:PathEncoder",
         "universal": "rgcn.nn.universal_network:UniversalEncoder",
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
-DECODERS = Axis("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
-HEADS = Axis(
+DECODERS = Registry("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
+HEADS = Registry(
     "head",
     "rgcn.nn.relational_encoder:Head",
     {"convolution": "rgcn.nn.relational_encoder:ConvolutionHead", "linear": "rgcn.nn.relational_encoder:LinearHead"},
 )
-DECOMPOSITIONS = Axis(
+DECOMPOSITIONS = Registry(
     "decomposition",
     "rgcn.nn.decompositions.base:Decomposition",
     {
@@ -191,12 +198,12 @@ DECOMPOSITIONS = Axis(
         "diagonal": "rgcn.nn.decompositions.matrices:Diagonal",
     },
 )
-MESSAGE_FUNCTIONS = Axis(
+MESSAGE_FUNCTIONS = Registry(
     "message function",
     "rgcn.nn.relational_graph_conv:MessageFunction",
     {"linear": "rgcn.nn.relational_graph_conv:LinearMessages"},
 )
-OBJECTIVES = Axis(
+OBJECTIVES = Registry(
     "objective",
     "rgcn.training.objectives:Objective",
     {
@@ -207,7 +214,7 @@ OBJECTIVES = Axis(
         "bce": "rgcn.training.objectives:BinaryCrossEntropy",
     },
 )
-SAMPLERS = Axis(
+SAMPLERS = Registry(
     "sampler",
     "rgcn.sampling:EdgeSampler",
     {
@@ -217,7 +224,7 @@ SAMPLERS = Axis(
         "scattered": "rgcn.sampling.edges:ScatteredEdges",
     },
 )
-OPTIMIZERS = Axis(
+OPTIMIZERS = Registry(
     "optimizer",
     "torch.optim:Optimizer",
     {
@@ -226,7 +233,7 @@ OPTIMIZERS = Axis(
         "adagrad": "rgcn.training.optimizers:RowAdagrad",
     },
 )
-TASKS = Axis(
+TASKS = Registry(
     "task",
     "rgcn.models.task:Task",
     {
@@ -236,12 +243,12 @@ TASKS = Axis(
         "pretraining": "rgcn.models.task:Pretraining",
     },
 )
-ANSWER_KINDS = Axis(
+ANSWER_KINDS = Registry(
     "answer kind",
     "rgcn.models.answer_kind:AnswerKind",
     {"classes": "rgcn.models.answer_kind:ClassKind", "links": "rgcn.models.answer_kind:LinkKind"},
 )
-EXPLAINERS = Axis(
+EXPLAINERS = Registry(
     "explanation method",
     "rgcn.explain.methods:Explainer",
     {
@@ -250,7 +257,7 @@ EXPLAINERS = Axis(
         "edge-mask": "rgcn.explain.methods:EdgeMask",
     },
 )
-READERS = Axis(
+READERS = Registry(
     "reader",
     "rgcn.data.readers:TripleReader",
     {
@@ -265,10 +272,10 @@ READERS = Axis(
         "parquet": "rgcn.data.tables:ParquetReader",
     },
 )
-ATTRIBUTE_SOURCES = Axis(
+ATTRIBUTE_SOURCES = Registry(
     "attribute source", "rgcn.data.attributes:AttributeSource", {"table": "rgcn.data.node_tables:TableAttributes"}
 )
-TRACKERS = Axis(
+TRACKERS = Registry(
     "tracker",
     "rgcn.runs.tracking:RunTracker",
     {

@@ -1,3 +1,8 @@
-"""The version, in a room before all others."""
+"""The version of the installed package."""
 
-__version__ = "0.3.0.dev0"
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("rgcn")
+except PackageNotFoundError:  # the source tree is on the path, and the package is not installed
+    __version__ = "0+unknown"

@@ -1,4 +1,4 @@
-"""The operator: its entries, its restriction, and edges that are dropped."""
+"""Test the entries of the adjacency operator, restriction to targets, and dropped edges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
 
-OF_EDGES = ("target", "relation", "source", "origin")
+EDGE_FIELDS = ("target", "relation", "source", "origin")
 
 
 def operator_of(graph):
@@ -102,7 +102,7 @@ def test_from_graph_reads_the_triples_weights_and_splits_of_a_knowledge_graph():
     near(test.to_dense()[1, 0], torch.tensor([0.0, 0.0, 2.0]))
 
 
-def test_weights_stay_in_the_precision_they_came_in():
+def test_weights_keep_their_precision():
     triples = torch.tensor([[0, 0, 1]])
     assert RelationalAdjacency.from_triples(triples, 2, 1).weight.dtype == torch.float32
     weights = torch.ones(1, dtype=torch.float64)
@@ -134,18 +134,18 @@ def test_weights_are_normalized_in_the_wider_precision_they_are_cast_to(graph):
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ({"normalization": "row"}, ConfigError, "unknown normalization 'row'"),
+        ({"normalization": "row"}, ConfigError, "unknown normalization 'row': choose 'relation'"),
         ({"aggregation": "max"}, ConfigError, "unknown aggregation 'max'"),
         ({"edge_weights": torch.ones(3)}, DataError, "1 edge weights are needed"),
         ({"edge_weights": torch.ones(1, dtype=torch.int64)}, DataError, "floating-point"),
     ],
 )
-def test_wrong_choices_are_refused(arguments, error, words):
+def test_invalid_options_raise_an_error(arguments, error, words):
     with pytest.raises(error, match=words):
         RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1]]), 2, 1, **arguments)
 
 
-def test_triples_of_another_shape_or_type_are_refused():
+def test_triples_of_wrong_shape_or_type_raise_an_error():
     for triples in (torch.zeros(3, dtype=torch.int64), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 3)):
         with pytest.raises(DataError, match="int64"):
             RelationalAdjacency.from_triples(triples, 2, 1)
@@ -163,13 +163,13 @@ def test_triples_of_another_shape_or_type_are_refused():
         ((0, 0, 2**62), "nodes are numbered 0 to 2"),
     ],
 )
-def test_a_number_out_of_range_is_refused_with_its_row(row, words, transient):
+def test_an_id_out_of_range_raises_an_error_that_names_its_row(row, words, transient):
     triples = torch.tensor([(0, 0, 1), (2, 1, 2), row, (9, 9, 9)])
     with pytest.raises(DataError, match=words):
         RelationalAdjacency.from_triples(triples, 3, 2, transient=transient)
 
 
-def test_numbers_of_an_empty_graph():
+def test_ids_of_an_empty_graph():
     none = torch.empty(0, 3, dtype=torch.int64)
     assert RelationalAdjacency.from_triples(none, 0, 0).num_edges == 0
     with pytest.raises(DataError, match="the graph has no relations"):
@@ -179,15 +179,15 @@ def test_numbers_of_an_empty_graph():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_number_out_of_range_is_refused_on_a_gpu():
+def test_an_id_out_of_range_raises_an_error_on_a_gpu():
     with pytest.raises(DataError, match=r"triple 1 is \(0, 5, 1\), but relations are numbered 0 to 1"):
         RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [0, 5, 1]], device="cuda"), 2, 2)
 
 
-def test_weights_and_masks_of_another_length_are_refused():
+def test_weights_and_masks_of_wrong_length_raise_an_error():
     adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1]]), 2, 1)
-    with pytest.raises(DataError, match="4 weights are needed, one an edge"):
-        adjacency.reweighted(torch.ones(3))
+    with pytest.raises(DataError, match="4 weights are needed, one per edge"):
+        adjacency.with_raw_weights(torch.ones(3))
     with pytest.raises(DataError, match="a mask has 3 entries"):
         adjacency.masked(torch.ones(2))
 
@@ -200,7 +200,7 @@ def test_restricting_keeps_the_rows_of_the_targets_and_exactly_the_sources_they_
     targets = data.draw(st.lists(st.integers(0, graph.num_nodes - 1), unique=True))
     adjacency = operator_of(graph)
     whole = adjacency.to_dense()
-    smaller, sources = adjacency.restricted(torch.tensor(targets, dtype=torch.int64))
+    smaller, sources = adjacency.restrict(torch.tensor(targets, dtype=torch.int64))
     rows = whole[:, targets, :]
     assert torch.equal(smaller.to_dense(), rows[:, :, sources])
     structure = adjacency.structure
@@ -213,25 +213,25 @@ def test_masking_a_restriction_equals_restricting_a_masked_operator(graph, data)
     targets = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), unique=True)), dtype=torch.int64)
     adjacency = operator_of(graph)
     keep = adjacency.draw_mask(0.4, 0.3, generator=torch.Generator().manual_seed(graph.seed))
-    one, _ = adjacency.masked(keep).restricted(targets)
-    other, _ = adjacency.restricted(targets)
+    one, _ = adjacency.masked(keep).restrict(targets)
+    other, _ = adjacency.restrict(targets)
     near(other.masked(keep).to_dense(), one.to_dense())
 
 
-def test_a_target_named_twice_or_not_there_is_refused():
+def test_repeated_or_unknown_targets_raise_an_error():
     adjacency = operator_of(SmallGraph([(0, 0, 1)], 2, 1))
-    with pytest.raises(DataError, match="named twice"):
-        adjacency.restricted(torch.tensor([1, 1]))
+    with pytest.raises(DataError, match="given twice"):
+        adjacency.restrict(torch.tensor([1, 1]))
     for targets, words in (
         ([0, -1], "target 1 is -1, but targets are numbered 0 to 1"),
         ([2], "target 0 is 2"),
         ([True, False], "must be int64"),
     ):
         with pytest.raises(DataError, match=words):
-            adjacency.restricted(torch.tensor(targets))
+            adjacency.restrict(torch.tensor(targets))
 
 
-def test_receptive_field_of_a_chain_walks_back_one_node_a_layer():
+def test_receptive_field_of_a_chain_grows_by_one_node_per_layer():
     graph = SmallGraph([(0, 0, 1), (1, 0, 2), (2, 0, 3)], 4, 1, inverse=False)
     field = ReceptiveField.of(operator_of(graph), torch.tensor([3]), 2)
     assert field.inputs.tolist() == [1, 2, 3]
@@ -239,7 +239,7 @@ def test_receptive_field_of_a_chain_walks_back_one_node_a_layer():
 
 
 @given(graph=small_graphs())
-def test_self_loops_apart_and_the_rest_are_the_whole(graph):
+def test_self_loops_and_the_rest_add_up_to_the_operator(graph):
     adjacency = operator_of(graph)
     if not graph.self_loops:
         with pytest.raises(ConfigError, match="no self-loops"):
@@ -256,7 +256,7 @@ def test_self_loops_apart_and_the_rest_are_the_whole(graph):
 
 
 @given(graph=small_graphs(), data=st.data())
-def test_dropped_triples_and_self_loops_are_as_if_they_had_never_been(graph, data):
+def test_masked_operator_equals_that_of_the_remaining_triples(graph, data):
     flags = st.lists(st.booleans(), min_size=len(graph.triples), max_size=len(graph.triples))
     triples_kept = data.draw(flags)
     loops_kept = data.draw(st.lists(st.booleans(), min_size=graph.num_nodes, max_size=graph.num_nodes))
@@ -286,7 +286,7 @@ def test_mask_of_rate_zero_drops_nothing():
     assert (keep[:30] == 0).any()
 
 
-def test_mask_follows_from_the_generator_alone():
+def test_mask_depends_on_the_generator_only():
     adjacency = operator_of(SmallGraph([(0, 0, 1)] * 100, 20, 1))
     draws = [adjacency.draw_mask(0.5, 0.5, generator=torch.Generator().manual_seed(s)) for s in (7, 7, 8)]
     assert torch.equal(draws[0], draws[1])
@@ -294,7 +294,7 @@ def test_mask_follows_from_the_generator_alone():
 
 
 @pytest.mark.parametrize("rates", [(1.0, 0.0), (-0.1, 0.0), (0.0, 1.0)])
-def test_impossible_rates_are_refused(rates):
+def test_invalid_dropout_rates_raise_an_error(rates):
     with pytest.raises(ConfigError, match="dropout rate"):
         operator_of(SmallGraph([(0, 0, 1)], 2, 1)).draw_mask(*rates)
 
@@ -312,47 +312,47 @@ def test_operator_does_not_share_memory_with_the_graph():
 
 
 @given(graph=small_graphs())
-def test_edges_put_in_place_are_those_that_were_sorted(graph):
+def test_placed_edges_equal_sorted_edges(graph):
     counts = len(graph.triples), graph.num_nodes, graph.num_relations
     sizes = operator.EdgeOptions(graph.inverse, graph.self_loops).sizes(*counts)
-    placed = operator._placed(graph.tensor(), sizes)
-    by_sorting = operator.sorted_edges([(torch.arange(counts[0]), graph.tensor())], sizes)
-    for name in ("pointer", *OF_EDGES):
+    placed = operator._place_edges(graph.tensor(), sizes)
+    by_sorting = operator.sort_edges([(torch.arange(counts[0]), graph.tensor())], sizes)
+    for name in ("pointer", *EDGE_FIELDS):
         assert getattr(placed, name).dtype == getattr(by_sorting, name).dtype == torch.int32
         assert torch.equal(getattr(placed, name), getattr(by_sorting, name))
 
 
-def test_a_target_of_many_edges_is_put_in_order_too(monkeypatch):
+def test_edges_of_a_target_with_many_edges_are_sorted(monkeypatch):
     rng = np.random.default_rng(0)
     triples = torch.from_numpy(rng.integers(0, (40, 5, 3), (3000, 3)))
     sorted_ = RelationalAdjacency.from_triples(triples, 40, 5)
-    monkeypatch.setattr(operator, "_worth_compiling", lambda triples: True)
+    monkeypatch.setattr(operator, "_is_worth_compiling", lambda triples: True)
     placed = RelationalAdjacency.from_triples(triples, 40, 5)
-    for name in OF_EDGES:
+    for name in EDGE_FIELDS:
         assert torch.equal(getattr(placed.structure, name), getattr(sorted_.structure, name))
     assert torch.equal(placed.weight, sorted_.weight)
     assert torch.equal(placed.raw, sorted_.raw)
 
 
-def test_targets_of_a_large_graph_follow_from_where_their_edges_begin(monkeypatch):
+def test_targets_of_a_large_graph_are_computed_on_demand(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     triples = torch.stack([torch.randint(high, (9000,), generator=generator) for high in (500, 7, 500)], dim=1)
-    monkeypatch.setattr(operator, "_worth_compiling", lambda triples: True)
+    monkeypatch.setattr(operator, "_is_worth_compiling", lambda triples: True)
     whole = RelationalAdjacency.from_triples(triples, 500, 7)
-    monkeypatch.setattr(operator, "LARGE", 0)
+    monkeypatch.setattr(operator, "LARGE_TRIPLES", 0)
     found = RelationalAdjacency.from_triples(triples, 500, 7)
-    part, expected = (one.restricted(torch.arange(3, 90, 7)) for one in (found, whole))
+    part, expected = (one.restrict(torch.arange(3, 90, 7)) for one in (found, whole))
     assert "row" not in vars(found.structure.pattern)  # where targets would be; nor does taking rows ask for them
     assert torch.equal(found.structure.target, whole.structure.target)
     assert found.structure.target.dtype == whole.structure.target.dtype
-    for name in OF_EDGES:
+    for name in EDGE_FIELDS:
         assert torch.equal(getattr(part[0].structure, name), getattr(expected[0].structure, name))
 
 
 @given(graph=small_graphs(), data=st.data())
-def test_what_follows_from_where_edges_begin_is_what_follows_from_their_targets(graph, data):
+def test_groups_and_selections_computed_from_pointers(graph, data):
     structure = operator_of(graph).structure
-    edges = list(zip(*(getattr(structure, name).tolist() for name in OF_EDGES), strict=True))
+    edges = list(zip(*(getattr(structure, name).tolist() for name in EDGE_FIELDS), strict=True))
     keys = {"node": lambda e: e[0], "relation": lambda e: e[:2], "direction": lambda e: (e[0], kind(e[1]))}
 
     def kind(relation):
@@ -367,10 +367,10 @@ def test_what_follows_from_where_edges_begin_is_what_follows_from_their_targets(
         for i in range(1, len(edges)):
             assert (rows[i] == rows[i - 1]) == (key(edges[i]) == key(edges[i - 1]))
     kept = [i for i in range(len(edges)) if data.draw(st.booleans())]
-    part = structure.selected(torch.tensor(kept, dtype=torch.int64))
-    assert list(zip(*(getattr(part, name).tolist() for name in OF_EDGES), strict=True)) == [edges[i] for i in kept]
+    part = structure.select_edges(torch.tensor(kept, dtype=torch.int64))
+    assert list(zip(*(getattr(part, name).tolist() for name in EDGE_FIELDS), strict=True)) == [edges[i] for i in kept]
     if graph.self_loops:
-        apart = structure.self_loops_apart
+        apart = structure.self_loop_split
         loops = [edges[i] for i in apart.loop_edges.tolist()]
         assert list(zip(apart.loops.row.tolist(), apart.loops.column.tolist(), strict=True)) == [
             (target, source) for target, _, source, _ in loops
@@ -378,19 +378,23 @@ def test_what_follows_from_where_edges_begin_is_what_follows_from_their_targets(
         assert [edges[i] for i in apart.rest_edges.tolist()] == [edge for edge in edges if edge not in loops]
 
 
-def test_what_is_made_of_edges_seldom_asks_for_their_targets():
+def test_most_of_a_structure_needs_no_targets_of_edges():
     triples = torch.tensor([[0, 0, 1], [2, 1, 1], [1, 0, 1]])
     adjacency = RelationalAdjacency.from_triples(triples, 3, 2)
     structure = adjacency.structure
-    others = [structure.selected(torch.tensor([0, 2])), structure.to("cpu"), replace(structure, names=torch.arange(3))]
-    others += [adjacency.restricted(torch.tensor([1]))[0].structure, structure.self_loops_apart.rest]
+    others = [
+        structure.select_edges(torch.tensor([0, 2])),
+        structure.to("cpu"),
+        replace(structure, node_ids=torch.arange(3)),
+    ]
+    others += [adjacency.restrict(torch.tensor([1]))[0].structure, structure.self_loop_split.rest]
     for made in (structure, *others):
         _ = made.groups("node"), made.groups("relation"), made.mix_target_pairs_by_node
         assert "row" not in vars(made.pattern)  # where targets are kept
     assert structure.target.tolist() == [0, 0, 1, 1, 1, 1, 1, 2, 2]
 
 
-def test_what_is_remembered_of_edges_goes_with_them():
+def test_caches_are_freed_with_their_structure():
     adjacency = RelationalAdjacency.from_triples(torch.tensor([[0, 0, 1], [2, 1, 1]]), 3, 2)
     layers = RelationalGraphConv.one_hot(adjacency, 4), RelationalGraphConv(4, 4, 2)
     layers[1](layers[0](None, adjacency), adjacency).sum().backward()

@@ -1,4 +1,4 @@
-"""The measuring tool: its graphs, its floor, and whether it measures what it says. No test asserts a time."""
+"""Test `rgcn bench`: its graphs, its floor, and its measurements. No test asserts a time."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import pytest
 from pydantic import TypeAdapter
 
 import rgcn
-from rgcn.bench import showing, turns
+from rgcn.bench import bench_report, comparison
+from rgcn.bench.bench_report import COLUMNS, plain_table, table_rows, write_json
+from rgcn.bench.comparison import BenchPlan, compare, comparison_rows, measure_in_rounds, resolve_devices
 from rgcn.bench.floor import Speeds, Work, floor_seconds, layer_work, measure_speeds, step_work
-from rgcn.bench.graphs import SHAPES, Shape, find_graph, graph_from_npz, graph_to_npz, random_shape, shaped
-from rgcn.bench.measuring import (
+from rgcn.bench.graphs import SHAPES, Shape, find_graph, graph_from_npz, graph_to_npz, random_graph, random_shape
+from rgcn.bench.measurement import (
     NO_PEERS,
     HostMemory,
     StepJob,
     Workload,
-    _why,
+    _failure_reason,
+    default_workload,
     measure,
-    our_step,
-    peer_step,
-    workload_for,
+    peer_training_step,
+    rgcn_training_step,
 )
-from rgcn.bench.showing import COLUMNS, cells, plain_table, write_json
-from rgcn.bench.turns import BenchPlan, compare, resolve_devices, side_by_side, take_turns
 from rgcn.errors import ConfigError, DataError
 from rgcn.system.memory import available_bytes
 
@@ -45,43 +45,43 @@ def here(job: StepJob):
 
 
 @pytest.mark.parametrize("shape", [SHAPES["bgs-shaped"], random_shape(100), random_shape(20_000)])
-def test_a_drawn_graph_has_the_size_asked_for(shape):
-    kg = shaped(shape)
+def test_a_random_graph_has_the_requested_size(shape):
+    kg = random_graph(shape)
     assert (kg.num_nodes, kg.num_relations, len(kg)) == (shape.nodes, shape.relations, shape.edges)
-    assert dict(kg.labels.counts()) == {"train": shape.train, "test": shape.labelled - shape.train}
+    assert dict(kg.labels.counts()) == {"train": shape.train, "test": shape.labeled - shape.train}
     assert kg.labels.num_classes == shape.classes
     assert len(np.unique(kg.labels.of("train")[1])) == shape.classes
     assert len(np.unique(kg.triples, axis=0)) == shape.edges
     assert len(np.unique(kg.triples[:, 1])) == shape.relations
 
 
-def test_every_node_of_a_drawn_graph_lies_within_two_hops_of_a_labelled_one():
-    kg = shaped(random_shape(20_000))
+def test_every_node_of_a_random_graph_is_within_two_hops_of_a_labeled_one():
+    kg = random_graph(random_shape(20_000))
     assert kg.within_hops(kg.labels.nodes.tolist(), 2).all()
     assert not kg.within_hops(kg.labels.nodes.tolist(), 1).all()
 
 
-def test_relations_and_objects_of_a_drawn_graph_are_few_frequent_and_many_rare():
-    kg = shaped(random_shape(50_000))
+def test_relations_and_objects_of_a_random_graph_have_skewed_frequencies():
+    kg = random_graph(random_shape(50_000))
     for column in (1, 2):
         counts = np.sort(np.bincount(kg.triples[:, column]))[::-1]
         assert counts[0] > 10 * np.median(counts)
         assert counts[: len(counts) // 10].sum() > 0.3 * len(kg)
 
 
-def test_the_same_shape_gives_the_same_graph_and_another_one_another():
+def test_a_random_graph_depends_on_its_shape_only():
     assert find_graph("random-1e3").fingerprint == find_graph("random-1000").fingerprint
     assert find_graph("random-1000").fingerprint != find_graph("random-1001").fingerprint
 
 
-def test_impossible_shapes_are_refused():
-    with pytest.raises(ConfigError, match="too few edges"):
-        shaped(Shape(nodes=100, relations=2, edges=50, labelled=5, train=4, classes=2))
-    with pytest.raises(ConfigError, match="at least 100"):
+def test_impossible_shapes_raise_an_error():
+    with pytest.raises(ConfigError, match="give it more edges"):
+        random_graph(Shape(nodes=100, relations=2, edges=50, labeled=5, train=4, classes=2))
+    with pytest.raises(ConfigError, match="must have 100 to"):
         find_graph("random-7")
 
 
-def test_a_graph_survives_its_file(tmp_path):
+def test_a_graph_is_the_same_after_writing_and_reading(tmp_path):
     kg = find_graph("random-500")
     graph_to_npz(kg, tmp_path / "random-500.npz")
     again = find_graph(str(tmp_path / "random-500.npz"))
@@ -89,7 +89,7 @@ def test_a_graph_survives_its_file(tmp_path):
     assert again.name == "random-500"
 
 
-def test_a_file_that_is_no_graph_is_refused(tmp_path):
+def test_files_without_a_graph_raise_an_error(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         graph_from_npz(tmp_path / "nothing.npz")
     np.savez(tmp_path / "other.npz", numbers=np.arange(3))
@@ -103,15 +103,15 @@ def test_a_file_that_is_no_graph_is_refused(tmp_path):
 def test_a_saved_graph_is_found_by_its_folder_and_must_have_labels(tmp_path):
     from rgcn.data.graph_store import save_graph
 
-    labelled = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
-    save_graph(labelled, tmp_path / "with")
-    save_graph(replace(labelled, labels=None), tmp_path / "without")
-    assert find_graph(str(tmp_path / "with")).fingerprint == labelled.fingerprint
-    with pytest.raises(DataError, match="labelled nodes"):
+    labeled = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
+    save_graph(labeled, tmp_path / "with")
+    save_graph(replace(labeled, labels=None), tmp_path / "without")
+    assert find_graph(str(tmp_path / "with")).fingerprint == labeled.fingerprint
+    with pytest.raises(DataError, match="labeled nodes"):
         find_graph(str(tmp_path / "without"))
 
 
-def test_an_unknown_name_is_answered_with_what_there_is():
+def test_an_unknown_name_raises_an_error_that_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"aifb.*am-shaped.*random-N"):
         find_graph("aifbb")
 
@@ -120,14 +120,14 @@ def test_an_unknown_name_is_answered_with_what_there_is():
 
 
 def test_published_settings_and_guesses():
-    assert workload_for("mutag", "rgcn", 23_644, 23) == Workload("rgcn", hidden=16, bases=30, l2_penalty=5e-4)
-    assert workload_for("am-full-shaped", "rgcn", 1_666_764, 133).hidden == 10
-    assert workload_for("am-shaped", "e-rgcn", 246_728, 122).weight_decay == 0.005
-    assert workload_for("mine", "rgcn", 1_000, 10).bases is None
-    assert workload_for("mine", "rgcn", 1_000_000, 10).bases == 40
-    assert workload_for("mutag", "rgcn", 23_644, 23, hidden=8, bases=0) == Workload("rgcn", 8, None, 5e-4)
+    assert default_workload("mutag", "rgcn", 23_644, 23) == Workload("rgcn", hidden=16, bases=30, l2_penalty=5e-4)
+    assert default_workload("am-full-shaped", "rgcn", 1_666_764, 133).hidden == 10
+    assert default_workload("am-shaped", "e-rgcn", 246_728, 122).weight_decay == 0.005
+    assert default_workload("mine", "rgcn", 1_000, 10).bases is None
+    assert default_workload("mine", "rgcn", 1_000_000, 10).bases == 40
+    assert default_workload("mutag", "rgcn", 23_644, 23, hidden=8, bases=0) == Workload("rgcn", 8, None, 5e-4)
     with pytest.raises(ConfigError, match="e-rgcn"):
-        workload_for("aifb", "gcn", 10, 2)
+        default_workload("aifb", "gcn", 10, 2)
 
 
 def test_plans_and_devices_are_checked(monkeypatch):
@@ -186,11 +186,11 @@ def test_a_layer_of_unknown_kind_has_no_floor():
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b")])
     adjacency = rgcn.RelationalAdjacency.from_graph(kg)
     layer = rgcn.nn.RelationalGraphConv(4, 4, 1, decomposition=rgcn.nn.BlockDiagonal(2))
-    with pytest.raises(ConfigError, match="self-loop apart"):
+    with pytest.raises(ConfigError, match="separate weights"):
         layer_work(layer, adjacency, first=False)
 
 
-def test_the_slower_of_moving_and_computing_is_the_floor():
+def test_the_floor_is_the_larger_of_both_times():
     assert floor_seconds(Work(10, 40), Speeds(10.0, 10.0)) == (4.0, "operations")
     assert floor_seconds(Work(50, 40), Speeds(10.0, 10.0)) == (5.0, "bytes")
 
@@ -204,7 +204,7 @@ def test_speeds_are_positive():
 # -- memory ------------------------------------------------------------------------------------------------
 
 
-def test_the_peak_of_memory_is_seen_and_forgotten():
+def test_peak_memory_is_measured_and_reset():
     memory = HostMemory()
     if memory.method != "VmHWM":
         pytest.skip("this system does not tell the peak since a moment")
@@ -247,26 +247,26 @@ def test_a_comparison_end_to_end(tiny_result, tmp_path):
 def test_the_plain_table_has_a_line_for_each_network(tiny_result):
     lines = plain_table(tiny_result).splitlines()
     assert sum(line.startswith("random-300") for line in lines) == 2
-    assert {len(line) for line in cells(tiny_result)} == {len(COLUMNS)}
+    assert {len(line) for line in table_rows(tiny_result)} == {len(COLUMNS)}
 
 
-def test_our_step_and_the_peers_learn():
+def test_our_step_and_that_of_peers_reduce_the_loss():
     pytest.importorskip("torch_geometric")
     kg = find_graph("random-200")
     for bases in (None, 3):
         workload = Workload("rgcn", hidden=4, bases=bases, l2_penalty=1e-4)
         for peer in ("fast", "plain"):
-            peer_step(kg, workload, "cpu", peer)()
-    step, classifier = our_step(kg, Workload("rgcn", hidden=4), "cpu")
+            peer_training_step(kg, workload, "cpu", peer)()
+    step, classifier = rgcn_training_step(kg, Workload("rgcn", hidden=4), "cpu")
     before = [p.detach().clone() for p in classifier.network_.parameters()]
     step()
     assert any((p != old).any() for p, old in zip(classifier.network_.parameters(), before, strict=True))
     with pytest.raises(ConfigError, match="no e-rgcn"):
-        peer_step(kg, Workload("e-rgcn"), "cpu", "fast")
+        peer_training_step(kg, Workload("e-rgcn"), "cpu", "fast")
 
 
-def test_without_torch_geometric_our_figures_come_alone_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(turns, "peers_installed", lambda: False)
+def test_without_torch_geometric_only_our_side_is_measured_with_a_note(monkeypatch):
+    monkeypatch.setattr(comparison, "has_peers", lambda: False)
     said = []
     plan = BenchPlan(("random-200",), models=("rgcn",), devices=("cpu",), steps=1, rounds=1)
     figures = {"seconds": 1.0, "peak_bytes": 5}
@@ -276,7 +276,7 @@ def test_without_torch_geometric_our_figures_come_alone_and_it_is_said(monkeypat
     assert "rgcn[bench]" in plain_table(result)
 
 
-def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
+def test_sides_alternate_and_a_failed_one_is_not_repeated():
     order, said = [], []
 
     def scripted(job):
@@ -286,21 +286,21 @@ def test_sides_take_turns_and_one_that_failed_is_not_tried_again():
         return {"seconds": 4.0 / len(order), "peak_bytes": 10 if job.side == "ours" else 30}
 
     jobs = [StepJob("g.npz", side, Workload("rgcn")) for side in ("ours", "fast", "plain")]
-    rounds = take_turns(jobs, 2, scripted, said.append, "g")
+    rounds = measure_in_rounds(jobs, 2, scripted, said.append, "g")
     assert order == ["ours", "fast", "plain", "ours", "fast"]
     assert [words.split(", ")[1] for words in said] == [*["round 1 of 2"] * 3, *["round 2 of 2"] * 2]
     common = {"graph": "g", "model": "rgcn", "device": "cpu"}
-    ours, fast, plain = side_by_side(common, rounds, SLOW_MACHINE)
+    ours, fast, plain = comparison_rows(common, rounds, SLOW_MACHINE)
     assert (ours["seconds"], fast["seconds"]) == (1.0, 0.8)
     assert fast["times_memory"] == 3.0
     assert plain["failed"].startswith("ran out of memory")
     nothing = dict.fromkeys(("gpu", "torch", "numba", "torch-geometric"))
     machine = {"cpu": "c", "cores": 2, "python": "3", **nothing}
     result = {"rows": [ours, fast, plain], "machine": machine, "speeds": {}, "notes": []}
-    assert "out of memory" in cells(result)[1]
+    assert "out of memory" in table_rows(result)[1]
 
 
-def test_a_slow_step_and_a_lack_of_memory_are_results(monkeypatch, tmp_path):
+def test_timeouts_and_lack_of_memory_are_reported_as_results(monkeypatch, tmp_path):
     graph_to_npz(find_graph("random-200"), tmp_path / "g.npz")
     job = StepJob(str(tmp_path / "g.npz"), "ours", Workload("rgcn"), steps=1)
     assert measure(replace(job, max_seconds=1e-9))["failed"].startswith("ran out of time")
@@ -308,16 +308,16 @@ def test_a_slow_step_and_a_lack_of_memory_are_results(monkeypatch, tmp_path):
     def greedy(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("rgcn.bench.measuring.our_step", greedy)
+    monkeypatch.setattr("rgcn.bench.measurement.rgcn_training_step", greedy)
     assert measure(job)["failed"].startswith("ran out of memory")
     assert TypeAdapter(StepJob).validate_python(json.loads(json.dumps(asdict(job)))) == job
-    assert "out of memory" in _why(-6, "terminate called\nstd::bad_alloc")
-    assert _why(1, "Traceback\nValueError: no") == "ValueError: no"
+    assert "out of memory" in _failure_reason(-6, "terminate called\nstd::bad_alloc")
+    assert _failure_reason(1, "Traceback\nValueError: no") == "ValueError: no"
 
 
-def test_pictures(tmp_path, tiny_result, monkeypatch):
+def test_plots(tmp_path, tiny_result, monkeypatch):
     pytest.importorskip("matplotlib")
-    showing.plot_steps(tiny_result, tmp_path / "steps.svg")
+    bench_report.plot_steps(tiny_result, tmp_path / "steps.svg")
     points = [
         {"edges": 10, "side": "rgcn", "device": "cpu", "seconds": 0.1, "peak_bytes": 2**20},
         {"edges": 100, "side": "rgcn", "device": "cpu", "seconds": 0.5, "peak_bytes": 2**23},
@@ -329,16 +329,16 @@ def test_pictures(tmp_path, tiny_result, monkeypatch):
     assert "random-300" in (tmp_path / "steps.svg").read_text()
     assert "FastRGCNConv" in (tmp_path / "scaling.svg").read_text()
     first = (tmp_path / "steps.svg").read_bytes()
-    showing.plot_steps(tiny_result, tmp_path / "steps.svg")
+    bench_report.plot_steps(tiny_result, tmp_path / "steps.svg")
     assert (tmp_path / "steps.svg").read_bytes() == first
 
 
-def test_a_picture_needs_matplotlib_and_a_known_ending(tmp_path, monkeypatch):
+def test_a_plot_needs_matplotlib_and_a_known_file_type(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="svg"):
-        showing.check_plottable(tmp_path / "steps.doc")
+        bench_report.check_plot_path(tmp_path / "steps.doc")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"rgcn\[bench\]"):
-        showing.check_plottable(tmp_path / "steps.svg")
+        bench_report.check_plot_path(tmp_path / "steps.svg")
 
 
 BARE = """
@@ -347,20 +347,20 @@ for name in ("typer", "rich", "polars", "pyoxigraph", "safetensors", "matplotlib
     sys.modules[name] = None
 from dataclasses import asdict, replace
 import rgcn.bench.__main__ as command
-from rgcn.bench import turns
-from rgcn.bench.measuring import measure
+from rgcn.bench import comparison
+from rgcn.bench.measurement import measure
 from rgcn.bench.floor import Speeds
 file, out = sys.argv[1:]
 assert command.main(["--write-npz", "random-200", file]) == 0
 here = lambda job: measure(replace(job, max_bytes=None))
-compare = turns.compare
-turns.compare = lambda *rest: compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
+compare = comparison.compare
+comparison.compare = lambda *rest: compare(*rest, measure=here, speeds_of=lambda device: Speeds(1e9, 1e9))
 assert command.main([file, "--peer", "none", "--steps", "1", "--rounds", "1", "--device", "cpu", "--json", out]) == 0
 assert command.main([file, "--plot", "steps.svg"]) == 1
 """
 
 
-def test_the_engine_runs_where_neither_tables_nor_readers_are_installed(tmp_path):
+def test_bench_runs_without_the_other_dependencies(tmp_path):
     file, out = tmp_path / "tiny.npz", tmp_path / "out.json"
     done = subprocess.run(
         [sys.executable, "-c", BARE, str(file), str(out)], capture_output=True, text=True, timeout=120
@@ -381,12 +381,12 @@ def test_the_engine_runs_where_neither_tables_nor_readers_are_installed(tmp_path
         ({"triples": np.zeros((0, 3), np.int64)}, "no triples"),
         ({"triples": np.full((4, 3), 99)}, "outside the counts"),
         ({"triples": np.zeros((4, 2), np.int64)}, "integers .edges, 3."),
-        ({"label": np.zeros(1, np.int64)}, "labelled nodes, but 1 labels"),
+        ({"label": np.zeros(1, np.int64)}, "labeled nodes, but 1 labels"),
     ],
 )
-def test_nonsense_in_a_graph_file_is_refused(tmp_path, change, words):
+def test_invalid_arrays_in_a_graph_file_raise_an_error(tmp_path, change, words):
     path = tmp_path / "graph.npz"
-    graph_to_npz(shaped(random_shape(200)), path)
+    graph_to_npz(random_graph(random_shape(200)), path)
     with np.load(path) as file:
         arrays = dict(file)
     np.savez(path, **{**arrays, **change})
@@ -394,9 +394,9 @@ def test_nonsense_in_a_graph_file_is_refused(tmp_path, change, words):
         graph_from_npz(path)
 
 
-def test_a_drawn_graph_has_a_sensible_size():
+def test_the_size_of_a_random_graph_is_checked():
     for name in ("random-1e12", "random-1e30", "random-5"):
-        with pytest.raises(ConfigError, match="at most 1,000,000,000"):
+        with pytest.raises(ConfigError, match="100 to 1,000,000,000 edges"):
             find_graph(name)
     with pytest.raises(ConfigError, match="positive and finite"):
         BenchPlan(("world",), budget=float("nan"))

@@ -1,4 +1,4 @@
-"""The comparison of link models: a file of runs that grows, and answers about a graph never seen."""
+"""Test the comparison of link models: the file of runs, and answers for a graph that was not trained on."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def unseen():
     return replace(graph, nodes=names, relations=Vocabulary(["r2", "r0", "r1"], kind="relation"))
 
 
-def test_a_run_is_added_at_once_and_not_made_again(comparison, tmp_path):
+def test_a_run_is_written_at_once_and_not_repeated(comparison, tmp_path):
     run = {"dataset": "world", "configuration": "popularity/lp-world", "changes": [], "split": "test", "seed": 0}
     path = tmp_path / "results" / "link-comparison-here.json"
     comparison.Book(path, "").add({**run, "seconds": 1.0})
@@ -47,17 +47,17 @@ def test_a_run_is_added_at_once_and_not_made_again(comparison, tmp_path):
     assert [each["call"] for each in content["runs"]] == [0, 0]
 
 
-def test_a_path_model_hears_the_new_graph(comparison, unseen):
-    settings = {"layers": 2, "width": 4, "epochs": 2, "batch_edges": 8, "objective": "softmax", "sampler": "shuffled"}
+def test_a_path_model_uses_the_new_graph(comparison, unseen):
+    settings = {"layers": 2, "width": 4, "steps": 2, "batch_edges": 8, "objective": "softmax", "sampler": "shuffled"}
     found = comparison.on_unseen(rgcn.LinkPredictor("path", **settings).fit(random_graph(4)), unseen, "test")
     assert found["how"] == "as it is"
     assert found["count"] == 2 * len(unseen.split_triples("test"))
 
 
-def test_popularity_counts_the_graph_it_is_asked_about(comparison, unseen):
-    model = rgcn.LinkPredictor("popularity", epochs=1, edge_dropout=0.0).fit(random_graph(4))
+def test_popularity_counts_the_new_graph(comparison, unseen):
+    model = rgcn.LinkPredictor("popularity", steps=1, edge_dropout=0.0).fit(random_graph(4))
     found = comparison.on_unseen(model, unseen, "test")
-    expected = rgcn.LinkPredictor("popularity", epochs=1, edge_dropout=0.0).fit(unseen).evaluate(split="test")
+    expected = rgcn.LinkPredictor("popularity", steps=1, edge_dropout=0.0).fit(unseen).evaluate(split="test")
     assert found["how"] == "as it is"
     assert found["mrr"] == pytest.approx(expected["mrr"], abs=1e-5)
     assert 0.0 <= found["hits@10_of_50"] <= 1.0
@@ -65,7 +65,7 @@ def test_popularity_counts_the_graph_it_is_asked_about(comparison, unseen):
 
 def test_nodes_with_vectors_are_folded_in_and_distmult_cannot_answer(comparison, unseen):
     graph = random_graph(4)
-    settings = {"embedding": 8, "epochs": 2}
+    settings = {"embedding": 8, "steps": 2}
     folded = comparison.on_unseen(rgcn.LinkPredictor("c-rgcn", bottleneck=4, **settings).fit(graph), unseen, "test")
     assert folded["how"] == "folded in"
     assert folded["count"] == 2 * len(unseen.split_triples("test"))
@@ -76,7 +76,7 @@ def test_nodes_with_vectors_are_folded_in_and_distmult_cannot_answer(comparison,
 
 def test_among_some_nodes(comparison):
     graph = random_graph(4)
-    whole, nodes = rgcn.LinkPredictor("distmult", embedding=8, epochs=2).fit(graph).scorer(), torch.tensor([3, 5, 8, 9])
+    whole, nodes = rgcn.LinkPredictor("distmult", embedding=8, steps=2).fit(graph).scorer(), torch.tensor([3, 5, 8, 9])
     some = comparison.Among(whole, nodes)
     asked = Questions(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([True, False]))
     expected = whole.scores(asked._replace(node=nodes[asked.node]))

@@ -37,7 +37,7 @@ def test_a_tiny_graph_is_measured_in_processes_of_their_own(tmp_path):
 
 def test_json_alone_can_go_to_standard_output(monkeypatch):
     found = {"rows": [], "machine": {}, "speeds": {}, "notes": []}
-    monkeypatch.setattr("rgcn.bench.turns.compare", lambda *_: found)
+    monkeypatch.setattr("rgcn.bench.comparison.compare", lambda *_: found)
     done = CliRunner().invoke(app, ["bench", "random-200", "--json", "-", "--quiet"])
     assert done.exit_code == 0, done.exception
     assert json.loads(done.stdout) == found

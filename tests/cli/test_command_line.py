@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
+import shlex
 import subprocess
 import sys
-from importlib import import_module
-from typing import get_type_hints
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import typer
 import typer.main
 from in_process import rgcn
+from typer.testing import CliRunner
 
-from rgcn.cli.commands import GROUPS, Command, Options, app, argument, flag, option
+from rgcn import cli
+from rgcn.cli.commands import app, command
 
 HEAVY = {"torch", "numba", "numpy", "polars"}
+DECLARING = {"__init__", "commands", "model_commands", "study_commands"}  # files of rgcn/cli without slow imports
+
+
+def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every command with its name: "train", "data list"."""
+    for name, found in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(found, "commands"):
+            yield from commands(found, f"{prefix}{name} ")
+        else:
+            yield prefix + name, found
+
+
+COMMANDS = dict(commands())
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -32,7 +50,7 @@ def loaded_by(*words: str) -> set[str]:
 def test_neither_help_nor_a_slip_waits_for_a_command_s_file(words):
     loaded = loaded_by(*words)
     assert not HEAVY & loaded
-    files = {command.calls.partition(":")[0] for command in Command.every.values()}
+    files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - DECLARING
     assert not {f"rgcn.cli.{file}" for file in files} & loaded
 
 
@@ -59,22 +77,30 @@ def test_completion_knows_commands_and_options():
     assert completed("rgcn data li").split() == ["list"]
 
 
-def test_help_lists_every_command_with_the_first_sentence_of_its_class():
+def test_help_lists_every_command_with_its_first_sentence():
+    group = typer.main.get_command(app)
     shown = " ".join(rgcn("--help").stdout.replace("│", " ").split())
-    for name, command in Command.every.items():
-        if " " not in name:
-            assert f"{name} {inspect.getdoc(command).splitlines()[0]}" in shown
-    for name, words in GROUPS.items():
-        assert f"{name} {words}" in shown
+    for name, found in group.commands.items():
+        assert f"{name} {found.help.splitlines()[0]}" in shown
 
 
-def test_every_command_s_function_is_there_and_takes_what_is_said_to_it():
-    assert len(Command.every) == 33
-    for command in Command.every.values():
-        file, _, name = command.calls.partition(":")
-        function = getattr(import_module(f"rgcn.cli.{file}"), name)
-        (parameter,) = inspect.signature(function).parameters
-        assert issubclass(command, get_type_hints(function)[parameter])
+def test_every_command_has_two_examples_with_options_that_exist():
+    assert len(COMMANDS) == 33
+    for name, found in COMMANDS.items():
+        _, _, text = found.help.partition("\n\n\b\nExamples:\n")
+        examples = [line.strip() for line in text.splitlines()]
+        assert len(examples) == 2, name
+        options = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for example in examples:
+            assert example.startswith(f"rgcn {name}"), example
+            used = {word.partition("=")[0] for word in shlex.split(example) if re.match("--[a-z]", word)}
+            assert used <= options, example
+
+
+def test_help_keeps_the_lines_of_examples_and_joins_those_of_paragraphs():
+    shown = rgcn("train", "--help").stdout
+    assert "rgcn train mine.csv --labels people.csv --minutes 5" in shown
+    assert "trained for a few minutes (--minutes). The best one" in " ".join(shown.split())
 
 
 def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
@@ -95,26 +121,35 @@ def test_a_setting_given_as_an_option_is_told_how_settings_are_given(said):
     assert "--set" not in rgcn("predict", "run", *said).stderr  # which takes no settings
 
 
-def test_inherited_options_become_parameters_after_a_class_s_own():
-    class Inner(Options):
-        depth: int = option("How deep.", default=3, min=1)
-        loud: bool = flag("--loud", "Shout.")
+def test_fields_of_a_dataclass_become_options_in_panels():
+    @dataclass
+    class Inner:
+        panel: ClassVar[str] = "Volume"
+        loud: bool = typer.Option(False, "--loud", help="Shout.")
+        depth: int = typer.Option(3, help="How deep.", min=1)
 
+    @dataclass
     class Outer(Inner):
-        name: str = argument("Who.")
-        loud: bool = flag("--loud", "Whisper.")
+        panel: ClassVar[str] = "Person"
+        name: str = typer.Argument(..., help="Who.")
+        loud: bool = typer.Option(False, "--loud", help="Whisper.")
 
-    found = {parameter.name: parameter.default for parameter in Outer.parameters()}
-    assert list(found.items()) == [("name", inspect.Parameter.empty), ("loud", False), ("depth", 3)]
-    assert Outer.parameters()[1].annotation.__metadata__[0].help == "Whisper."
-    assert Outer(name="x").depth == 3
+    group, received = typer.Typer(), []
+    globals()["Outer"] = Outer  # annotations are looked up here
 
+    @command(group)
+    def greet(options: Outer, times: int = 1) -> None:
+        """Greet.
 
-def test_the_group_holds_all_commands():
-    group = typer.main.get_command(app)
-    assert list(group.commands) == [
-        *[name for name in Command.every if " " not in name],
-        *GROUPS,
-    ]
-    for name, words in GROUPS.items():
-        assert group.commands[name].help == words
+        Examples:
+          rgcn greet x
+        """
+        received.append((options, times))
+
+    found = typer.main.get_command(group)
+    panels = [(parameter.name, getattr(parameter, "rich_help_panel", None)) for parameter in found.params[:4]]
+    assert panels == [("name", None), ("loud", "Person"), ("depth", "Volume"), ("times", None)]
+    assert found.params[1].help == "Whisper."
+    assert CliRunner().invoke(group, ["x", "--depth", "5", "--times", "2"]).exit_code == 0
+    assert received == [(Outer(name="x", loud=False, depth=5), 2)]
+    assert CliRunner().invoke(group, ["x", "--depth", "0"]).exit_code == 2

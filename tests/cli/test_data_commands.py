@@ -55,7 +55,7 @@ def test_get_embedded() -> None:
 def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path, real_mirror: Path) -> None:
     shown = run("get", "nations", "umls", "--mirror", real_mirror, "--offline")
     assert str(tmp_path / "cache" / "nations") in shown
-    assert "fetched and verified; source: mirror folder" in shown
+    assert "downloaded and verified; source: mirror folder" in shown
     assert "already here" in run("get", "nations")
 
 

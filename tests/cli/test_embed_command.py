@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     data = {"path": str(folder / "graph.tsv"), "split": None}
     tasks = {
         "classes": {"data": {**data, "labels": labels}, "training": {"epochs": 3}},
-        "links": {"task": "link-prediction", "data": data, "model": {"name": "distmult"}, "training": {"epochs": 2}},
+        "links": {"task": "link-prediction", "data": data, "model": {"name": "distmult"}, "training": {"steps": 2}},
     }
     for name, config in tasks.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(config))
@@ -77,13 +77,13 @@ def test_names_that_are_not_known_stop_it_unless_they_may_be_skipped(folder):
     assert not (folder / "odd.csv").exists()
     done = rgcn("embed", "links", "--nodes", "odd.txt", "--out", "odd.csv", "--skip-unknown", cwd=folder)
     assert done.returncode == 0
-    assert "1 name not known" in done.stderr
+    assert "1 unknown name left out" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "say what to write"),
+        ([], "nothing to write"),
         (["--out", "nodes.xls"], ".parquet, .csv, .jsonl, .npz"),
         (["--relations", "relations"], "--relations relations"),
         (["--plot", "map.png"], "a name in .html"),
@@ -106,7 +106,7 @@ def test_a_split_of_classes_is_refused_for_a_run_without_any(folder):
     for files in (["--plot", "s.html"], ["--out", "s.csv"]):
         done = rgcn("embed", "links", *files, "--split", "test", cwd=folder)
         assert done.returncode == 1
-        assert done.stderr.startswith("rgcn: --split says which nodes a classifier's mistakes are shown on; links ")
+        assert done.stderr.startswith("rgcn: --split is for classifiers, and links ")
         assert not (folder / files[1]).exists()
 
 

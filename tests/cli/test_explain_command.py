@@ -20,8 +20,8 @@ def models(tmp_path_factory):
     """A folder with a classifier, a link predictor and one that passes no messages, all of `world`."""
     folder, world = tmp_path_factory.mktemp("models"), package.load("world")
     package.NodeClassifier(model="e-rgcn", embedding=8, hidden=8, epochs=10).fit(world).save(str(folder / "classes"))
-    package.LinkPredictor(embedding=8, epochs=2).fit(world).save(str(folder / "links"))
-    package.LinkPredictor("distmult", embedding=8, epochs=1).fit(world).save(str(folder / "plain"))
+    package.LinkPredictor(embedding=8, steps=2).fit(world).save(str(folder / "links"))
+    package.LinkPredictor("distmult", embedding=8, steps=1).fit(world).save(str(folder / "plain"))
     return folder
 
 
@@ -32,7 +32,7 @@ def test_a_class_is_explained_in_words(models):
     done = rgcn("explain", models / "classes", "switzerland", "--edges", 3, "--draws", 2)
     assert (done.returncode, done.stderr) == (0, "")
     assert " for Switzerland?" in done.stdout.splitlines()[0]
-    assert "What speaks for it:" in done.stdout
+    assert "Supporting triples:" in done.stdout
     assert "Without these 3 triples the probability" in done.stdout
 
 
@@ -45,7 +45,7 @@ def test_a_triple_is_explained_by_the_other_method(models):
 
 
 def test_minutes_allow_what_was_left_out(models, monkeypatch):
-    monkeypatch.setattr("rgcn.cli.predict.QUICK", Budget(seconds=0.0))
+    monkeypatch.setattr("rgcn.cli.predict.DEFAULT_BUDGET", Budget(seconds=0.0))
     asked = ("explain", models / "links", *TRIPLE, "--draws", 2, "--json")
     hurried, whole = (json.loads(rgcn(*asked, *more).stdout) for more in ((), ("--minutes", 5)))
     assert "`rgcn explain --minutes 5` allows more" in hurried["left_out"][-1]
@@ -71,13 +71,13 @@ def test_it_is_written_as_the_name_of_the_file_says(models, tmp_path, kind):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say what to explain"),
-        (("Peru", "--relation", "borders"), "either a node's class or a triple"),
-        (("--subject", "Peru"), "--relation and --object are missing"),
-        (("--subject", "Peru", "--object", "Chile"), "--relation is missing"),
-        ((*TRIPLE, "--class", "Europe"), "--class belongs to a NODE"),
+        ((), "nothing to explain"),
+        (("Peru", "--relation", "borders"), "give either NODE or"),
+        (("--subject", "Peru"), "add --relation and --object"),
+        (("--subject", "Peru", "--object", "Chile"), "add --relation"),
+        ((*TRIPLE, "--class", "Europe"), "--class needs a NODE"),
         (("Peru", "--out", "why.pdf"), ".html, .svg, .json, .txt"),
-        (("Peru", "--with-features", "new.csv"), "--with-features goes with --with"),
+        (("Peru", "--with-features", "new.csv"), "--with-features needs"),
         (("Peruu",), "Did you mean 'Peru'"),
         (("Peru", "--class", "Europa"), "unknown class 'Europa'"),
         (TRIPLE, "classifies nodes"),
@@ -101,7 +101,7 @@ def test_a_probability_is_that_of_a_prediction_and_a_ruled_out_triple_says_so(mo
         assert (said["probability"] or math.nan) == pytest.approx(found, rel=1e-4, nan_ok=True)
         assert said["ruled_out"] is out
         text = rgcn("explain", models / "links", *asked, "--draws", 1).stdout
-        assert ("It goes against what is known of capital" in text) is out
+        assert ("It contradicts the constraints on capital" in text) is out
         assert ("In the data" in text) is not out  # and then it has no probability
 
 

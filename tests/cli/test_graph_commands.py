@@ -1,4 +1,4 @@
-"""Commands asked about a graph instead of a run: the model that comes with rgcn answers, and nothing is trained."""
+"""Commands asked about a graph instead of a run: the pretrained model answers, and nothing is trained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from in_process import rgcn
 
 FEW = ("--edges", 3, "--draws", 2)
 EX = "http://example.org/"
-BANNER = "the model that comes with rgcn, over {} ({}); nothing was trained\n"
+BANNER = "the pretrained model, over {} ({}); nothing was trained\n"
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_how_good_it_is(here):
     done = rgcn("evaluate", "mine.csv", *labels, cwd=here)
     assert "of 2 nodes" in done.stdout, done.stderr
     done = rgcn("evaluate", "mine.csv", "--json", cwd=here)
-    assert "bring no split: 10% are hidden for test" in done.stderr
+    assert "have no splits: 10% are held out for test" in done.stderr
     assert json.loads(done.stdout)["metrics"]["count"] >= 2
     assert "of 1 node" in rgcn("evaluate", "mine.csv", "--labels", "people.csv", cwd=here).stdout
     refused(rgcn("evaluate", "mine", "--split", "tset", cwd=here), "unknown split 'tset'")
@@ -160,19 +160,19 @@ def test_vectors_of_relations_but_none_of_nodes(here):
 def test_what_needs_a_run_says_what_to_do(here, command):
     refused(rgcn(*command, "mine.csv", cwd=here), "mine.csv: not a run", "rgcn runs", "rgcn train")
     refused(rgcn(*command, "mine", cwd=here), "mine: not a run (it has no run.json)", "rgcn train")
-    refused(rgcn(*command, "world", cwd=here), "a data set, and this needs a run", "rgcn train")
+    refused(rgcn(*command, "world", cwd=here), "a data set, but a run is needed", "rgcn train")
 
 
 def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
     import asyncio
 
-    from rgcn.serve import create_app, line, load_models
+    from rgcn.serve import create_app, load_models, model_summary
 
     monkeypatch.chdir(here)
     models = load_models(["mine.nt"], device="cpu")
-    about = line(models[0])
-    assert (about.name, about.dataset, about.headline) == ("mine.nt", "mine.nt", "nothing was trained")
-    assert about.model == "the model that comes with rgcn"
+    about = model_summary(models[0])
+    assert (about.name, about.dataset, about.headline) == ("mine.nt", "mine.nt", "pretrained, not trained here")
+    assert about.model == "the pretrained model"
 
     async def asked(path):
         transport = httpx.ASGITransport(create_app(models))
@@ -181,7 +181,7 @@ def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
 
     answer = asyncio.run(asked("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
     assert len(answer.json()["links"]) == 2, answer.text
-    assert "nothing was trained" in asyncio.run(asked("/api/models/mine.nt/card")).text
+    assert "which it was not trained on" in asyncio.run(asked("/api/models/mine.nt/card")).text
 
 
 def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
@@ -194,7 +194,7 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
     known = [row["object"] for row in rows if row["known"]]
     assert sorted(known) == ["c1", "c2"]
     done = rgcn(
-        *("train", "mine.csv", "--set", "model.name=universal", "--set", "training.epochs=1", "--quiet"),
+        *("train", "mine.csv", "--set", "model.name=universal", "--set", "training.steps=1", "--quiet"),
         *("--set", "data.split=null"),  # each triple is the only one of some node
         cwd=tmp_path,
     )

@@ -16,9 +16,9 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.predict import open_model
 from rgcn.runs import RunFolder, load_configuration, load_data, load_run_data, train
-from rgcn.runs.assembly import refuse_changed_data
+from rgcn.runs.assembly import check_data_unchanged
 
-QUICK = ["training.epochs=1", "training.device=cpu", "model.name=distmult", "model.embedding=4"]
+QUICK = ["training.steps=1", "training.device=cpu", "model.name=distmult", "model.embedding=4"]
 PAIRS = [(i, j) for i in range(12) for j in range(12) if i != j and (i * j) % 3 == 1]
 
 
@@ -49,7 +49,7 @@ def test_a_run_keeps_what_it_held_out_and_is_measured_on_it(table, tmp_path):
     )
     assert graph.metadata["split"] == "triples held out at random, seed 0"
     os.utime(table, (1, 1))  # looks changed: it is read and split again, and is the same
-    refuse_changed_data(RunFolder(tmp_path / "run"))
+    check_data_unchanged(RunFolder(tmp_path / "run"))
     assert open_model(tmp_path / "run").graph.fingerprint == graph.fingerprint
 
 

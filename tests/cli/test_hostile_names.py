@@ -12,7 +12,7 @@ import pytest
 from in_process import rgcn
 from rich.progress import Progress
 
-from rgcn.data.tables import without_formulas
+from rgcn.data.tables import escape_formulas
 from rgcn.predict.answer_tables import write_table
 from rgcn.system.formatting import safe_output, text_console
 from rgcn.system.progress import progress
@@ -51,7 +51,7 @@ def test_consoles_keep_their_own_colors_and_no_orders_in_texts(monkeypatch: pyte
     err = io.StringIO()
     monkeypatch.setattr(sys, "stderr", err)
     with safe_output(), progress("x", 1) as meter:
-        meter.say(f"name{CLEAR}")
+        meter.print_line(f"name{CLEAR}")
         print(f"\x1b[31mred{CLEAR}", file=sys.stderr)
     assert sys.stderr is err
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", err.getvalue())
@@ -64,7 +64,7 @@ CELLS = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\tx", "\rx", "-5", "+1.5e-3", "plain
 def test_cells_that_begin_like_formulas_are_text_unless_they_are_kept(ending: str, tmp_path: Path) -> None:
     frame = pl.DataFrame({"node": CELLS, "score": [-1.0] * len(CELLS)})
     safe = [f"'{cell}" if cell and cell[0] in "=+-@\t\r" and cell not in ("-5", "+1.5e-3") else cell for cell in CELLS]
-    assert without_formulas(frame)["node"].to_list() == safe
+    assert escape_formulas(frame)["node"].to_list() == safe
 
     def written(keep: bool) -> list[str]:
         path = tmp_path / f"t.{ending}"

@@ -52,7 +52,7 @@ def split_files(tmp_path):
         "task": "link-prediction",
         "data": {"path": str(folder)},
         "model": {"name": "distmult", "embedding": 4},
-        "training": {"epochs": 4, "device": "cpu"},
+        "training": {"steps": 4, "device": "cpu"},
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     return tmp_path
@@ -60,13 +60,13 @@ def split_files(tmp_path):
 
 @pytest.mark.parametrize("model", ["rgcn", "c-rgcn", "distmult"])
 def test_json_of_a_link_predictor(rgcn, model):
-    changes = ("--set", "training.epochs=3", "--set", "model.embedding=16", "--set", "training.evaluate_every=2")
+    changes = ("--set", "training.steps=3", "--set", "model.embedding=16", "--set", "training.evaluate_every=2")
     done = rgcn("train", f"{model}/lp-world", *changes, "--seed", 1, "--json", "--quiet")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)
     assert (result["task"], result["model"], result["dataset"]) == ("link-prediction", model, "world")
-    assert (result["seed"], result["epochs"]) == (1, 3)
+    assert (result["seed"], result["steps"]) == (1, 3)
     assert result["parameters"] == result["stored_parameters"] > 2363 * 16
     assert set(result["metrics"]) == {"valid", "test"}
     for metrics in result["metrics"].values():
@@ -82,7 +82,7 @@ def test_a_person_sees_figures_and_answers_by_name_whatever_the_names(rgcn, spli
     assert "4 filtered questions" in done.stdout
     assert "[p10] —r[/]→ ?" in done.stdout
     assert "[/q1]" in done.stdout
-    assert "epoch 4/4  loss" in done.stderr
+    assert "step 4/4  loss" in done.stderr
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["number"] for line in lines] == [1, 2, 3, 4]
     kept = json.loads((out / "result.json").read_text())
@@ -95,7 +95,7 @@ def test_a_graph_without_splits_trains_and_shows_training_triples(rgcn, tmp_path
     config = {
         "task": "link-prediction",
         "data": {"path": str(tmp_path / "graph.tsv"), "split": None},
-        "training": {"epochs": 2},
+        "training": {"steps": 2},
     }
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
     done = rgcn("train", tmp_path / "mine.yaml", "--quiet", "--set", "model.embedding=4")

@@ -13,9 +13,9 @@ from rgcn.runs.selection import ModelCost
 
 FEW = {
     "links": {
-        "popularity": {"plain": True, "model": {"name": "popularity"}, "training": {"epochs": 0, "edge_dropout": 0}},
-        "distmult": {"plain": True, "model": {"name": "distmult", "embedding": 4}, "training": {"epochs": 30}},
-        "rgcn": {"model": {"name": "rgcn", "embedding": 4}, "training": {"epochs": 30}},
+        "popularity": {"plain": True, "model": {"name": "popularity"}, "training": {"steps": 0, "edge_dropout": 0}},
+        "distmult": {"plain": True, "model": {"name": "distmult", "embedding": 4}, "training": {"steps": 30}},
+        "rgcn": {"model": {"name": "rgcn", "embedding": 4}, "training": {"steps": 30}},
     }
 }
 
@@ -35,12 +35,12 @@ def here(tmp_path, monkeypatch):
 def test_one_command_on_a_table(here):
     done = rgcn("train", "mine.csv", cwd=here)
     assert done.returncode == 0, done.stderr
-    assert "3 are tried in about 3 min (--minutes changes that)" in done.stderr
+    assert "3 models are trained in about 3 min (change it with --minutes)" in done.stderr
     assert "2 of 3 models are tried, in about 3 min; memory: about 1 MiB at most" in done.stderr
     assert "popularity: validation MRR" in done.stderr
     assert "no graph network did better" in done.stdout
     assert "skipped: a step takes 1 min" in done.stdout
-    assert "Kept in runs/mine" in done.stdout
+    assert "Stored in runs/mine" in done.stdout
     for command in (("predict", "runs/mine", "--subject", "p1", "--relation", "likes"), ("report", "runs/mine")):
         assert rgcn(*command, cwd=here).returncode == 0
     assert "finished" in rgcn("resume", "runs/mine", cwd=here).stderr
@@ -53,7 +53,7 @@ def test_one_command_on_a_table(here):
 def test_a_model_that_is_named_is_trained_alone_for_as_many_steps_as_the_minutes_allow(here):
     named = ("train", "mine.csv", "--set", "model.name=distmult", "--set", "model.embedding=4", "--quiet", "--json")
     done = rgcn(*named, "--minutes", "0.5", cwd=here)
-    assert 50 < json.loads(done.stdout)["epochs"] <= 60  # 0.5 s each
+    assert 50 < json.loads(done.stdout)["steps"] <= 60  # 0.5 s each
     assert rgcn(*named, "--minutes", "0", cwd=here).returncode == 1
     assert "--runs repeats" in rgcn("train", "mine.csv", "--runs", "2", cwd=here).stderr
     assert "tries several" in rgcn("config", "show", "mine.csv", cwd=here).stderr

@@ -24,7 +24,7 @@ from rgcn.predict import questions as question_notes
 def runs(tmp_path_factory):
     """A folder with a classifier and a link predictor of `world`."""
     folder = tmp_path_factory.mktemp("runs")
-    steps = ("training.epochs=40", "training.batch_edges=1000", "training.learning_rate=0.05")
+    steps = ("training.steps=40", "training.batch_edges=1000", "training.learning_rate=0.05")
     small = {
         "rgcn/nc-world": ("training.epochs=5", "training.validation=0.2"),
         "distmult/lp-world": (*steps, "training.evaluate_every=null", "model.embedding=8"),
@@ -64,12 +64,12 @@ def test_classes_of_a_file_of_nodes(runs, tmp_path):
 
 def test_all_nodes_to_the_terminal_and_as_json(runs):
     like_labelled = rgcn("predict", runs / "nc")
-    assert "2,109 nodes not like labelled ones left out; --all-nodes" in like_labelled.stderr
+    assert "2,109 nodes not like labeled ones left out; --all-nodes" in like_labelled.stderr
     assert "and 234 more predictions" in like_labelled.stdout
     done = rgcn("predict", runs / "nc", "--all-nodes")
     assert done.returncode == 0, done.stderr
     assert "and 2,343 more predictions; --out FILE writes them all" in done.stdout
-    assert "How far probabilities can be trusted: --reliability" in done.stdout
+    assert "How reliable probabilities are: --reliability" in done.stdout
     answer = json.loads(rgcn("predict", runs / "nc", "--node", "Switzerland", "--json").stdout)
     assert answer["calibration"]["fitted"]
     (only,) = answer["predictions"]
@@ -109,7 +109,7 @@ def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"Peru\nCuba\nCura\xe7ao\n")
     refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "latin.txt"), "line 3: not UTF-8")
     refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "none.txt"), "cannot be read")
-    refused(rgcn("predict", runs / "nc", "--out", "classes.xlsx"), "must end in .csv")
+    refused(rgcn("predict", runs / "nc", "--out", "classes.xlsx"), "must be one of .csv")
 
 
 # -- links ------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_objects_a_subject_lacks(runs):
     done = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "borders", "-k", "8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Peru") == 8
-    assert "How far probabilities can be trusted: --reliability" in done.stdout
+    assert "How reliable probabilities are: --reliability" in done.stdout
     assert "in the data" in done.stdout
     answer = json.loads(rgcn("predict", runs / "lp", "--object", "Peru", "--relation", "borders", "--json").stdout)
     assert [row["object"] for row in answer["answers"]] == ["Peru"] * 10
@@ -161,7 +161,7 @@ def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(r
     question, known = lines[0].split(": ", 1)
     assert (question, "known" in known) == ("Peru —capital→ ?", True)
     senseless = "capital is not a question for coffee: nothing like it is subject of it"
-    assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node asks all the same"]
+    assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node shows answers all the same"]
     for name in ("out.csv", "out.nt"):
         done = rgcn(*ask, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
@@ -206,7 +206,7 @@ def test_how_far_probabilities_can_be_trusted(runs):
     for run in ("nc", "lp"):
         done = rgcn("predict", runs / run, "--reliability")
         assert done.returncode == 0, done.stderr
-        assert "Where it was fitted; the bar" in done.stdout
+        assert "On the calibration data; the bar" in done.stdout
         assert " said   right " in done.stdout
         values = json.loads(rgcn("predict", runs / run, "--reliability", "--json").stdout)
         assert values["calibration"]["reliability"]
@@ -248,21 +248,23 @@ def test_nothing_good_enough_is_said_and_an_empty_file_written(runs, tmp_path):
     done = rgcn("complete", runs / "lp", "--min-probability", "1", "--out", tmp_path / "none.csv")
     assert done.returncode == 0, done.stderr
     assert "0 missing triples" in done.stdout
-    assert "The best has probability" in done.stdout
-    assert "below --min-probability 1: lower that" in done.stdout
+    assert "The best candidate has probability" in done.stdout
+    assert "lower --min-probability, which is 1" in done.stdout
     assert pl.read_csv(tmp_path / "none.csv").height == 0
 
 
 def test_completions_that_cannot_be(runs):
     refused(rgcn("complete", runs / "nc"), "classifies nodes")
     refused(rgcn("complete", runs / "lp", "--only-seen", "--any-node"), "contradict each other")
-    refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must end in .csv")
+    refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must be one of .csv")
     refused(rgcn("complete", runs / "lp", "--relation", "export_to"), "Did you mean 'exports_to'")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
 def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, monkeypatch):
-    monkeypatch.setattr(question_notes, "UNLIKELY", 2.0)  # as if by their number further answers never were expected
+    monkeypatch.setattr(
+        question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
+    )  # as if by their number further answers never were expected
     said = {}
     for relation in ("party_to", "exports_to"):
         asked = ("predict", runs / "lp", "--subject", "Bulgaria", "--relation", relation, "--known", "drop", "-k", "3")
@@ -282,7 +284,7 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
             os.kill(os.getpid(), signal.SIGINT)
         return answer(self, *questions)
 
-    monkeypatch.setattr(VectorScorer, "questions_at_once", 16)
+    monkeypatch.setattr(VectorScorer, "questions_per_batch", 16)
     asked = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
     whole = json.loads(rgcn(*asked, tmp_path / "whole.csv").stdout)
     out, kept = tmp_path / "new.csv", tmp_path / "new.csv.unfinished"
@@ -295,7 +297,7 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
     done = rgcn(*asked, out)
     assert done.returncode == 130
     assert f"stopped by Ctrl-C after {first['pairs'] + 16} of {whole['pairs']} pairs" in done.stderr
-    assert "the same command goes on" in done.stderr
+    assert "the same command continues" in done.stderr
     refused(rgcn(*asked, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
     assert kept.exists()
     for more in ((), ("--restart",)):

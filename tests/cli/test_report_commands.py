@@ -45,7 +45,13 @@ def test_json_says_what_was_measured(runs):
 def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
     done = rgcn("compare", "one", "two", "--out", "c.html", cwd=runs)
     assert done.returncode == 0, done.stderr
-    for expected in ("settings that differ", "seed", "test accuracy", "Accuracy, training over epochs", "single run"):
+    for expected in (
+        "settings that differ",
+        "seed",
+        "test accuracy",
+        "Accuracy, training during training",
+        "single run",
+    ):
         assert expected in done.stdout, expected
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert (runs / "c.html").exists()

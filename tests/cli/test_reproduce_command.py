@@ -22,7 +22,7 @@ def asked(monkeypatch):
         heard.update(names=names, plan=plan, quiet=quiet)
         return dict.fromkeys(names, "not trained here"), []
 
-    monkeypatch.setattr(studies, "_trained", trained)
+    monkeypatch.setattr(studies, "_train", trained)
     return heard
 
 
@@ -67,7 +67,7 @@ def test_everything_by_default(asked):
         (["node-classification", "--datasets", "mutagg"], "mutag"),
         (["node-classification", "wn18"], "wn18"),
         (["node-classification", "--models", "c-rgcn"], "model"),
-        (["link-prediction", "--models", "c-rgcn", "--datasets", "fb-toy"], "no figure of c-rgcn on fb-toy"),
+        (["link-prediction", "--models", "c-rgcn", "--datasets", "fb-toy"], "no result of c-rgcn on fb-toy"),
     ],
 )
 def test_mistakes_are_said(asked, typed, words):
@@ -78,7 +78,7 @@ def test_mistakes_are_said(asked, typed, words):
 
 
 def test_a_failed_run_is_reported_at_the_end(monkeypatch):
-    monkeypatch.setattr(studies, "_trained", lambda *_: ({"rgcn/nc-aifb": "all failed"}, ["rgcn/nc-aifb, seed 3: x"]))
+    monkeypatch.setattr(studies, "_train", lambda *_: ({"rgcn/nc-aifb": "all failed"}, ["rgcn/nc-aifb, seed 3: x"]))
     done = invoke("node-classification", "aifb")
     assert done.exit_code == 1
     assert "seed 3: x" in done.stderr

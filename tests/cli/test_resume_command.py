@@ -16,7 +16,7 @@ COMMAND = [sys.executable, "-c", "from rgcn.cli import main; main()"]
 # Enough steps for a signal to arrive in between.
 TRAINING = [
     *("train", "c-rgcn/lp-world", "--set", "training.device=cpu", "--set", "model.embedding=16"),
-    *("--set", "training.epochs=60", "--set", "training.evaluate_every=20", "--quiet"),
+    *("--set", "training.steps=60", "--set", "training.evaluate_every=20", "--quiet"),
 ]
 
 
@@ -54,7 +54,7 @@ def test_a_signal_saves_and_leaves_with_its_code_and_the_end_is_the_same(undistu
     assert "Traceback" not in words
     (line,) = json.loads(rgcn("runs", tmp_path, "--json").stdout)
     assert line["status"] == outcome
-    assert 3 <= line["epoch"] < 60
+    assert 3 <= line["reached"] < 60
     looked = rgcn("evaluate", folder, "--split", "valid", "--json")
     assert "newest checkpoint" in looked.stderr
     assert 0 < json.loads(looked.stdout)["metrics"]["mrr"] < 1
@@ -78,7 +78,7 @@ def test_killed_at_random_moments_the_end_is_the_same():
 def test_a_finished_run_is_shown_and_measured(undisturbed):
     again = rgcn("resume", undisturbed)
     assert again.returncode == 0
-    assert "nothing is left to do" in again.stderr
+    assert "nothing to resume" in again.stderr
     assert "test" in again.stdout
     measured = json.loads(rgcn("evaluate", undisturbed, "--json").stdout)
     assert measured["split"] == "test"
@@ -94,7 +94,7 @@ def test_figures_are_shown_by_direction_and_relation(undisturbed):
     assert f"± {some['mrr_error']:.3f}" in told
     assert "drawn at random" in told
     table = rgcn("evaluate", undisturbed, "--split", "valid").stdout
-    assert "asking for the subject" in table
+    assert "predicting subjects" in table
     assert "borders" in table
 
 

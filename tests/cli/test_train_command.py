@@ -91,3 +91,14 @@ def test_threads_are_as_many_as_asked_for_in_the_command_and_in_its_processes(nu
     records = [json.loads(path.read_text()) for path in out.rglob("environment.json")]
     used = [session["hardware"]["threads"] for record in records for session in record]
     assert used == [number] * (2 if more else 1)
+
+
+def test_steps_and_epochs_are_options():
+    def described(*options: str) -> str:
+        done = rgcn("train", "distmult/lp-world", "--dry-run", "--json", *options)
+        return json.loads(done.stdout)["steps"]
+
+    assert described("--steps", "3").startswith("3 steps")
+    assert described("--epochs", "2", "--set", "training.batch_edges=10000").startswith("6 steps")
+    done = rgcn("train", "distmult/lp-world", "--steps", "3", "--epochs", "2")
+    assert "leave one out" in done.stderr

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from rgcn.cli.output import TrainingProgress
+from rgcn.config import LinkTrainingConfig
 from rgcn.models.task import task_of
 
 
@@ -12,7 +13,7 @@ from rgcn.models.task import task_of
 def test_the_time_is_planned_by_the_first_steps(monkeypatch, capsys, seconds, told):
     clock = itertools.count(step=seconds)
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
-    progress = TrainingProgress(100, task_of("link-prediction").headline)
+    progress = TrainingProgress(LinkTrainingConfig(steps=100), task_of("link-prediction").headline)
     for number in range(1, 9):
         progress.step(number)
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("Planned")] == told

@@ -67,7 +67,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
         patched.setattr(NodeClassifier, "fit", interrupted)
         assert _here(monkeypatch, *settings, "--trials", "5") == 128 + signal.SIGINT
     out, err = capfd.readouterr()
-    assert "the same command goes on" in err
+    assert "the same command continues" in err
     assert "1 trial: 1 finished" in out
     assert _here(monkeypatch, *settings, "--trials", "2", "--quiet") == 0
     out, err = capfd.readouterr()

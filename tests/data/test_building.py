@@ -21,7 +21,7 @@ from rgcn.data import graph_store, reading, triple_rows
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import name_loops
-from rgcn.graph.vocabulary import NAMES_AT_ONCE, StoredNames, name_hash, name_hashes
+from rgcn.graph.vocabulary import NAMES_PER_BLOCK, StoredNames, name_hash, name_hashes
 from rgcn.system import atomic_files as atomic
 from rgcn.system import threads
 
@@ -31,9 +31,9 @@ PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[He
 @pytest.fixture
 def compiled(monkeypatch):
     """Every file is large, and sorted in small pieces."""
-    monkeypatch.setattr(reading, "LARGE", 0)
-    monkeypatch.setattr(triple_rows, "FEW", -1)
-    monkeypatch.setattr(triple_rows, "PIECE", 5)
+    monkeypatch.setattr(reading, "MIN_LARGE_BYTES", 0)
+    monkeypatch.setattr(triple_rows, "MIN_LOOP_ROWS", -1)
+    monkeypatch.setattr(triple_rows, "PIECE_ROWS", 5)
 
 
 def outcome(path: Path, **options):
@@ -48,12 +48,12 @@ def outcome(path: Path, **options):
 def both_ways(path: Path, monkeypatch, **options):
     """By the parsers alone, and by compiled loops with the parsers behind them."""
     with monkeypatch.context() as now:
-        now.setattr(reading, "LARGE", 1 << 60)
+        now.setattr(reading, "MIN_LARGE_BYTES", 1 << 60)
         plainly = outcome(path, **options)
     with monkeypatch.context() as now:
-        now.setattr(reading, "LARGE", 0)
-        now.setattr(triple_rows, "FEW", -1)
-        now.setattr(triple_rows, "PIECE", 5)
+        now.setattr(reading, "MIN_LARGE_BYTES", 0)
+        now.setattr(triple_rows, "MIN_LOOP_ROWS", -1)
+        now.setattr(triple_rows, "PIECE_ROWS", 5)
         return plainly, outcome(path, **options)
 
 
@@ -81,7 +81,7 @@ def test_stored_names_are_a_list_with_an_index(names):
 
 
 def test_names_are_read_over_the_ends_of_blocks():
-    names = [f"n{i}" for i in range(2 * NAMES_AT_ONCE + 1)]
+    names = [f"n{i}" for i in range(2 * NAMES_PER_BLOCK + 1)]
     assert list(StoredNames.of(names)) == names
 
 
@@ -289,9 +289,9 @@ def test_the_first_of_equal_triples_stays_with_the_earliest_time(monkeypatch, ro
     first = [keys.index(key) == i for i, key in enumerate(keys)]
     earliest = [min(row[4] for row, other in zip(rows, keys, strict=True) if other == key) for key in keys]
     for few, compared in ((-1, 64), (-1, 2), (1000, 64)):
-        monkeypatch.setattr(triple_rows, "FEW", few)
-        monkeypatch.setattr(triple_rows, "MOST_COMPARED", compared)
-        monkeypatch.setattr(triple_rows, "PIECE", 3)
+        monkeypatch.setattr(triple_rows, "MIN_LOOP_ROWS", few)
+        monkeypatch.setattr(triple_rows, "MAX_COMPARED_ROWS", compared)
+        monkeypatch.setattr(triple_rows, "PIECE_ROWS", 3)
         splits = np.array([row[3] for row in rows], dtype=np.int8) if split else None
         times = np.array([row[4] for row in rows], dtype=np.float64) if timed else None
         kept = triple_rows.distinct(triples, splits, times, 4)
@@ -337,7 +337,7 @@ def inputs(tmp_path: Path) -> dict[str, tuple[Path, dict]]:
 @pytest.mark.parametrize("large", [False, True])
 def test_a_built_graph_is_the_one_that_is_read(tmp_path, monkeypatch, large):
     for name, (path, options) in inputs(tmp_path).items():
-        monkeypatch.setattr(reading, "LARGE", 0 if large else 1 << 60)
+        monkeypatch.setattr(reading, "MIN_LARGE_BYTES", 0 if large else 1 << 60)
         expected = rgcn.read(path, **options)
         out = tmp_path / "built" / name
         built = rgcn.read(path, out=out, **options)
@@ -357,9 +357,9 @@ def test_a_building_that_was_stopped_goes_on_once_the_files_were_read(tmp_path, 
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     place = {
         "names": (graph_store, "write_names"),
-        "triples.npy": (building, "kept_rows"),
+        "triples.npy": (building, "find_distinct_rows"),
         "incidence": (graph_store, "write_incidence"),
-        "graph.json": (reading, "write_rest"),
+        "graph.json": (reading, "write_remaining_parts"),
     }
     with monkeypatch.context() as now:
         now.setattr(*place[lost], lambda *given: 1 / 0)
@@ -377,7 +377,7 @@ def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_p
     path, options = inputs(tmp_path)["labels from a relation"]
     out = tmp_path / "graph"
     with monkeypatch.context() as now:
-        now.setattr(graph_store, "write_rest", lambda *given: 1 / 0)  # all but the last is written
+        now.setattr(graph_store, "write_remaining_parts", lambda *given: 1 / 0)  # all but the last is written
         with pytest.raises(ZeroDivisionError):
             rgcn.read(path, out=out, **options)
     assert rgcn.read(path, out=out, **options).fingerprint == rgcn.read(path, **options).fingerprint
@@ -385,16 +385,16 @@ def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_p
 
 def test_two_do_not_build_in_one_folder(tmp_path):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
-    other = building.Building(out, "another")
+    other = building.GraphBuild(out, "another")
     files = reading.find_files(path)
-    with other.writing(files), pytest.raises(DataError, match="another process"):
+    with other.open(files), pytest.raises(DataError, match="another process"):
         rgcn.read(path, out=out)
 
 
 def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, monkeypatch):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     with monkeypatch.context() as now:
-        now.setattr(reading, "write_rest", lambda *given: 1 / 0)
+        now.setattr(reading, "write_remaining_parts", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             rgcn.read(path, out=out)
     (path / "train.tsv").write_text("x\ty\tz\n")
@@ -437,7 +437,7 @@ def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):
 
 
 def test_a_missing_or_damaged_part_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_store, "VERIFIED", 0)
+    monkeypatch.setattr(graph_store, "MAX_VERIFIED_BYTES", 0)
     whole = tmp_path / "whole"
     rgcn.read(folder_of_splits(tmp_path / "splits"), out=whole)
     for part in json.loads((whole / "graph.json").read_text())["parts"]:
@@ -451,8 +451,8 @@ def test_a_missing_or_damaged_part_is_named(tmp_path, monkeypatch):
 
 
 def test_triples_of_a_mapped_graph_are_read_when_asked_for_and_checked_then(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_store, "VERIFIED", 0)
-    monkeypatch.setattr(graph_store, "IN_MEMORY", 0)
+    monkeypatch.setattr(graph_store, "MAX_VERIFIED_BYTES", 0)
+    monkeypatch.setattr(graph_store, "MAX_IN_MEMORY_BYTES", 0)
     expected = rgcn.read(folder_of_splits(tmp_path / "splits"), out=tmp_path / "graph")
     graph = rgcn.read(tmp_path / "graph")
     assert (len(graph), "triples" in vars(graph)) == (len(expected), False)
@@ -470,8 +470,8 @@ def test_triples_of_a_mapped_graph_are_read_when_asked_for_and_checked_then(tmp_
 
 
 def test_many_relations_and_a_hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "LARGE", 0)
-    monkeypatch.setattr(triple_rows, "PIECE", 10_000)
+    monkeypatch.setattr(reading, "MIN_LARGE_BYTES", 0)
+    monkeypatch.setattr(triple_rows, "PIECE_ROWS", 10_000)
     path = tmp_path / "graph.tsv"
     path.write_text("".join(f"hub\tr{i % 100_000}\tn{i % 70_000}\n" for i in range(210_000)))
     graph = rgcn.read(path, out=tmp_path / "graph")

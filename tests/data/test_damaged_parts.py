@@ -16,15 +16,15 @@ import rgcn
 from rgcn.cli.commands import app
 from rgcn.data import graph_builder as building
 from rgcn.data import graph_store
-from rgcn.data.graph_builder import COLUMNS, ROWS
+from rgcn.data.graph_builder import COLUMNS_FILE, ROWS_FILE
 from rgcn.data.graph_store import ARRAYS_FILE, check_graph, load_graph
 from rgcn.errors import DataError
 from rgcn.graph import titles
 
 NAMED = [f"{stem}.{end}" for stem in ("nodes", "relations") for end in ("text", "ends.npy", "slots.npy")]
-RECORDED = [*NAMED, ROWS, COLUMNS]
+RECORDED = [*NAMED, ROWS_FILE, COLUMNS_FILE]
 # Where a building is stopped: what it calls then.
-STOPS = {"read": "rgcn.data.graph_builder.kept_rows", "written": "rgcn.data.graph_store.write_atomically"}
+STOPS = {"read": "rgcn.data.graph_builder.find_distinct_rows", "written": "rgcn.data.graph_store.write_atomically"}
 
 
 def triples(path: Path, seed: int = 7) -> Path:
@@ -89,7 +89,7 @@ def test_rows_and_columns_of_a_stopped_building_are_verified(tmp_path, kind):
     path = tmp_path / "graph.tsv"
     path.write_text("subject\trelation\tobject\tweight\n" + "".join(f"a\tr\tb{i}\t{i}.5\n" for i in range(9)))
     expected = rgcn.read(path).fingerprint
-    for name in (ROWS, COLUMNS):
+    for name in (ROWS_FILE, COLUMNS_FILE):
         out = stopped_after("read", path, tmp_path / name)
         DAMAGE[kind](out / name)
         with pytest.warns(UserWarning, match=name.replace(".", r"\.")):
@@ -102,8 +102,8 @@ def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
     sizes = [{at.name: at.stat().st_size for at in folder.glob("*.npy")} for folder in (stopped, foreign)]
     assert sizes[0] == sizes[1]
     shutil.copy(foreign / "triples.npy", stopped)  # written anew
-    shutil.copy(foreign / ROWS, stopped)
-    with pytest.warns(UserWarning, match=rf"{ROWS} is missing or not as .* reads the files again"):
+    shutil.copy(foreign / ROWS_FILE, stopped)
+    with pytest.warns(UserWarning, match=rf"{ROWS_FILE} is missing or not as .* reads the files again"):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
 
 
@@ -137,8 +137,8 @@ def test_what_is_no_state_of_a_building_is_left_alone(tmp_path, content):
 @pytest.fixture
 def two_large(tmp_path, monkeypatch):
     """Two graphs whose parts have the same sizes, treated as too large to be read when they are opened."""
-    monkeypatch.setattr(graph_store, "VERIFIED", 0)
-    monkeypatch.setattr(titles, "SEARCHED_ON_DISK", 1)
+    monkeypatch.setattr(graph_store, "MAX_VERIFIED_BYTES", 0)
+    monkeypatch.setattr(titles, "MIN_STORED_INDEX_NODES", 1)
     classes = tmp_path / "classes.tsv"
     classes.write_text("n00\tfirst\nn01\tsecond\n")
     for name, seed in (("one", 7), ("two", 5)):
@@ -231,7 +231,7 @@ def test_ids_of_a_large_graph_are_checked_when_they_are_read(two_large):
     pointer[3], kept = 10**6, int(pointer[3])
     for asked in (
         lambda graph: graph.neighbors(3),
-        lambda graph: graph.touching(np.array([2, 3])),
+        lambda graph: graph.incident_triples(np.array([2, 3])),
         lambda graph: graph.degrees(),
     ):
         with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):
@@ -245,4 +245,4 @@ def test_ids_of_a_large_graph_are_checked_when_they_are_read(two_large):
         load_graph(one).names.find("n0")
     np.load(one / "nodes.ends.npy", mmap_mode="r+")[2] = 10**6
     with pytest.raises(DataError, match="table of names is damaged"):
-        load_graph(one).nodes.many(np.arange(5))
+        load_graph(one).nodes.names_of(np.arange(5))

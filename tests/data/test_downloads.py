@@ -172,7 +172,7 @@ def test_credentials_in_netrc_are_used(server, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("url", ["http://example.invalid/a", "ftp://example.invalid/a"])
 def test_unprotected_addresses_are_refused(tmp_path: Path, url: str) -> None:
-    with pytest.raises(FetchError, match=r"plain http|not fetched"):
+    with pytest.raises(FetchError, match=r"plain http|not supported"):
         Client({}).download(url, tmp_path / "a", description="a", max_bytes=10)
 
 
@@ -189,7 +189,7 @@ def test_base_of_a_page_and_strange_links_are_understood() -> None:
 
 
 def test_json_that_is_no_page_is_said() -> None:
-    with pytest.raises(FetchError, match="no simple API page"):
+    with pytest.raises(FetchError, match="not a simple API page"):
         parse_project_page("[1]", "application/json", "https://index.example/")
 
 
@@ -219,7 +219,7 @@ def test_the_index_that_pip_itself_would_ask_is_the_default(tmp_path: Path, monk
 
 def test_an_environment_without_pip_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching.sys, "executable", os.devnull)
-    with pytest.raises(FetchError, match="pip, which knows the package index, cannot be asked"):
+    with pytest.raises(FetchError, match="cannot run pip"):
         pip_settings()
 
 

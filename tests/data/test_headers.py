@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import rgcn
-from rgcn.data.headers import ROLES, names_a_triple
+from rgcn.data.headers import ROLES, names_triple
 from rgcn.data.node_tables import LabelFiles
 from rgcn.data.reading import read
 from rgcn.errors import DataError, ParseError
@@ -274,15 +274,15 @@ def test_only_words_for_all_three_columns_are_ever_left_out(
     folder = tmp_path_factory.mktemp("rows")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assume(len(rows) > 1 or not names_a_triple(rows[0]))
+        assume(len(rows) > 1 or not names_triple(rows[0]))
         try:
             graph = of(folder, table([*rows]))
         except DataError:
-            assert not names_a_triple(rows[0])
+            assert not names_triple(rows[0])
             graph = of(folder, table([*rows]), columns=(0, 1, 2), header=False)
     if graph.named() != list(dict.fromkeys(rows)):
         first, below = rows[0], {cell for row in rows[1:] for cell in row}
-        assert names_a_triple(first)
+        assert names_triple(first)
         place = {ROLES[cell.strip("_: ").lower()]: cell for cell in first if cell.strip("_: ").lower() in ROLES}
         assert graph.num_triples == len(set(rows[1:]))
         assert not {place["subject"], place["object"]} & {end for s, _, o in graph.named() for end in (s, o)}
@@ -349,25 +349,25 @@ KG = KnowledgeGraph.from_triples(TRIPLES)
 
 def test_a_split_is_no_class(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("Node,Class,Split\nBerlin,big,train\nParis,big,test\n")
-    labels = LabelFiles(tmp_path / "l.csv").added_to(KG).labels
+    labels = LabelFiles(tmp_path / "l.csv").add_to(KG).labels
     assert list(labels.names) == ["big"]
     assert labels.counts() == {"train": 1, "test": 1}
     (tmp_path / "l.csv").write_text("node;size;split\nBerlin;big;train\nParis;small;test\n")
-    assert list(LabelFiles(tmp_path / "l.csv").added_to(KG).labels.names) == ["big", "small"]
+    assert list(LabelFiles(tmp_path / "l.csv").add_to(KG).labels.names) == ["big", "small"]
 
 
 def test_a_header_of_labels_in_doubt_is_named(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("Belrin,huge\nParis,big\n")
     with pytest.warns(UserWarning, match=r"first row \(Belrin, huge\) names no node.*header=False"):
-        LabelFiles(tmp_path / "l.csv").added_to(KG)
+        LabelFiles(tmp_path / "l.csv").add_to(KG)
     with pytest.raises(DataError, match="did you mean Berlin"):
-        LabelFiles(tmp_path / "l.csv", header=False).added_to(KG)
+        LabelFiles(tmp_path / "l.csv", header=False).add_to(KG)
 
 
 def test_features_of_a_node_are_no_header(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text(table([*TRIPLES]))
     (tmp_path / "f.csv").write_text("Berlin,n/a,n/a\nParis,1,2\n")
-    with pytest.raises(ParseError, match="feature 1 of Berlin is no finite number"):
+    with pytest.raises(ParseError, match="feature 1 of Berlin is not a finite number"):
         read(tmp_path / "g.csv", features=tmp_path / "f.csv")
     (tmp_path / "f.csv").write_text("city,x,y\nParis,1,2\n")
     assert read(tmp_path / "g.csv", features=tmp_path / "f.csv").features.sum() == 3

@@ -63,7 +63,7 @@ def test_split_column_and_named_columns(graph_file: Path, tmp_path: Path) -> Non
     with pytest.raises(UnknownNameError, match="Did you mean 'who'"):
         read(graph_file, labels=LabelFiles(tmp_path / "l.csv", node="whom", label="side"))
     (tmp_path / "l.csv").write_text("who,split,side\nada,exam,left\n")
-    with pytest.raises(ParseError, match="'exam' is no split"):
+    with pytest.raises(ParseError, match="'exam' is not a split"):
         read(graph_file, labels=LabelFiles(tmp_path / "l.csv", header=True))
 
 
@@ -212,12 +212,12 @@ def test_what_python_can_say_a_configuration_can(tmp_path, graph_file):
     def loaded(**data):
         return load_data(DataConfig(path=str(graph_file), **data))
 
-    with pytest.raises(DataError, match=r"--data missing_labels=drop; training: --set data\.missing_labels=drop"):
+    with pytest.raises(DataError, match=r"--data missing_labels=drop; to train: --set data\.missing_labels=drop"):
         loaded(labels=str(tmp_path / "l.csv"))
     assert len(loaded(labels=str(tmp_path / "l.csv"), missing_labels="drop", label_header=False).labels) == 2
     (tmp_path / "twice.tsv").write_text("a\tis\tx\na\tis\ty\nb\tis\tx\na\tr\tb\n")
     twice = DataConfig(path=str(tmp_path / "twice.tsv"), labels_from="is")
-    with pytest.raises(DataError, match=r"--data multiple=first; training: --set data\.multiple=first"):
+    with pytest.raises(DataError, match=r"--data multiple=first; to train: --set data\.multiple=first"):
         load_data(twice)
     assert len(load_data(twice.model_copy(update={"multiple": "first"})).labels) == 2
     (tmp_path / "g.nt").write_text('<urn:a> <urn:r> <urn:b> .\n<urn:a> <urn:n> "A" .\n')

@@ -175,7 +175,7 @@ def test_many_blocks_agree_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_text("".join(f"<x:{s}> <x:r{r % 7}> <x:{o}> .\n" for s, r, o in rows))
     whole = read(file)
     monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 100)
-    monkeypatch.setattr("rgcn.data.triple_collector.TripleCollector.BATCH", 30)
+    monkeypatch.setattr("rgcn.data.triple_collector.TripleCollector.BATCH_ROWS", 30)
     assert read(file).fingerprint == whole.fingerprint
 
 

@@ -126,7 +126,7 @@ def test_progress_is_drawn_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
     with progress("quiet", total=2, unit=unit) as meter:
-        meter.describe("reading it")
+        meter.set_description("reading it")
         meter.advance(2)
     assert ("reading it" in stderr.getvalue()) == stderr.isatty()
     assert meter.done == 2

@@ -34,7 +34,7 @@ from rgcn.data.registry import MANIFEST, NoSourceError, Sources, datasets, get, 
 from rgcn.data.split_files import cut, cut_folder
 from rgcn.errors import DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph
-from rgcn.system.atomic_files import full_disk
+from rgcn.system.atomic_files import disk_error_message
 
 SPLITS = {"train": "a\tr\tb\nb\tr\tc\nc\ts\ta\n", "valid": "a\tr\tc\n", "test": "b\ts\ta\n"}
 COUNTS = DatasetCounts(3, 2, 5, {"train": 3, "valid": 1, "test": 1})
@@ -185,7 +185,7 @@ def test_no_source_answers(tmp_path: Path, index: tuple[IndexArchive, Client]) -
 
 def test_offline_asks_no_network(tmp_path: Path, index: tuple[IndexArchive, Client]) -> None:
     archive, client = index
-    with pytest.raises(NoSourceError, match="not asked: offline"):
+    with pytest.raises(NoSourceError, match="not used: offline"):
         places(tmp_path, client=client, offline=True).obtain(tiny(index_archive=archive))
 
 
@@ -274,10 +274,12 @@ def test_a_full_disk_is_said_and_what_helps(tmp_path: Path, mirror: Path, monkey
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(registry, "write_plain", full)
-    with pytest.raises(DataError, match=r"tiny: the disk that holds .*cache is full .*free some room.*set RGCN_CACHE"):
+    with pytest.raises(
+        DataError, match=r"tiny: the disk that holds .*cache is full .*free some disk space.*set RGCN_CACHE"
+    ):
         places(tmp_path, mirror).obtain(tiny())
     assert_clean(tmp_path / "cache")
-    assert full_disk(OSError(errno.EACCES, "no"), "here") is None
+    assert disk_error_message(OSError(errno.EACCES, "no"), "here") is None
 
 
 def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> None:
@@ -286,7 +288,7 @@ def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> No
     def one() -> None:
         try:
             asked = places(tmp_path, mirror)
-            asked._store(tiny(), "mirror", dict(asked._ways(tiny()))[f"mirror folder {mirror}"])
+            asked._store(tiny(), "mirror", dict(asked._sources_of(tiny()))[f"mirror folder {mirror}"])
         except BaseException as error:
             problems.append(error)
 
@@ -331,7 +333,7 @@ def test_files_put_into_the_cache_by_hand(tmp_path: Path) -> None:
 def test_line_ends_are_made_plain_wherever_blocks_end(tmp_path: Path, monkeypatch, cut_at: int) -> None:
     from rgcn.data import archives
 
-    monkeypatch.setattr(archives, "CHUNK", cut_at)
+    monkeypatch.setattr(archives, "BLOCK_BYTES", cut_at)
     registry.write_plain(io.BytesIO(b"a\r\nb\rc\r\n\r\nd\r"), tmp_path / "x", max_bytes=100)
     assert (tmp_path / "x").read_bytes() == b"a\nb\rc\n\nd\r"
 
@@ -460,14 +462,14 @@ def test_every_description_is_complete() -> None:
             assert set(public.members if isinstance(public, PublicArchive) else public.urls) == files
             urls = [public.url] if isinstance(public, PublicArchive) else public.urls.values()
             assert all(url.startswith("https://") for url in urls)
-    assert catalog.find("AM").published_after_pruning is not None
+    assert catalog.find_dataset("AM").published_after_pruning is not None
 
 
 @pytest.mark.needs_data("fb15k-237")
 @pytest.mark.parametrize("name", [d.name for d in datasets() if not d.embedded and d.name not in ("bgs", "am")])
 def test_every_mirrored_data_set_holds_what_the_catalog_says(name: str, real_mirror: Path) -> None:
     graph = load(name, mirror=real_mirror, offline=True)
-    expected = catalog.find(name).counts
+    expected = catalog.find_dataset(name).counts
     statistics = graph.statistics()
     found = (statistics.entities, statistics.relations, statistics.triples)
     assert found == (expected.entities, expected.relations, expected.triples)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgcn.data.catalog import IndexArchive
-from rgcn.data.wordnet import load_synsets, names_outside, parse, synsets_of
+from rgcn.data.wordnet import load_external_names, load_synsets, parse, synsets_of
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 
@@ -74,7 +74,7 @@ def test_read_once_then_from_the_cache_and_again_where_the_copy_is_damaged(archi
 
 
 def test_a_broken_line_is_said():
-    with pytest.raises(DataError, match="not a line of WordNet's data files"):
+    with pytest.raises(DataError, match="malformed line in WordNet's data files"):
         list(parse({"data.noun": "00000001 05 n", "index.noun": ""}))
 
 
@@ -85,7 +85,7 @@ def test_without_wordnet_nodes_keep_their_numbers_and_a_word_is_said(tmp_path, m
     monkeypatch.setattr("rgcn.data.wordnet.load_synsets", none)
     kg = KnowledgeGraph.from_triples([("00000001", "_hypernym", "00000009")])
     with pytest.warns(UserWarning, match="nodes keep their numbers"):
-        assert names_outside("wn18", kg) is None
+        assert load_external_names("wn18", kg) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert names_outside("world", kg) is None
+        assert load_external_names("world", kg) is None

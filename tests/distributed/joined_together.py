@@ -1,4 +1,4 @@
-"""What two processes say to each other, in one of them: what `test_rendezvous` starts.
+"""One of two processes that exchange messages; `test_rendezvous` starts it.
 
 python tests/distributed/joined_together.py FOLDER PORTS     with RANK and WORLD_SIZE; writes FOLDER/<rank>.json
 """
@@ -42,7 +42,7 @@ def main(folder: Path, ports: list[str]) -> None:
     found["other settings"] = words_of(lambda: placement.require_same("settings", {"epochs": 3 + rank, "seed": 0}))
     found["other data"] = words_of(lambda: placement.require_same("data", {"fingerprint": "ab"[rank]}))
     found["seen"] = words_of(lambda: placement.require_shared_folder(folder / "run"))
-    placements.FOLDER_S = 0.5
+    placements.VISIBLE_AFTER_S = 0.5
     found["unseen"] = words_of(lambda: placement.require_shared_folder(folder / f"run-{rank}"))
     time.sleep(6 * rendezvous.HEARTBEAT_S)  # beats are exchanged, and nobody is missed
     rendezvous.leave()

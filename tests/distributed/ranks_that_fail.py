@@ -1,4 +1,4 @@
-"""One of several ranks that exchange messages until one of them fails: what `test_heartbeat` starts.
+"""One of several ranks that exchange messages until one of them fails; `test_heartbeat` starts it.
 
 python tests/distributed/ranks_that_fail.py FOLDER    with RANK and WORLD_SIZE
 

@@ -1,4 +1,4 @@
-"""Where a rank is lost, all end, and one sentence says which; nobody ends because another one works for long."""
+"""Test that all ranks end with one message if one is lost, and that none ends because another one is busy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rgcn.distributed.rendezvous import RankProcess
 
 SCRIPT = Path(__file__).parent / "ranks_that_fail.py"
 LOST = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-RESUME = "; `rgcn resume run` goes on from the last checkpoint\n"
+RESUME = "; `rgcn resume run` resumes from the last checkpoint\n"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the state of processes is in /proc")
 
 
@@ -42,7 +42,7 @@ def ranks(size: int, folder: Path) -> list[subprocess.Popen[str]]:
         ("stop", 1, 3, "process 1 of 3 has given no sign of life for "),
     ],
 )
-def test_a_lost_rank_is_named_once_and_all_end(lost, rank, size, sentence, tmp_path):
+def test_a_lost_rank_is_reported_once_and_all_end(lost, rank, size, sentence, tmp_path):
     every = ranks(size, tmp_path)
     os.kill(every[rank].pid, LOST[lost])
     ends = [ended(process) for process in every]
@@ -54,7 +54,7 @@ def test_a_lost_rank_is_named_once_and_all_end(lost, rank, size, sentence, tmp_p
     assert words.endswith(RESUME)
 
 
-def test_a_busy_rank_is_waited_for_and_an_error_of_one_rank_ends_all(tmp_path):
+def test_ranks_wait_for_a_busy_one_and_end_after_an_error_of_one(tmp_path):
     every = ranks(3, tmp_path)
     (tmp_path / "0.busy").touch()
     until(lambda: not (tmp_path / "0.busy").exists(), every[0])
@@ -87,7 +87,9 @@ def test_the_state_of_a_process():
         ({0: 130, 1: 130}, [0], 130, ""),
     ],
 )
-def test_the_launcher_reports_what_no_rank_did(failures, reported, code, words, tmp_path, monkeypatch, capsys):
+def test_the_launcher_reports_failures_that_no_rank_reported(
+    failures, reported, code, words, tmp_path, monkeypatch, capsys
+):
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
     def fail(*command):
@@ -104,7 +106,7 @@ def test_the_launcher_reports_what_no_rank_did(failures, reported, code, words, 
     Path("run/run.json").touch()
     monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: fail)
     monkeypatch.setattr(launch, "limit_threads", lambda number: None)
-    monkeypatch.setattr(launch, "quiet_distributed", lambda: None)
+    monkeypatch.setattr(launch, "silence_distributed_logs", lambda: None)
     monkeypatch.setattr("logging.disable", lambda level: None)
     with pytest.raises(SystemExit) as end:
         launch.launch(2, Path("run"))

@@ -1,4 +1,4 @@
-"""Several real processes train the very model that one trains: losses, metrics, scores and answers agree."""
+"""Test that several real processes train the same model as one: equal losses, metrics, scores and answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_several_processes_give_the_numbers_of_one(found, size):
+def test_several_processes_compute_the_same_as_one(found, size):
     for name, ours in found[size].items():
         as_few = 2 if "dropped" in name else 1  # of several: one draws the number of every edge and column
         alone = found[as_few].get(name) or found[as_few][name.replace("whole", "in shards")]
@@ -58,7 +58,7 @@ def test_all_kinds_were_trained(found):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 10, 16, 100, 997])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 8])
-def test_every_node_has_one_owner_and_one_place(count, size):
+def test_every_node_has_one_owner_and_one_position(count, size):
     parts = [NodePartition(count, rank, size) for rank in range(size)]
     assert sorted(torch.cat([each.nodes for each in parts]).tolist()) == list(range(count))
     for each in parts:
@@ -77,13 +77,13 @@ def test_parts_are_balanced_and_mix_neighbors():
             assert int(held.max() - held.min()) <= 0.05 * len(nodes)
 
 
-def test_tables_begin_alike_whoever_draws_them():
+def test_initial_tables_do_not_depend_on_the_number_of_processes():
     from rgcn.nn.initialization import Initializer
-    from rgcn.nn.row_tables import EmbeddingInput
+    from rgcn.nn.row_tables import NodeEmbedding
 
     for scheme in ("glorot-uniform", "normal"):
-        whole = EmbeddingInput(70_003, 3, Initializer(scheme), torch.Generator().manual_seed(1)).rows.trained
+        whole = NodeEmbedding(70_003, 3, Initializer(scheme), torch.Generator().manual_seed(1)).rows.trained
         for rank in range(3):
             partition, draw = NodePartition(70_003, rank, 3), torch.Generator().manual_seed(1)
-            part = EmbeddingInput(70_003, 3, Initializer(scheme), draw, partition=partition).rows.trained
+            part = NodeEmbedding(70_003, 3, Initializer(scheme), draw, partition=partition).rows.trained
             assert torch.equal(part, whole[partition.nodes])

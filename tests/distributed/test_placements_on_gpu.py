@@ -1,4 +1,4 @@
-"""The same code over NCCL. One GPU allows one process: it asks itself for every row, through the collectives."""
+"""Test the placements over NCCL, in one process, which exchanges all rows with itself through the collectives."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ MODELS = {
         "e-rgcn", epochs=3, batch_labels=50, fan_out=3, dropout=0.0, sharded=True, device="cuda"
     ),
     "distmult": lambda: rgcn.LinkPredictor(
-        "distmult", embedding=8, epochs=5, batch_edges=500, optimizer="adagrad", sharded=True, device="cuda"
+        "distmult", embedding=8, steps=5, batch_edges=500, optimizer="adagrad", sharded=True, device="cuda"
     ),
     "rgcn": lambda: rgcn.LinkPredictor(
-        "rgcn", embedding=8, epochs=5, bases=2, decomposition="basis", sharded=True, device="cuda"
+        "rgcn", embedding=8, steps=5, bases=2, decomposition="basis", sharded=True, device="cuda"
     ),
-    "path": lambda: rgcn.LinkPredictor("path", width=32, layers=2, epochs=3, device="cuda"),
+    "path": lambda: rgcn.LinkPredictor("path", width=32, layers=2, steps=3, device="cuda"),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_nccl_gives_the_numbers_of_one_process(alone, nccl, name, tmp_path):
+def test_nccl_computes_the_same_as_one_process(alone, nccl, name, tmp_path):
     kg, (history, expected) = rgcn.load("world"), alone[name]
     use(nccl)
     together = MODELS[name]().fit(kg)

@@ -1,4 +1,4 @@
-"""Several real processes join, agree or are refused, speak with one voice, and end together."""
+"""Test that several real processes join, compare settings, print once, and end together."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def until(ready, process: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
-def test_two_join_agree_and_part(tmp_path):
+def test_two_processes_join_compare_settings_and_leave(tmp_path):
     ports = f"{free_port()},{free_port()}"
     both = [started([str(SCRIPT), str(tmp_path), ports], one_of_two(rank, "0"), tmp_path) for rank in (0, 1)]
     for process in both:
@@ -85,7 +85,7 @@ def test_two_join_agree_and_part(tmp_path):
     assert first["left"] == first["threads"] - 2
 
 
-def test_who_does_not_come_is_missed(tmp_path):
+def test_a_missing_process_is_reported(tmp_path):
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--no-keep"]
     port = free_port()
     alone = [
@@ -120,7 +120,7 @@ ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}
         ({"WORLD_SIZE": "2", "RANK": "0", **ADDRESS, "MASTER_PORT": "99999"}, "MASTER_PORT is '99999'.*at most 65535"),
     ],
 )
-def test_variables_that_do_not_fit_are_refused(given, words, monkeypatch):
+def test_inconsistent_variables_raise_an_error(given, words, monkeypatch):
     for name in rendezvous.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -143,7 +143,7 @@ def test_one_process_or_one_of_several(given, several, monkeypatch):
 
 
 @pytest.mark.parametrize("given", [{"RANK": "5", "WORLD_SIZE": "2", **ADDRESS}, {"WORLD_SIZE": "2"}])
-def test_a_command_refuses_variables_that_do_not_fit_before_it_waits(given, tmp_path):
+def test_a_command_reports_inconsistent_variables_before_joining(given, tmp_path):
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--no-keep", "--set", "training.epochs=1"]
     code, out, words = ended(started(command, environment(RGCN_JOIN_SECONDS="1", **given), tmp_path))
     assert (code, out) == (1, "")
@@ -152,7 +152,7 @@ def test_a_command_refuses_variables_that_do_not_fit_before_it_waits(given, tmp_
     assert "to work in one process" in words
 
 
-def test_other_settings_are_refused_by_all_and_said_once(tmp_path):
+def test_different_settings_end_all_processes_with_one_message(tmp_path):
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--quiet", "--out", "run", "--set", "training.epochs=2", "--set"]
     port = free_port()
     both = [started([*command, f"model.hidden={8 + rank}"], one_of_two(rank, port), tmp_path) for rank in (0, 1)]
@@ -212,7 +212,7 @@ def test_a_killed_process_ends_all_and_a_signal_saves_all(tmp_path):
     assert log.count("resumed at step") == log.count("interrupted at step") == 1
 
 
-def test_one_voice(tmp_path):
+def test_only_rank_0_prints_and_writes_the_run(tmp_path):
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--processes", "2", "--json", "--set", "training.epochs=3"]
     code, out, words = ended(started([*command, "--out", "run"], environment(), tmp_path))
     assert code == 0, words
@@ -252,7 +252,7 @@ class _Line(dict):
         (b"1", "elsewhere", "process 1 of 2 has given no sign of life"),
     ],
 )
-def test_the_silent_are_missed_and_nobody_else(beat, alive, word, monkeypatch, capfd):
+def test_only_silent_processes_are_reported_as_lost(beat, alive, word, monkeypatch, capfd):
     monkeypatch.setattr(rendezvous, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(rendezvous, "SILENCE_S", 0.2)
     monkeypatch.setattr(rendezvous, "GRACE_S", 1000)
@@ -276,25 +276,26 @@ def test_the_silent_are_missed_and_nobody_else(beat, alive, word, monkeypatch, c
     assert not [thread for thread in threading.enumerate() if thread in beats._threads]
 
 
-def test_what_cannot_go_together(tmp_path, monkeypatch):
-    from rgcn.cli.model_commands import TrainCommand
-    from rgcn.cli.train import train
+def test_invalid_combinations_of_options_with_processes(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from rgcn.cli import commands
     from rgcn.placement import Placement
+
+    def problem(*arguments):
+        done = CliRunner().invoke(commands.app, arguments)
+        assert isinstance(done.exception, ConfigError), done.output
+        return str(done.exception)
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "graph.tsv").write_text("a\tknows\tb\n")
-    for more in ({"runs": 3}, {"minutes": 1.0}):
-        with pytest.raises(ConfigError, match="several processes train one model for so many steps"):
-            train(TrainCommand(configuration="rgcn/nc-world", processes=2, **more))
-    with pytest.raises(ConfigError, match="name it"):
-        train(TrainCommand(configuration="graph.tsv", processes=2))
+    for more in (("--runs", "3"), ("--minutes", "1")):
+        words = problem("train", "rgcn/nc-world", "--processes", "2", *more)
+        assert "several processes train one model for a given number of steps" in words
+    assert "name it" in problem("train", "graph.tsv", "--processes", "2")
     monkeypatch.setattr("rgcn.cli.commands.current", lambda: Placement(0, 4))
-    from rgcn.cli.commands import Command
-
-    for name, words in [("predict", "one process"), ("train", "leave out --processes 2")]:
-        given = {"configuration": "rgcn/nc-world", "processes": 2} if name == "train" else {"run": "world"}
-        with pytest.raises(ConfigError, match=words):
-            Command.every[name](**given).call()
+    assert "one process" in problem("predict", "world")
+    assert "leave out --processes 2" in problem("train", "rgcn/nc-world", "--processes", "2")
 
 
 def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):
@@ -303,15 +304,15 @@ def test_too_little_shared_memory_and_too_few_gpus(monkeypatch):
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert not rendezvous.a_gpu_for_each()
-    with pytest.raises(ConfigError, match="a GPU for each process: here are 4, and 1 GPU"):
+    assert not rendezvous.has_gpu_per_process()
+    with pytest.raises(ConfigError, match="a GPU for each process, but this machine has 4 processes and 1 GPU:"):
         DataParallel(0, 4).check_device("auto")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(ConfigError, match="ask for cuda, not for cuda:1"):
+    with pytest.raises(ConfigError, match="use --device cuda instead of cuda:1"):
         DataParallel(0, 4).check_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *_: False)
     monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("Usage", "free")(64 << 20))
     with pytest.raises(DataError, match=r"64 MiB free.*--shm-size"):
-        rendezvous.a_gpu_for_each()
+        rendezvous.has_gpu_per_process()
     monkeypatch.setenv("NCCL_SHM_DISABLE", "1")
-    assert rendezvous.a_gpu_for_each()
+    assert rendezvous.has_gpu_per_process()

@@ -1,4 +1,4 @@
-"""Real processes write their rows of tables down; any number of others, or one alone, goes on with the same numbers.
+"""Test that tables written by several real processes can be read and resumed by any number of processes.
 
 One launch does it all: four processes, then three of them, one of which is killed while it writes, then two, then one.
 """
@@ -288,7 +288,7 @@ def live(rank, root):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes that are killed")
-def test_processes_that_share_tables_keep_them_for_any_number_of_others(tmp_path):
+def test_sharded_tables_can_be_resumed_by_any_number_of_processes(tmp_path):
     from torch.multiprocessing import get_context
 
     started = [get_context("spawn").Process(target=live, args=(rank, tmp_path)) for rank in range(4)]

@@ -1,4 +1,4 @@
-"""Trainings of small models in one of several processes: what `test_placements` starts, and compares.
+"""Training of small models in one of several processes; `test_placements` starts it and compares the results.
 
 python tests/distributed/trained_together.py FOLDER    under torchrun, or alone; rank 0 writes FOLDER/<processes>.json
 """
@@ -32,26 +32,26 @@ CASES: dict[str, Callable[[bool], Any]] = {
     ),
     "rgcn": lambda _: rgcn.NodeClassifier("rgcn", epochs=3, **BASES),
     "distmult": lambda spread: rgcn.LinkPredictor(
-        "distmult", embedding=6, epochs=3, sharded=spread, decoder_biases=True, clip=0.5
+        "distmult", embedding=6, steps=3, sharded=spread, decoder_biases=True, clip=0.5
     ),
     "distmult by rows": lambda spread: rgcn.LinkPredictor(
-        "distmult", embedding=6, epochs=3, sharded=spread, batch_edges=500, sampler="scattered", optimizer="adagrad",
+        "distmult", embedding=6, steps=3, sharded=spread, batch_edges=500, sampler="scattered", optimizer="adagrad",
         shared_by=100, negatives=20, decoder_biases=True, clip=1.0,
     ),
     "rgcn for links": lambda spread: rgcn.LinkPredictor(
-        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, optimizer="lazy-adam", **BASES
+        "rgcn", embedding=6, layers=2, steps=3, sharded=spread, optimizer="lazy-adam", **BASES
     ),
     "rgcn for links in batches": lambda spread: rgcn.LinkPredictor(
-        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, batch_edges=300, blocks=2, decomposition="block",
+        "rgcn", embedding=6, layers=2, steps=3, sharded=spread, batch_edges=300, blocks=2, decomposition="block",
         self_loop_apart=True,
     ),
     "rgcn, messages dropped": lambda spread: rgcn.LinkPredictor(
-        "rgcn", embedding=6, layers=2, epochs=3, sharded=spread, self_loop_apart=True, self_loop_dropout_on="message",
+        "rgcn", embedding=6, layers=2, steps=3, sharded=spread, self_loop_apart=True, self_loop_dropout_on="message",
         **BASES,
     ),
     "e-rgcn, states dropped": lambda spread: rgcn.NodeClassifier("e-rgcn", epochs=3, sharded=spread, dropout=0.3),
-    "c-rgcn": lambda spread: rgcn.LinkPredictor("c-rgcn", embedding=6, bottleneck=4, epochs=3, sharded=spread),
-    "path": lambda _: rgcn.LinkPredictor("path", width=6, layers=2, epochs=2),
+    "c-rgcn": lambda spread: rgcn.LinkPredictor("c-rgcn", embedding=6, bottleneck=4, steps=3, sharded=spread),
+    "path": lambda _: rgcn.LinkPredictor("path", width=6, layers=2, steps=2),
 }  # fmt: skip
 HOLD_EVERYTHING = ("rgcn", "path")  # whose nodes have no rows of their own to be spread
 ALSO_WHOLE = ("e-rgcn in batches", "distmult by rows")  # which any model may be
@@ -74,7 +74,7 @@ def figures(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any
     """Losses and validation losses of a training; metrics; scores; answers, whose calibration takes long."""
     model.fit(kg)
     losses = [epoch.loss for epoch in model.history_]
-    losses += [epoch.figures["valid_loss"] for epoch in model.history_ if "valid_loss" in epoch.figures]
+    losses += [epoch.metrics["valid_loss"] for epoch in model.history_ if "valid_loss" in epoch.metrics]
     if isinstance(model, rgcn.NodeClassifier):
         return {
             "losses": losses,
@@ -109,9 +109,9 @@ def exchanged() -> None:
         expected[nodes] += weight[nodes]
     assert own.grad is not None
     torch.testing.assert_close(own.grad, expected[partition.nodes])
-    placements.AT_ONCE, before = 4, placements.AT_ONCE
+    placements.ROWS_PER_MESSAGE, before = 4, placements.ROWS_PER_MESSAGE
     gathered = placement.gather_rows(own.detach())
-    placements.AT_ONCE = before
+    placements.ROWS_PER_MESSAGE = before
     assert gathered is None or torch.equal(gathered, table)
     kg = rgcn.load("world")
     rule = {"normalization": "direction", "aggregation": "mean"}
@@ -119,9 +119,9 @@ def exchanged() -> None:
     local = divided.partition.nodes
     held = rgcn.RelationalAdjacency.from_graph(kg, targets=divided.partition, **rule)
     assert held.num_targets == len(local)
-    assert torch.equal(held.edges_into(divided.partition.row(local)), whole.edges_into(local))
+    assert torch.equal(held.num_edges_into(divided.partition.row(local)), whole.num_edges_into(local))
     field = ReceptiveField.of(held, local[:7], 2, divided)
-    expected_field, _ = whole.restricted(local[:7])
+    expected_field, _ = whole.restrict(local[:7])
     torch.testing.assert_close(field.layers[-1].weight, expected_field.weight)
 
 

@@ -136,7 +136,7 @@ def wn18(here: Here) -> None:
     """A link predictor in runs/wn18 that knows dogs."""
     nodes = ["dog.n.01", "canine.n.02", "animal.n.01", *(f"n{i}.n.01" for i in range(40))]
     triples = related(len(nodes), ("hypernym", "hyponym"), nodes)
-    model = rgcn.LinkPredictor("distmult", embedding=8, epochs=20, validation=0.3)
+    model = rgcn.LinkPredictor("distmult", embedding=8, steps=20, validation=0.3)
     model.fit(KnowledgeGraph.from_triples(triples)).save("runs/wn18")
 
 
@@ -145,7 +145,7 @@ def fb237(here: Here) -> None:
     """A path model in runs/path-lp-fb237-v1, and a graph of its relations with a test split as fb237-v1-ind."""
     relations = ("/people/person/nationality", "/people/person/profession")
     known = KnowledgeGraph.from_triples(related(20, relations))
-    rgcn.LinkPredictor("path", layers=2, width=8, epochs=2).fit(known).save("runs/path-lp-fb237-v1")
+    rgcn.LinkPredictor("path", layers=2, width=8, steps=2).fit(known).save("runs/path-lp-fb237-v1")
     other = related(30, relations, ["/m/0gdh5", *(f"/m/{i}" for i in range(29))])
     here.data_set("fb237-v1-ind", KnowledgeGraph.from_triples(other).split(0.1, 0.2, seed=0))
 

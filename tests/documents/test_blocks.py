@@ -24,7 +24,7 @@ from provided import PROVIDED, Here
 
 import rgcn
 from rgcn import plugins as axis_tables
-from rgcn.plugins import ALLOWED, Axis
+from rgcn.plugins import ALLOW_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
@@ -49,7 +49,7 @@ def blocks(path: Path) -> list[Block]:
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv(ALLOWED, os.environ.get(ALLOWED, ""))  # a block may allow packages
+    monkeypatch.setenv(ALLOW_VARIABLE, os.environ.get(ALLOW_VARIABLE, ""))  # a block may allow packages
     yield Here(tmp_path, {"__name__": "document"}, monkeypatch)
     for name in [name for name in sys.modules if name.partition(".")[0] == "mypackage"]:
         del sys.modules[name]
@@ -84,7 +84,7 @@ def test_every_block_is_found():
         assert len(blocks(path)) == path.read_text("utf-8").count("```py"), name
 
 
-ENTRY_POINTS = {axis.group for axis in vars(axis_tables).values() if isinstance(axis, Axis)}
+ENTRY_POINTS = {axis.group for axis in vars(axis_tables).values() if isinstance(axis, Registry)}
 MENTIONED = {
     name
     for path in DOCUMENTS.values()

@@ -9,16 +9,16 @@ import torch
 
 import rgcn
 from rgcn.adjacency import ReceptiveField
-from rgcn.explain.question import ClassQuestion, LinkQuestion, Reach, frozen
+from rgcn.explain.question import ClassQuestion, ComputationGraph, LinkQuestion, frozen_copy
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.links.calibration import Calibration
-from rgcn.links.top_k import TripleStanding
+from rgcn.links.top_k import DirectionScores
 from rgcn.predict import OpenModel
 
 # Of a question with no other answers and none known: enough where scores are looked at.
 NOTHING, ZERO = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
-STANDING = TripleStanding(NOTHING, NOTHING, ZERO, ZERO, ZERO.bool(), torch.tensor([False]))
+STANDING = DirectionScores(NOTHING, NOTHING, ZERO, ZERO, ZERO.bool(), torch.tensor([False]))
 
 
 def readers(count=24, seed=0):
@@ -42,7 +42,7 @@ def classifier(model="e-rgcn", graph=None, **settings):
 
 
 def neighbors_graph(count=14):
-    """A ring with shortcuts: enough edges that two hops reach much of it."""
+    """A ring with shortcuts: enough edges that two hops subgraph much of it."""
     ring = [(f"n{i}", "next", f"n{(i + 1) % count}") for i in range(count)]
     jumps = [(f"n{i}", "jump", f"n{(i * 3 + 2) % count}") for i in range(count)]
     return KnowledgeGraph.from_triples(ring + jumps)
@@ -61,16 +61,16 @@ def opened(model, folder):
 
 
 def class_question(model, node, class_=0, dtype=torch.float64):
-    network = frozen(model.network_).to(dtype)
-    reach = Reach.of(model._adjacency.to(dtype), model.graph_.triples, [node], len(network.layers))
-    return ClassQuestion(reach, Calibration("classes", True, ""), model, network, node, class_)
+    network = frozen_copy(model.network_).to(dtype)
+    subgraph = ComputationGraph.of_nodes(model._adjacency.to(dtype), model.graph_.triples, [node], len(network.layers))
+    return ClassQuestion(subgraph, Calibration("classes", True, ""), model, network, node, class_)
 
 
 def link_question(model, subject, relation, object_, dtype=torch.float64):
-    network = frozen(model.network_).to(dtype)
+    network = frozen_copy(model.network_).to(dtype)
     triples = model.graph_.split_triples("train")
-    reach = Reach.of(model._adjacency.to(dtype), triples, [subject, object_], model.model.layers)
-    return LinkQuestion(reach, Calibration("links", True, ""), network, subject, relation, object_, STANDING)
+    subgraph = ComputationGraph.of_nodes(model._adjacency.to(dtype), triples, [subject, object_], model.model.layers)
+    return LinkQuestion(subgraph, Calibration("links", True, ""), network, subject, relation, object_, STANDING)
 
 
 def only_these(graph, numbers):

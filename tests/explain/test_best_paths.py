@@ -18,13 +18,13 @@ import rgcn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.explain import attribution as searching
-from rgcn.explain import explain_class, explain_link, methods_of
+from rgcn.explain import available_methods, explain_class, explain_link
 from rgcn.explain.attribution import Attribution, best_paths, best_paths_both_ways
 from rgcn.explain.methods import PathGradients
-from rgcn.explain.question import LinkQuestion, Reach, frozen
+from rgcn.explain.question import ComputationGraph, LinkQuestion, frozen_copy
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import Calibration
-from rgcn.nn.link_network import Heard
+from rgcn.nn.link_network import ExplainedTriple
 from rgcn.nn.scorer import Questions
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,12 +43,12 @@ def drawn(seed, nodes=7, depth=4, share=0.4):
         importances.append(rng.uniform(-0.5, 1.0, len(triple)))
         places.append(torch.from_numpy(triple))
         ends.append((source, target))
-    return Attribution(SimpleNamespace(place=tuple(places), ends=tuple(ends)), tuple(importances), None)
+    return Attribution(SimpleNamespace(edge_triples=tuple(places), edge_ends=tuple(ends)), tuple(importances), None)
 
 
 def every_path(attribution, start, end):
     """By their definition: {triples: mean importance of the best of the ways in which they fit into the layers}."""
-    reach, found = attribution.reach, {}
+    subgraph, found = attribution.subgraph, {}
 
     def walk(layer, node, passed, triples, total):
         if node == end:
@@ -56,10 +56,10 @@ def every_path(attribution, start, end):
             found[triples] = max(mean, found.get(triples, -np.inf))
             return
         for later in range(layer, len(attribution.edges)):
-            source, target = reach.ends[later]
+            source, target = subgraph.edge_ends[later]
             for edge in np.flatnonzero((source == node) & (attribution.edges[later] > 0)).tolist():
                 if target[edge] not in passed:
-                    way = (*triples, int(reach.place[later][edge]))
+                    way = (*triples, int(subgraph.edge_triples[later][edge]))
                     importance = float(attribution.edges[later][edge])
                     walk(later + 1, int(target[edge]), {*passed, int(target[edge])}, way, total + importance)
 
@@ -94,7 +94,7 @@ def test_paths_found_from_either_end_are_read_from_the_start_and_count_once(seed
 def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
     attribution = drawn(1, nodes=9, depth=5, share=0.8)
     best = best_paths(attribution, 0, 8, 3)
-    monkeypatch.setattr(searching, "MOST_LOOKED_AT", 60)
+    monkeypatch.setattr(searching, "MAX_PREFIXES", 60)
     fewer = best_paths(attribution, 0, 8, 10**6)
     assert 3 <= len(fewer) < len(every_path(attribution, 0, 8))
     assert fewer[:3] == best
@@ -103,7 +103,7 @@ def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
 def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
     attribution = drawn(0)
     assert best_paths(attribution, 0, 0, 5) == []
-    silent = Attribution(attribution.reach, tuple(-np.abs(part) for part in attribution.edges), None)
+    silent = Attribution(attribution.subgraph, tuple(-np.abs(part) for part in attribution.edges), None)
     assert best_paths(silent, 0, 6, 5) == []
 
 
@@ -112,7 +112,7 @@ def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
 
 @pytest.fixture(scope="module")
 def living():
-    return walker(families(), epochs=150, learning_rate=0.05, negatives=4)
+    return walker(families(), steps=150, learning_rate=0.05, negatives=4)
 
 
 @pytest.fixture(scope="module")
@@ -120,19 +120,19 @@ def asked(living, tmp_path_factory):
     return opened(living, tmp_path_factory.mktemp("walks"))
 
 
-@pytest.mark.parametrize("only_reached", [True, False])
-def test_what_lies_on_walks_is_all_that_is_heard(living, only_reached):
+@pytest.mark.parametrize("ignores_unreached_nodes", [True, False])
+def test_what_lies_on_walks_is_all_that_is_heard(living, ignores_unreached_nodes):
     network, adjacency = living.network_, living.adjacency_
     torch.manual_seed(0)
     for subject, object_ in torch.randint(adjacency.num_sources, (8, 2)).tolist():
-        field = ReceptiveField.of_walks(adjacency, subject, torch.tensor([object_]), 3, only_reached)
+        field = ReceptiveField.of_walks(adjacency, subject, torch.tensor([object_]), 3, ignores_unreached_nodes)
         begin = (field.inputs == subject).float()[:, None]
         with torch.no_grad():
             found = network.walk(field.layers, begin, torch.tensor([1]))[0, field.outputs.tolist().index(object_)]
             wanted = network.ask(adjacency, torch.tensor([subject]), torch.tensor([1]))[0, object_]
         assert found == pytest.approx(float(wanted), rel=1e-5, abs=1e-6)
         for layer in field.layers:  # normalized again, nothing changes, and degrees are those of the whole graph
-            assert torch.equal(layer.reweighted(layer.raw).weight, layer.weight)
+            assert torch.equal(layer.with_raw_weights(layer.raw).weight, layer.weight)
             assert layer.num_edges < adjacency.num_edges
             degree = torch.bincount(layer.structure.target, minlength=len(field.outputs))
             whole = torch.bincount(adjacency.structure.target, minlength=adjacency.num_targets)[field.outputs]
@@ -145,43 +145,43 @@ def test_walks_both_ways_hear_all_that_either_direction_needs(settings):
     network, graph = model.network_.eval(), model.graph_
     for link in [*graph.triples[:5].tolist(), [0, 1, 5], [3, 0, 3]]:
         subject, relation, object_ = link
-        reach = Reach.walking(model, [tuple(link)], both=True)
+        subgraph = ComputationGraph.of_paths(model, [tuple(link)], both=True)
         keep = torch.from_numpy(np.append(~(graph.triples == link).all(axis=1), np.ones(graph.num_nodes, bool)))
         asked = Questions(torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False]))
         with torch.no_grad():
-            heard = Heard(reach.field, reach.field.outputs, *link)
+            heard = ExplainedTriple(subgraph.field, subgraph.field.outputs, *link)
             whole = network.score_nodes(model.adjacency_.masked(keep), asked)[[0, 1], [object_, subject]]
-            torch.testing.assert_close(network.score_heard(heard), whole, rtol=1e-4, atol=1e-5)
-            alone = network.score_heard(heard._replace(both=False))
+            torch.testing.assert_close(network.score_explained(heard), whole, rtol=1e-4, atol=1e-5)
+            alone = network.score_explained(heard._replace(both=False))
             torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(living):
     graph = living.graph_
     link = tuple(graph.triples[2].tolist())
-    reach = Reach.walking(living, [link])
-    assert reach.hidden
-    assert list(link) not in reach.triples.tolist()
+    subgraph = ComputationGraph.of_paths(living, [link])
+    assert subgraph.is_hidden
+    assert list(link) not in subgraph.triples.tolist()
     without = torch.from_numpy(np.delete(graph.triples, 2, axis=0))
     rule = {"normalization": living.model.normalization, "self_loops": False}
     rebuilt = RelationalAdjacency.from_triples(without, graph.num_nodes, graph.num_relations, **rule)
     field = ReceptiveField.of_walks(rebuilt, link[0], torch.tensor([link[2]]), 3)
-    for layer, other in zip(reach.field.layers, field.layers, strict=True):
+    for layer, other in zip(subgraph.field.layers, field.layers, strict=True):
         assert torch.allclose(layer.weight, other.weight)
-    assert not Reach.walking(living, [(link[2], *link[1:2], link[0])]).hidden
+    assert not ComputationGraph.of_paths(living, [(link[2], *link[1:2], link[0])]).is_hidden
 
 
 # -- explanations ----------------------------------------------------------------------------------------------------
 
 
 def test_the_one_obvious_path_comes_first(asked):
-    assert methods_of(asked)[0] == "paths"
+    assert available_methods(asked)[0] == "paths"
     for child in (0, 1, 2, 3):
         ids = asked.node(f"child{child}"), asked.relation("lives in"), asked.node(f"town{child % 4}")
         why = explain_link(asked, *ids, draws=5)
         assert why.paths[0].text == f"child{child} —child of→ parent{child} —lives in→ town{child % 4}"
         assert (why.method, why.hidden, why.walked) == ("paths", child > 0, True)
-        assert ("The triple itself was hidden while asking." in why.as_text()) == (child > 0)
+        assert ("The triple itself was hidden from the model." in why.as_text()) == (child > 0)
         assert all(not edge.itself for edge in (*why.edges, *why.against))
         strength = why.fidelity.strength
         assert strength.without.named > 2 * max(0.0, strength.without.random)
@@ -199,14 +199,18 @@ def test_other_methods_show_the_same_walks(asked, method):
 def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
     link = (0, 1, living.graph_.nodes["town0"])
     question = LinkQuestion(
-        Reach.walking(living, [link]), Calibration("links", True, ""), frozen(living.network_), *link, STANDING
+        ComputationGraph.of_paths(living, [link]),
+        Calibration("links", True, ""),
+        frozen_copy(living.network_),
+        *link,
+        STANDING,
     )
-    layers, found = question.reach.field.layers, PathGradients().attribute(question)
+    layers, found = question.subgraph.field.layers, PathGradients().attribute(question)
     with torch.no_grad():
-        whole = float(question.strength_with(question.reach.field))
+        whole = float(question.strength_with(question.subgraph.field))
         for depth, layer in enumerate(layers):
             silent = replace(layer, weight=torch.zeros_like(layer.weight))
-            less = replace(question.reach.field, layers=(*layers[:depth], silent, *layers[depth + 1 :]))
+            less = replace(question.subgraph.field, layers=(*layers[:depth], silent, *layers[depth + 1 :]))
             brought = whole - float(question.strength_with(less))
             assert found.edges[depth].sum() == pytest.approx(brought, rel=1e-4, abs=1e-5)
             assert abs(brought) > 1e-3
@@ -224,8 +228,8 @@ def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
     assert named[:3] == ["child1", "parent1", "town1"]
     assert why.paths[0].text in picture.find(f"{SVG}desc").text
     page = why.as_page()
-    assert "The paths that made it" in page
-    assert "The triple itself was hidden while asking." in page
+    assert "Paths to the answer" in page
+    assert "The triple itself was hidden from the model." in page
     told = json.loads(json.dumps(why.as_dict()))
     assert told["hidden"]
     assert told["paths"][0]["text"] == why.paths[0].text
@@ -235,13 +239,13 @@ def test_a_node_that_no_path_reaches_is_said_to_be_so(tmp_path):
     known = opened(walker(KnowledgeGraph.from_triples([*families().named(), ("hermit", "knows", "ghost")])), tmp_path)
     why = explain_link(known, known.node("child1"), known.relation("lives in"), known.node("hermit"), draws=1)
     assert why.paths == ()
-    assert "No path speaks for the answer" in why.as_page()
+    assert "No path supports the answer" in why.as_page()
 
 
 def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
     known = opened(predictor(), tmp_path)
-    assert "paths" not in methods_of(known)
-    with pytest.raises(DataError, match="take integrated-gradients or edge-mask"):
+    assert "paths" not in available_methods(known)
+    with pytest.raises(DataError, match="use the method integrated-gradients or edge-mask"):
         explain_link(known, 0, 0, 1, method="paths")
 
 
@@ -250,7 +254,7 @@ def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
 
 @pytest.mark.parametrize("settings", [{"layers": 3}, {"layers": 2, "normalization": "relation", "deviation": True}])
 def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settings):
-    chosen = {"width": 6, "objective": "softmax", "epochs": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
+    chosen = {"width": 6, "objective": "softmax", "steps": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
     model = rgcn.LinkPredictor(encoder="path", sampler="uniform", device="cpu", **chosen).fit(families())
     known = opened(model, tmp_path)
     for subject, relation, object_ in [*model.graph_.triples[:4].tolist(), [0, 1, 5], [3, 0, 3]]:
@@ -263,7 +267,7 @@ def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settin
 def test_a_class_asked_as_a_link_is_explained_by_the_paths_to_it(tmp_path):
     labels = {f"child{child}": f"of town{child % 4}" for child in range(8)}
     graph = KnowledgeGraph.from_triples(families().named(), labels=labels)
-    model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", epochs=20, batch_edges=8,
+    model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", steps=20, batch_edges=8,
                                 sampler="uniform", device="cpu").fit(graph)  # fmt: skip
     known = opened(model, tmp_path)
     why = explain_class(known, known.node("child1"), known.class_("of town1"), draws=1)

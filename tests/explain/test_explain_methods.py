@@ -9,7 +9,7 @@ import torch
 from explained_models import class_question, classifier, link_question, predictor, readers
 
 from rgcn.explain.methods import EdgeMask, IntegratedGradients
-from rgcn.explain.question import frozen
+from rgcn.explain.question import frozen_copy
 
 CLASSIFIERS = {
     "one-hot nodes": {"model": "rgcn", "hidden": 8},
@@ -32,10 +32,10 @@ def question_of(name):
 
 
 def difference_all_triples_make(question):
-    reach = question.reach
-    nothing = torch.zeros(len(reach), dtype=torch.float64)
+    subgraph = question.subgraph
+    nothing = torch.zeros(len(subgraph), dtype=torch.float64)
     with torch.no_grad():
-        return float(question.strength_with(reach.field) - question.strength_with(reach.weighted(nothing)))
+        return float(question.strength_with(subgraph.field) - question.strength_with(subgraph.scale_messages(nothing)))
 
 
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *PREDICTORS])
@@ -83,7 +83,7 @@ def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
     if network.decoder.relation_bias is not None:
         nothing += float(network.decoder.relation_bias[1])
     with torch.no_grad():
-        score = float(question.strength_with(question.reach.field))
+        score = float(question.strength_with(question.subgraph.field))
     assert abs(found.own) > 1e-6
     assert found.own == pytest.approx(score - difference_all_triples_make(question) - nothing, rel=1e-9)
     assert 0 < found.own_share < 1
@@ -91,11 +91,11 @@ def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
 
 def test_what_nodes_bring_themselves_and_what_triples_bring_is_all_there_is():
     question = class_question(classifier(epochs=10), 3)
-    reach = question.reach
+    subgraph = question.subgraph
     with torch.no_grad():
-        nothing = torch.zeros(len(reach), dtype=torch.float64)
-        silent = question.strength_with(reach.weighted(nothing, loops=0.0))
-        full = question.strength_with(reach.field)
+        nothing = torch.zeros(len(subgraph), dtype=torch.float64)
+        silent = question.strength_with(subgraph.scale_messages(nothing, loops=0.0))
+        full = question.strength_with(subgraph.field)
     found = IntegratedGradients().attribute(question, steps=256)
     assert found.own + found.triples.sum() == pytest.approx(float(full - silent), rel=2e-3)
     assert 0 < found.own_share < 1
@@ -104,12 +104,12 @@ def test_what_nodes_bring_themselves_and_what_triples_bring_is_all_there_is():
 @pytest.mark.parametrize("name", ["embeddings", "two layers", "compression"])
 def test_gradients_of_edges_agree_with_finite_differences(name):
     question = question_of(name)
-    layers = question.reach.field.layers
+    layers = question.subgraph.field.layers
     weights = [layer.weight.clone().requires_grad_() for layer in layers]
 
     def strength(values):
         fields = tuple(replace(layer, weight=value) for layer, value in zip(layers, values, strict=True))
-        return question.strength_with(replace(question.reach.field, layers=fields))
+        return question.strength_with(replace(question.subgraph.field, layers=fields))
 
     gradients = torch.autograd.grad(strength(weights), weights)
     step = 1e-6
@@ -135,7 +135,7 @@ def test_the_triple_that_decides_comes_first(method, model):
         node = graph.nodes.id(f"p{person}")
         question = class_question(fitted, node, fitted.classes_.index(f"reader{person % 2}"), torch.float32)
         found = method().attribute(question)
-        first = question.reach.triples[found.supporting(1)[0]].tolist()
+        first = question.subgraph.triples[found.supporting(1)[0]].tolist()
         right += first == [node, relation, graph.nodes.id(f"book{person % 2}")]
     assert right >= 7
 
@@ -143,11 +143,11 @@ def test_the_triple_that_decides_comes_first(method, model):
 def test_a_triple_is_worth_the_edges_it_gives_in_all_layers():
     question = class_question(classifier(epochs=10), 3)
     found = IntegratedGradients().attribute(question)
-    for place in range(0, len(question.reach), 7):
-        edges = zip(found.edges, question.reach.place, strict=True)
+    for place in range(0, len(question.subgraph), 7):
+        edges = zip(found.edges, question.subgraph.edge_triples, strict=True)
         assert found.triples[place] == pytest.approx(sum(float(e[p.numpy() == place].sum()) for e, p in edges))
-    for importance, place in zip(found.edges, question.reach.place, strict=True):
-        assert not importance[place.numpy() == len(question.reach)].any()
+    for importance, place in zip(found.edges, question.subgraph.edge_triples, strict=True):
+        assert not importance[place.numpy() == len(question.subgraph)].any()
 
 
 def test_the_mask_begins_at_the_same_place_every_time():
@@ -159,7 +159,7 @@ def test_the_mask_begins_at_the_same_place_every_time():
 def test_a_frozen_network_shares_its_weights_and_leaves_the_original_alone():
     model = predictor()
     model.scorer()
-    cold = frozen(model.network_)
+    cold = frozen_copy(model.network_)
     pairs = list(zip(cold.parameters(), model.network_.parameters(), strict=True))
     assert all(one.data_ptr() == other.data_ptr() for one, other in pairs)
     assert all(not one.requires_grad and other.requires_grad for one, other in pairs)

@@ -16,9 +16,11 @@ ALL = 10**6
 
 def drawn(question, seed=0):
     """Importances drawn at random, all positive; none for self-loops."""
-    rng, reach = np.random.default_rng(seed), question.reach
-    edges = tuple(np.where(place.numpy() < len(reach), rng.uniform(1, 2, len(place)), 0.0) for place in reach.place)
-    return Attribution(reach, edges, None)
+    rng, subgraph = np.random.default_rng(seed), question.subgraph
+    edges = tuple(
+        np.where(place.numpy() < len(subgraph), rng.uniform(1, 2, len(place)), 0.0) for place in subgraph.edge_triples
+    )
+    return Attribution(subgraph, edges, None)
 
 
 def doubled():
@@ -31,12 +33,12 @@ def doubled():
 def test_walks_by_one_message_add_up_to_its_importance(graph):
     asked = 0
     found = drawn(class_question(classifier(graph=graph, epochs=1), asked))
-    reach = found.reach
+    subgraph = found.subgraph
     sent = defaultdict(float)
-    (source, target), place = reach.ends[-2], reach.place[-2].numpy()
+    (source, target), place = subgraph.edge_ends[-2], subgraph.edge_triples[-2].numpy()
     for edge, triple in enumerate(place.tolist()):
         # What comes from the asked node would go out and back; what reaches it goes on by its self-loop alone.
-        if triple < len(reach) and source[edge] != asked and target[edge] != asked:
+        if triple < len(subgraph) and source[edge] != asked and target[edge] != asked:
             sent[triple] += found.edges[-2][edge]
     walked = defaultdict(float)
     for path in paths_from(found, ALL):
@@ -50,13 +52,17 @@ def test_walks_by_one_message_add_up_to_its_importance(graph):
 def test_a_message_is_shared_as_the_edges_it_goes_on_by_are_important():
     graph = doubled()
     found = drawn(class_question(classifier(graph=graph, epochs=1), graph.nodes["v"]))
-    reach = found.reach
-    triple = {tuple(names): place for place, names in enumerate(graph.named(reach.triples))}
+    subgraph = found.subgraph
+    triple = {tuple(names): place for place, names in enumerate(graph.named(subgraph.triples))}
     u_to_m = triple["u", "knows", "m"]
-    (outer,) = np.flatnonzero((reach.place[-2].numpy() == u_to_m) & (reach.ends[-2][0] == graph.nodes["u"]))
+    (outer,) = np.flatnonzero(
+        (subgraph.edge_triples[-2].numpy() == u_to_m) & (subgraph.edge_ends[-2][0] == graph.nodes["u"])
+    )
     onward = {}
     for way in (("v", "knows", "m"), ("m", "likes", "v")):
-        (edge,) = np.flatnonzero((reach.place[-1].numpy() == triple[way]) & (reach.ends[-1][1] == graph.nodes["v"]))
+        (edge,) = np.flatnonzero(
+            (subgraph.edge_triples[-1].numpy() == triple[way]) & (subgraph.edge_ends[-1][1] == graph.nodes["v"])
+        )
         onward[triple[way]] = found.edges[-1][edge]
     worth = {path.triples: path.importance for path in paths_from(found, ALL)}
     for way, importance in onward.items():
@@ -71,7 +77,7 @@ def test_a_way_between_two_nodes_is_as_strong_as_its_weakest_triple():
     subject, object_ = graph.nodes["s"], graph.nodes["o"]
     question = link_question(predictor(graph=graph, epochs=1), subject, graph.relations["r"], object_)
     found = drawn(question, seed=1)
-    place = {tuple(names): at for at, names in enumerate(graph.named(question.reach.triples))}
+    place = {tuple(names): at for at, names in enumerate(graph.named(question.subgraph.triples))}
     ways = [[("o", "q", "s")], [("s", "r", "m"), ("o", "r", "m")], [("n", "q", "s"), ("n", "r", "o")]]
     wanted = {tuple(place[step] for step in way): min(found.triples[place[step]] for step in way) for way in ways}
     paths = paths_between(found, subject, object_, place["s", "r", "o"], ALL)

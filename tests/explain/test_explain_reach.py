@@ -1,4 +1,4 @@
-"""The triples in reach, the graph without some of them, and vectors of a few nodes alone."""
+"""The triples in subgraph, the graph without some of them, and vectors of a few nodes alone."""
 
 from __future__ import annotations
 
@@ -55,35 +55,35 @@ def test_dropping_triples_is_a_graph_built_without_them(normalization, aggregati
     graph = readers()
     rule = {"normalization": normalization, "aggregation": aggregation}
     question = class_question(classifier(graph=graph, epochs=3, **rule), 5)
-    reach = question.reach
-    gone = np.random.default_rng(1).choice(len(reach), 9, replace=False)
-    keep = np.ones(len(reach), dtype=bool)
+    subgraph = question.subgraph
+    gone = np.random.default_rng(1).choice(len(subgraph), 9, replace=False)
+    keep = np.ones(len(subgraph), dtype=bool)
     keep[gone] = False
-    smaller = RelationalAdjacency.from_graph(without(graph, reach.numbers[gone]), **rule).to(torch.float64)
+    smaller = RelationalAdjacency.from_graph(without(graph, subgraph.triple_ids[gone]), **rule).to(torch.float64)
     with torch.no_grad():
-        ours = question.output(reach.keeping(keep))
+        ours = question.output(subgraph.keep_triples(keep))
         theirs = question.output(field_of(smaller, [5], 2))
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)  # weights of one operator are rounded to float32
-        assert not torch.allclose(ours, question.output(reach.field))
+        assert not torch.allclose(ours, question.output(subgraph.field))
 
 
 def test_dropping_triples_from_link_prediction_is_a_graph_built_without_them():
     graph = neighbors_graph()
     question = link_question(predictor("c-rgcn", graph), 0, 1, 5)
-    reach = question.reach
-    keep = np.arange(len(reach)) % 3 > 0
-    rule = {"normalization": reach.field.layers[0].normalization}
-    smaller = RelationalAdjacency.from_graph(without(graph, reach.numbers[~keep]), **rule).to(torch.float64)
+    subgraph = question.subgraph
+    keep = np.arange(len(subgraph)) % 3 > 0
+    rule = {"normalization": subgraph.field.layers[0].normalization}
+    smaller = RelationalAdjacency.from_graph(without(graph, subgraph.triple_ids[~keep]), **rule).to(torch.float64)
     with torch.no_grad():
-        ours, theirs = question.output(reach.keeping(keep)), question.output(field_of(smaller, [0, 5], 1))
+        ours, theirs = question.output(subgraph.keep_triples(keep)), question.output(field_of(smaller, [0, 5], 1))
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
 def test_keeping_everything_changes_nothing():
     question = class_question(classifier(epochs=3), 5)
     with torch.no_grad():
-        same = question.output(question.reach.keeping(np.ones(len(question.reach), dtype=bool)))
-        torch.testing.assert_close(same, question.output(question.reach.field), rtol=1e-6, atol=1e-7)
+        same = question.output(question.subgraph.keep_triples(np.ones(len(question.subgraph), dtype=bool)))
+        torch.testing.assert_close(same, question.output(question.subgraph.field), rtol=1e-6, atol=1e-7)
 
 
 def test_hops_and_ends_follow_the_triples():
@@ -92,10 +92,12 @@ def test_hops_and_ends_follow_the_triples():
         labels={"a": "x", "b": "y"},
     )
     fitted = classifier(graph=graph, epochs=1)
-    reach = class_question(fitted, graph.nodes.id("a")).reach
-    assert [tuple(row) for row in graph.named(reach.triples)] == [("a", "r", "b"), ("c", "r", "b")]
-    assert reach.hop.tolist() == [1, 2]
-    source, target = reach.ends[-1]
+    subgraph = class_question(fitted, graph.nodes.id("a")).subgraph
+    assert [tuple(row) for row in graph.named(subgraph.triples)] == [("a", "r", "b"), ("c", "r", "b")]
+    assert subgraph.hop.tolist() == [1, 2]
+    source, target = subgraph.edge_ends[-1]
     names = [(graph.nodes[s], graph.nodes[t]) for s, t in zip(source.tolist(), target.tolist(), strict=True)]
     assert sorted(names) == [("a", "a"), ("b", "a")]
-    assert ("c", "b") in [(graph.nodes[s], graph.nodes[t]) for s, t in zip(*map(list, reach.ends[0]), strict=True)]
+    assert ("c", "b") in [
+        (graph.nodes[s], graph.nodes[t]) for s, t in zip(*map(list, subgraph.edge_ends[0]), strict=True)
+    ]

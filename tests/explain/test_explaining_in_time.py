@@ -13,7 +13,7 @@ from explained_models import opened
 import rgcn
 from fake_clock import FakeClock
 from rgcn.explain import explain_link
-from rgcn.explain.methods import ALLOWING_MORE
+from rgcn.explain.methods import MORE_TIME_HINT
 from rgcn.explain.question import LinkQuestion
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.universal_network import RelationNetwork
@@ -23,10 +23,10 @@ from rgcn.system.progress import Budget
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A path network over a hub: everything is in reach of everything."""
+    """A path network over a hub: everything is in subgraph of everything."""
     rows = [("hub", f"r{i % 2}", f"leaf{i}") for i in range(14)]
     rows += [(f"leaf{i}", "likes", f"leaf{i + 1}") for i in range(9)]
-    model = rgcn.LinkPredictor("path", layers=3, width=4, epochs=1, device="cpu").fit(KnowledgeGraph.from_triples(rows))
+    model = rgcn.LinkPredictor("path", layers=3, width=4, steps=1, device="cpu").fit(KnowledgeGraph.from_triples(rows))
     return opened(model, tmp_path_factory.mktemp("hub"))
 
 
@@ -55,10 +55,10 @@ def test_whole_draws_are_left_out_when_time_is_up(asked):
     # Asked once, once with gradients, with nothing, twice for what is named; then each draw asks four times.
     assert asked.asked == 5 + 4 * 3
     assert why.fidelity.draws == 3
-    assert why.left_out == ("Only 3 of 20 random choices to compare with were made.", ALLOWING_MORE)
+    assert why.left_out == ("Only 3 of 20 random sets of triples were compared.", MORE_TIME_HINT)
     assert why.fidelity.strength.without.random is not None
     for written in (why.as_text(), why.as_page()):
-        assert "Only 3 of 20 random choices" in written
+        assert "Only 3 of 20 random sets" in written
     assert asked(Budget(), draws=3).left_out == ()
 
 
@@ -71,7 +71,7 @@ def test_counts_decide_before_the_clock_does(asked, hub):
     assert asked.asked <= 12
     assert why.left_out[:2] == (
         "The integral was taken at 4 steps instead of 32.",
-        "The named triples were not compared with random ones.",
+        "The triples were not compared with random ones.",
     )
     why = asked(Budget(work=work), "edge-mask", draws=1)
     assert "The mask was learned in 12 steps instead of 60." in why.left_out
@@ -81,12 +81,12 @@ def test_counts_decide_before_the_clock_does(asked, hub):
 def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
     why = asked(Budget(seconds=0.0))
     assert asked.asked == 5
-    assert (why.fidelity.draws, why.left_out[0]) == (0, "The named triples were not compared with random ones.")
+    assert (why.fidelity.draws, why.left_out[0]) == (0, "The triples were not compared with random ones.")
     change = why.fidelity.strength.without
     assert (change.random, change.random_near) == (None, None)
     assert change.named != 0
     assert "at random" not in why.fidelity.words
-    assert re.search("With these . triples and no other", why.fidelity.words)
+    assert re.search("With only these . triples", why.fidelity.words)
     assert "random" not in why.as_page().split("</style>")[-1].replace(why.left_out[0], "")
     said = json.loads(json.dumps(why.as_dict()))
     assert said["left_out"] == list(why.left_out)

@@ -15,9 +15,9 @@ from explained_models import classifier, field_of, neighbors_graph, only_these, 
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain import explain_class, explain_link, methods_of
+from rgcn.explain import available_methods, explain_class, explain_link
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.top_k import answer_links, rate_triples, standing_of
+from rgcn.links.top_k import answer_links, rate_triples, score_both_directions
 from rgcn.nn.scorer import Questions
 from rgcn.plugins import EXPLAINERS
 
@@ -65,7 +65,7 @@ def test_what_is_not_calibrated_is_told_on_one_scale(reading):
     assert "above 0: likelier than all others together" in page
     assert "score" not in re.sub(r"(?s)<(style|script).*?</\1>", "", page)
     for written in (page, why.as_text()):
-        assert "Log-odds weigh the answer against all others together" in written
+        assert "Log-odds compare the answer with all others together" in written
 
 
 def test_lines_of_a_drawing_do_not_cover_each_other(reading):
@@ -136,8 +136,8 @@ def test_the_dictionary_is_plain_and_says_the_same_every_time(reading, linking):
 def test_another_class_than_the_predicted_one_is_said_to_be_so(reading):
     why = explain_class(reading, reading.node("p3"), reading.class_("reader0"), draws=1)
     assert why.fidelity.strength.full < -2
-    assert "The model itself says reader1." in why.as_text()
-    assert "The model itself says reader1." in why.as_page()
+    assert "The model predicts reader1." in why.as_text()
+    assert "The model predicts reader1." in why.as_page()
 
 
 def test_a_node_without_triples_is_explained_by_itself(tmp_path):
@@ -147,13 +147,13 @@ def test_a_node_without_triples_is_explained_by_itself(tmp_path):
     why = explain_class(known, known.node("c"))
     assert (why.considered, why.edges, why.neighbors, why.paths) == (0, (), (), ())
     assert "No triple reaches it" in why.as_text()
-    assert why.fidelity.words == "No triple speaks for this answer, so there is none to leave out."
-    assert "No triple had a say" in why.as_page()
+    assert why.fidelity.words == "No triple supports this answer, so none can be removed."
+    assert "No triple influenced the answer" in why.as_page()
 
 
 def test_subject_and_object_may_be_the_same(linking):
     why = explain_link(linking, 3, 0, 3, draws=1)
-    assert why.asked[0] == why.asked[1]
+    assert why.query_nodes[0] == why.query_nodes[1]
     assert len([node for node in ElementTree.fromstring(why.as_svg_file()).iter(f"{SVG}g") if "asked" in
                 node.get("class", "")]) == 1  # fmt: skip
 
@@ -263,7 +263,7 @@ def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_n
         assert ("in the data" in why.as_page().lower()) == (triple == known)
         assert why.as_dict()["probability"] == why.probability
         assert not why.ruled_out
-        assert "goes against" not in why.as_text() + why.as_page()
+        assert "contradicts" not in why.as_text() + why.as_page()
         assert "score alone" not in why.as_text() + why.as_page()
 
 
@@ -275,15 +275,15 @@ def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so
     predicted, scored = asked_by_hand(one_way, triple)
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
-    standing = standing_of(one_way, torch.tensor([triple]))
+    standing = score_both_directions(one_way, torch.tensor([triple]))
     assert standing.ruled_out.tolist() == [True]
-    by_score = float(standing.by_scores(one_way.calibration, standing.scores))
+    by_score = float(standing.probability_of_scores(one_way.calibration, standing.scores))
     assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
     assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]
     assert why.as_dict()["fidelity"]["by_score"]
     for written in (why.as_text(), why.as_page()):
-        assert "It goes against what is known of below" in written
+        assert "It contradicts the constraints on below" in written
         assert "By its score alone the triple would have a probability of" in written
 
 
@@ -295,7 +295,7 @@ def test_without_a_calibration_a_ruled_out_triple_has_its_score_alone(tmp_path):
     assert not why.fidelity.by_score
     assert why.probability is why.fidelity.probability is None
     assert why.score == pytest.approx(float(known.scorer().triple_scores(torch.tensor([[1, 0, 0]]))), rel=1e-4)
-    assert "Predictions leave it out" in why.as_text()
+    assert "Predictions omit it" in why.as_text()
 
 
 # -- nodes added later ----------------------------------------------------------------------------------------------
@@ -306,10 +306,10 @@ def test_nothing_was_calibrated_on_nodes_added_later(one_way):
         later = replace(one_way, new_nodes=tuple(one_way.node(f"n{number}") for number in new))
         why = explain_link(later, later.node("n0"), 0, later.node("n1"), edges=2, draws=1)
         for written in (why.as_text(), why.as_page()):
-            assert f"{words}: nothing was calibrated on nodes added later." in written
+            assert f"{words}, and the calibration has no such nodes." in written
         assert [node["name"] for node in why.as_dict()["added"]] == [f"n{number}" for number in new]
         other = explain_link(later, later.node("n5"), 0, later.node("n6"), edges=2, draws=1)
-        assert "added later" not in other.as_text()
+        assert "added after" not in other.as_text()
         assert other.added == ()
 
 
@@ -341,7 +341,7 @@ def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, me
         check_written(why)
         if method == "integrated-gradients":
             assert why.own_share == 0
-            assert "does not hear the node itself: any such node has this answer" in why.as_text()
+            assert "ignores the node itself: any such node has this answer" in why.as_text()
 
 
 @pytest.mark.parametrize("method", COMPARING)
@@ -374,8 +374,8 @@ def test_the_picture_has_a_dozen_edges_at_most_and_names_its_nodes(reading, link
         nodes, edges = shapes(why)
         assert 0 < len(edges) <= 12
         names = [node.get("data-node") for node in nodes]
-        assert len(nodes) == len(edges) + len({node["name"] for node in why.asked})  # each leads to one
-        assert {node["name"] for node in why.asked} <= set(names)
+        assert len(nodes) == len(edges) + len({node["name"] for node in why.query_nodes})  # each leads to one
+        assert {node["name"] for node in why.query_nodes} <= set(names)
         assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286  # a phone of 360 pixels has these
         assert all(node.get("tabindex") == "0" for node in nodes)
         assert all(group.find(f"{SVG}title").text for group in (*nodes, *edges))
@@ -410,8 +410,8 @@ def test_hostile_names_stay_text(tmp_path):
 
 def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path):
     plain = opened(predictor("distmult", neighbors_graph()), tmp_path)
-    assert methods_of(plain) == ()
-    assert methods_of(reading) == methods_of(linking) == tuple(COMPARING)
+    assert available_methods(plain) == ()
+    assert available_methods(reading) == available_methods(linking) == tuple(COMPARING)
     with pytest.raises(DataError, match="distmult has no message passing"):
         explain_link(plain, 0, 0, 1)
     with pytest.raises(DataError, match="predicts links"):
@@ -421,7 +421,7 @@ def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path
     with pytest.raises(ConfigError, match="paths, integrated-gradients, edge-mask"):
         explain_class(reading, 0, method="magic")
     for wrong in ({"edges": 0}, {"draws": 0}, {"edges": 10**6}):
-        with pytest.raises(ConfigError, match="lies in 1"):
+        with pytest.raises(ConfigError, match="must be between 1"):
             explain_class(reading, 0, **wrong)
     with pytest.raises(DataError, match="there is no node"):
         explain_class(reading, 10**6)

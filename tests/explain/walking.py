@@ -16,8 +16,8 @@ from stranger_models import WalkNetwork, Walks
 
 
 class WalkingNetwork(WalkNetwork):
-    hides_asked = True
-    only_reached = True
+    must_hide_triples = True
+    ignores_unreached_nodes = True
 
     def walk(self, layers, start, ask):
         """As `Walks`, but a node keeps what it has: a walk may be shorter than the network is deep."""
@@ -31,12 +31,12 @@ class WalkingNetwork(WalkNetwork):
 
 class Walking(Walks):
     @classmethod
-    def for_links(cls, plan):
+    def build_link_network(cls, plan):
         return WalkingNetwork(plan)
 
 
 def walker(graph, layers=3, **settings):
-    chosen = {"embedding": 6, "epochs": 1, "device": "cpu", "seed": 0, "self_loops": False, **settings}
+    chosen = {"embedding": 6, "steps": 1, "device": "cpu", "seed": 0, "self_loops": False, **settings}
     return rgcn.LinkPredictor(encoder=Walking, layers=layers, **chosen).fit(graph)
 
 

@@ -193,7 +193,7 @@ def test_pyg_data_that_cannot_be_taken_is_refused_in_words(pyg):
     masks = torch.stack([both, both])
     with pytest.raises(DataError, match=r"train_mask has shape \[2, 2\]"):
         from_pyg(pyg.Data(edge_index=edge_index, num_nodes=2, y=torch.zeros(2).long(), train_mask=masks))
-    with pytest.warns(UserWarning, match="no class a node"):
+    with pytest.warns(UserWarning, match="does not contain a class for each node"):
         assert from_pyg(pyg.Data(edge_index=edge_index, num_nodes=2, y=torch.rand(2))).labels is None
 
 

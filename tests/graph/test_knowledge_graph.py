@@ -228,7 +228,7 @@ def test_pruning_keeps_the_triples_a_message_can_come_over_and_every_label(graph
 
 
 def test_pruning_needs_labels_and_a_hop():
-    with pytest.raises(DataError, match="needs labelled nodes"):
+    with pytest.raises(DataError, match="needs labeled nodes"):
         family().prune(2)
     with pytest.raises(DataError, match="at least one hop"):
         whole_family().prune(0)
@@ -297,8 +297,8 @@ def test_a_notebook_shows_a_table():
     shown = graph._repr_html_()
     assert "<td>triples</td><td>1</td>" in shown
     assert "<script>" not in shown
-    model = rgcn.LinkPredictor("distmult", embedding=2, epochs=1).fit(graph)
-    table = model.predict(subject="<a>", relation="r", k=2)._repr_html_()
+    model = rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(graph)
+    table = model.predict_frame(subject="<a>", relation="r", k=2)._repr_html_()
     assert "<th>subject</th>" in table
     assert "<a>" not in table
 
@@ -331,12 +331,12 @@ def in_memory(rows, splits: bool = True, weights: bool = False) -> KnowledgeGrap
 
 def mapped(graph: KnowledgeGraph, stack: ExitStack) -> StoredGraph:
     """The graph saved and opened again, all of it mapped and nothing of it read."""
-    stack.enter_context(patch.multiple(graph_store, VERIFIED=0, IN_MEMORY=-1))
+    stack.enter_context(patch.multiple(graph_store, MAX_VERIFIED_BYTES=0, MAX_IN_MEMORY_BYTES=-1))
     folder = Path(stack.enter_context(TemporaryDirectory()))
     graph_store.save_graph(graph, folder)
     opened = graph_store.load_graph(folder)
     assert isinstance(opened, StoredGraph)
-    assert opened.stored
+    assert opened.is_stored
     return opened
 
 
@@ -357,7 +357,7 @@ def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_onl
         assert (len(graph), graph.num_triples, repr(graph)) == (len(expected), len(expected), repr(expected))
         assert np.array_equal(graph.triples_at(places), expected.triples_at(places))
         assert np.array_equal(graph.triples_at(slice(1, 4)), expected.triples_at(slice(1, 4)))
-        for found, other in zip(graph.touching(nodes), expected.touching(nodes), strict=True):
+        for found, other in zip(graph.incident_triples(nodes), expected.incident_triples(nodes), strict=True):
             assert np.array_equal(found, other)
         for node in asked:
             assert graph.neighbors(node) == expected.neighbors(node)
@@ -365,9 +365,9 @@ def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_onl
         assert np.array_equal(graph.relation_counts, expected.relation_counts)
         if splits:
             assert np.array_equal(graph.split_triples("valid"), expected.split_triples("valid"))
-        assert graph.stored  # nothing of this read all triples
+        assert graph.is_stored  # nothing of this read all triples
         assert np.array_equal(graph.triples, expected.triples)
-        assert not graph.stored
+        assert not graph.is_stored
         assert not graph.triples.flags.writeable
         assert np.array_equal(graph.triples_at(places), expected.triples_at(places))
         assert same(graph, expected)
@@ -417,9 +417,9 @@ def test_a_small_graph_is_checked_when_it_is_opened():
     expected = in_memory([(0, 1, 2)])
     rows = expected.triples.astype(np.int32)
     names = {"nodes": expected.nodes, "relations": expected.relations}
-    graph = StoredGraph.opened(rows, expected._incidence, **names)
-    assert not graph.stored
+    graph = StoredGraph.open(rows, expected._incidence, **names)
+    assert not graph.is_stored
     assert np.array_equal(graph.triples, expected.triples)
     rows[0, 2] = NODES
     with pytest.raises(DataError, match="triple 0"):
-        StoredGraph.opened(rows, expected._incidence, **names)
+        StoredGraph.open(rows, expected._incidence, **names)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.errors import AmbiguousNameError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, Vocabulary, name_search, titles
-from rgcn.graph.name_search import NameSearch, folded
+from rgcn.graph.name_search import NameSearch, normalize_name
 from rgcn.graph.titles import NameLookup, Titles, local_name
 from rgcn.graph.vocabulary import StoredNames
 
@@ -24,13 +24,13 @@ names = st.lists(
 @cache
 def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
     order = lookup._nodes._best_first()
-    spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spelled(order)]
-    return [(number, "".join(f"\x1e{folded(text)}\x1e" for text in texts)) for number, texts in spelled]
+    spelled = [(number, {title, name[:200]}) for number, title, name, _ in lookup._nodes.spellings(order)]
+    return [(number, "".join(f"\x1e{normalize_name(text)}\x1e" for text in texts)) for number, texts in spelled]
 
 
 def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
     """By the definition: whole titles, beginnings, words, parts; better ones first within each."""
-    words = folded(query)
+    words = normalize_name(query)
     edged = edged_texts(lookup)
     patterns = [f"\x1e{words}\x1e", f"\x1e{words}", f" {words}", words] if words else []
     return list(dict.fromkeys(n for pattern in patterns for n, text in edged if pattern in text))[:limit]
@@ -40,10 +40,10 @@ def plain_keys(lookup: NameLookup, key: str) -> list[int]:
     """Whom a folded text may stand for, by the definition."""
     of, found, after_prefix = lookup._titles, [], []
     for number, name in enumerate(of.graph.nodes):
-        if key in {folded(text) for text in (of.of(number), local_name(name), name)}:
+        if key in {normalize_name(text) for text in (of.of(number), local_name(name), name)}:
             found.append(number)
         if ":" in name and "://" not in name and not name.startswith(('"', "_:")):
-            after_prefix += [number] if folded(name.partition(":")[2]) == key else []
+            after_prefix += [number] if normalize_name(name.partition(":")[2]) == key else []
     return found or after_prefix
 
 
@@ -51,14 +51,14 @@ def plain_keys(lookup: NameLookup, key: str) -> list[int]:
 def way(request, monkeypatch):
     """The ways in which an index is made and read, whatever its size."""
     if request.param != "sorted at once":
-        monkeypatch.setattr(name_search, "MOST_SORTED", 0)
-        monkeypatch.setattr(name_search, "MOST_IN_A_PASS", 40)
-        monkeypatch.setattr(name_search, "MANY", 0)
-        monkeypatch.setattr(name_search, "ENTRIES_COUNTED", 1000)
+        monkeypatch.setattr(name_search, "MAX_SORTED_BYTES", 0)
+        monkeypatch.setattr(name_search, "MAX_PASS_ENTRIES", 40)
+        monkeypatch.setattr(name_search, "MIN_ENTRIES_FOR_COMMON", 0)
+        monkeypatch.setattr(name_search, "THREAD_ENTRIES", 1000)
     if request.param == "read through":
-        monkeypatch.setattr(name_search, "FEW", 0)
+        monkeypatch.setattr(name_search, "MAX_PREFIX_ENTRIES", 0)
         monkeypatch.setattr(name_search, "COMMON_SHARE", 1000)
-    monkeypatch.setattr(titles, "ENTRIES_AT_ONCE", 100)
+    monkeypatch.setattr(titles, "BLOCK_ENTRIES", 100)
     return request.param
 
 
@@ -69,8 +69,8 @@ def test_what_is_found_is_all_that_contains_the_words(way, nodes, query):
     lookup = NameLookup(Titles(kg))
     found = lookup.find(query, limit=100)
     assert found == plain_find(lookup, query, 100)
-    words = folded(query)
-    assert set(found) == {i for i, name in enumerate(kg.nodes) if words and words in folded(name)}
+    words = normalize_name(query)
+    assert set(found) == {i for i, name in enumerate(kg.nodes) if words and words in normalize_name(name)}
     assert lookup.find(query, limit=2) == found[:2]
 
 
@@ -87,14 +87,14 @@ def test_whom_a_text_stands_for_is_told_by_title_name_last_part_or_what_follows_
     kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
     lookup = NameLookup(Titles(kg, {0: "A"}))
     for text in (key, *nodes, *map(local_name, nodes)):
-        assert lookup._nodes.by_key(folded(text)) == plain_keys(lookup, folded(text))
+        assert lookup._nodes.find_exact(normalize_name(text)) == plain_keys(lookup, normalize_name(text))
 
 
 def test_an_index_in_a_folder_answers_as_one_in_memory(way, tmp_path):
     kg = rgcn.load("world")
     called = NameLookup(Titles(kg))._nodes
-    NameSearch.write(called.written(), tmp_path)
-    stored, made = NameSearch.opened(tmp_path), called.search
+    NameSearch.write(called.index_parts(), tmp_path)
+    stored, made = NameSearch.open(tmp_path), called.search
     assert all(np.array_equal(getattr(stored, name), getattr(made, name)) for name in name_search.ARRAYS)
     assert stored.text[:] == made.text
     for text in ("swi", "Swizerland", "a", "of the", "é"):
@@ -131,10 +131,10 @@ def test_columns_spell_names_as_python_does(monkeypatch, nodes, triples, rdf):
     kinds = np.array([1 if name[:1] == '"' else 2 * (name[:2] == "_:") for name in nodes], np.uint8) if rdf else None
     relations = Vocabulary(["http://x.org/label", "name", "r", "title"], kind="relation")
     kg = KnowledgeGraph(rows, Vocabulary(StoredNames.of(nodes), kind="node"), relations, node_kinds=kinds)
-    monkeypatch.setattr(titles, "ENTRIES_AT_ONCE", 5)
+    monkeypatch.setattr(titles, "BLOCK_ENTRIES", 5)
     plain = NameLookup(Titles(kg))._nodes.search
     with monkeypatch.context() as now:
-        now.setattr(titles, "SEARCHED_ON_DISK", 0)
+        now.setattr(titles, "MIN_STORED_INDEX_NODES", 0)
         in_columns = NameLookup(Titles(kg))._nodes.search
     assert plain.text == in_columns.text
     assert all(np.array_equal(getattr(plain, name), getattr(in_columns, name)) for name in name_search.ARRAYS)

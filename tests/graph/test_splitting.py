@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rgcn.errors import DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph, NodeLabels, Vocabulary, splitting
-from rgcn.graph.splitting import RelationOverlap, drawn, label_keys, relation_overlaps, triple_keys
+from rgcn.graph.splitting import RelationOverlap, find_relation_overlaps, label_hashes, smallest_hashes, triple_hashes
 from rgcn.graph.vocabulary import StoredNames, name_hash
 
 TRAIN, VALID, TEST = range(3)
@@ -45,7 +45,7 @@ def split_or_none(graph: KnowledgeGraph, *shares: float, **how) -> KnowledgeGrap
 
 def leaks(graph: KnowledgeGraph) -> list[tuple[int, int]]:
     """By definition: two triples on two sides, of the same two nodes, whose relations are the same or overlap."""
-    same = {(one.relation, one.other) for one in relation_overlaps(graph.triples, graph.num_relations)}
+    same = {(one.relation, one.other) for one in find_relation_overlaps(graph.triples, graph.num_relations)}
     same |= {(r, r) for r in range(graph.num_relations)}
     found = []
     for i, (s, r, o) in enumerate(graph.triples.tolist()):
@@ -163,13 +163,13 @@ def test_labels_are_held_out_class_by_class(classes, share, seed):
     sizes = np.bincount(numbers)
     if sizes.max() == 1:
         with pytest.raises(NothingToHoldOutError, match="the only one of its class"):
-            labels.holding_out("test", share, seed)
+            labels.hold_out("test", share, seed)
         return
-    parted = labels.holding_out("test", share, seed)
+    parted = labels.hold_out("test", share, seed)
     held_out = np.bincount(numbers[parted.splits == TEST], minlength=len(sizes))
     assert held_out.sum() > 0
     assert (held_out < sizes).all()
-    assert np.array_equal(parted.splits, labels.holding_out("test", share, seed).splits)
+    assert np.array_equal(parted.splits, labels.hold_out("test", share, seed).splits)
     if np.rint(share * sizes).max() > 0 and held_out.sum() > len(sizes):
         assert (np.abs(held_out - share * sizes) <= 1).all()
 
@@ -204,9 +204,9 @@ def by_definition(triples: list[tuple[int, int, int]], above: float) -> set[Rela
 def test_overlaps_are_those_of_the_definition(triples, above, at_a_time):
     array = np.array(triples, dtype=np.int64).reshape(-1, 3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splitting, "AT_A_TIME", at_a_time)
-        found = relation_overlaps(array, 6, above=above)
-        some = relation_overlaps(array, 6, above=above, of=[1, 4])
+        patch.setattr(splitting, "BLOCK_PAIRS", at_a_time)
+        found = find_relation_overlaps(array, 6, above=above)
+        some = find_relation_overlaps(array, 6, above=above, of=[1, 4])
     assert len(found) == len(set(found))
     assert set(found) == by_definition(triples, above)
     assert some == [overlap for overlap in found if overlap.relation in (1, 4)]
@@ -218,7 +218,7 @@ def test_ten_thousand_relations_and_a_million_triples():
     leaking = triples[triples[:, 1] == 7][:, [2, 1, 0]]
     leaking[:, 1] = 9_999
     triples = np.concatenate([triples[triples[:, 1] != 9_999], leaking])
-    assert relation_overlaps(triples, 10_000) == [(7, 9_999, 1.0, True), (9_999, 7, 1.0, True)]
+    assert find_relation_overlaps(triples, 10_000) == [(7, 9_999, 1.0, True), (9_999, 7, 1.0, True)]
 
 
 # -- Draws by a hash of names: the same whatever the numbers of the names, and wherever these lie.
@@ -226,13 +226,13 @@ def test_ten_thousand_relations_and_a_million_triples():
 NAMES = [*(f"node {i} of a few" for i in range(60)), "", "é", "a name of more than eight bytes", "\ud800 alone"]
 
 
-def test_a_key_depends_on_the_name_alone():
+def test_a_hash_depends_on_the_name_alone():
     ids = np.array([3, 3, 61, 0, 59, 62])
-    keys = Vocabulary(NAMES).keys(ids)
+    keys = Vocabulary(NAMES).hashes(ids)
     assert [int(key) >> 32 for key in keys] == [name_hash(NAMES[i].encode()) for i in ids]
-    assert (Vocabulary(NAMES[::-1]).keys(len(NAMES) - 1 - ids) == keys).all()
-    assert (Vocabulary(StoredNames.of(NAMES[:-1])).keys(ids) == keys).all()
-    assert len(np.unique(Vocabulary(NAMES).keys(np.arange(len(NAMES))))) == len(NAMES)
+    assert (Vocabulary(NAMES[::-1]).hashes(len(NAMES) - 1 - ids) == keys).all()
+    assert (Vocabulary(StoredNames.of(NAMES[:-1])).hashes(ids) == keys).all()
+    assert len(np.unique(Vocabulary(NAMES).hashes(np.arange(len(NAMES))))) == len(NAMES)
 
 
 def test_what_is_drawn_depends_on_no_order():
@@ -242,9 +242,9 @@ def test_what_is_drawn_depends_on_no_order():
 
     def chosen(rows, labels):
         graph = KnowledgeGraph.from_triples(rows, labels=labels)
-        triples = graph.named(graph.triples[drawn(triple_keys(graph, graph.triples), 15)])
+        triples = graph.named(graph.triples[smallest_hashes(triple_hashes(graph, graph.triples), 15)])
         nodes, classes = graph.labels.of("train")
-        some = drawn(label_keys(graph, nodes, classes), 7)
+        some = smallest_hashes(label_hashes(graph, nodes, classes), 7)
         return list(triples), [graph.nodes[node] for node in nodes[some].tolist()]
 
     first = chosen(rows, labels)
@@ -256,7 +256,7 @@ def test_what_is_drawn_depends_on_no_order():
     assert len(set(first[0])) == 15
     # Subject and object, and the relation, all count.
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "a"), ("a", "s", "b")])
-    assert len(set(triple_keys(graph, graph.triples).tolist())) == 3
+    assert len(set(triple_hashes(graph, graph.triples).tolist())) == 3
 
 
 def test_every_triple_is_as_likely_to_be_drawn():
@@ -264,6 +264,6 @@ def test_every_triple_is_as_likely_to_be_drawn():
     counts = np.zeros(10)
     for number in range(100):
         graph = KnowledgeGraph.from_triples([(f"s{number}-{i}", "r", f"o{i % 7}") for i in range(200)])
-        counts += np.bincount(drawn(triple_keys(graph, graph.triples), 20) // 20, minlength=10)
+        counts += np.bincount(smallest_hashes(triple_hashes(graph, graph.triples), 20) // 20, minlength=10)
     assert counts.sum() == 2000
     assert (np.abs(counts - 200) < 5 * np.sqrt(200)).all()

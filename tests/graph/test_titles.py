@@ -15,8 +15,17 @@ from rgcn.data.graph_store import load_graph, save_graph
 from rgcn.data.node_tables import LabelRelation
 from rgcn.errors import AmbiguousNameError, DataError, UnknownNameError
 from rgcn.graph import KnowledgeGraph, NodeKind, Vocabulary
-from rgcn.graph.titles import LONGEST, LONGEST_ASKED, WELL_KNOWN, NameLookup, Titles, askable, literal_text
+from rgcn.graph.titles import (
+    MAX_TITLE_LENGTH,
+    MAX_URL_BYTES,
+    WELL_KNOWN,
+    NameLookup,
+    Titles,
+    addressable_name,
+    literal_text,
+)
 from rgcn.graph.vocabulary import StoredNames
+from small_models import named_rows
 
 LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -58,7 +67,7 @@ def test_classes_and_their_absence():
     kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "http://x.org/Big", "b": "http://x.org/Small"})
     titles = Titles(kg)
     assert (titles.class_(0), NameLookup(titles).class_("small")) == ("Big", 1)
-    with pytest.raises(DataError, match="none of its nodes is labelled"):
+    with pytest.raises(DataError, match="none of its nodes is labeled"):
         NameLookup(Titles(KnowledgeGraph.from_triples([("a", "r", "b")]))).class_("small")
 
 
@@ -85,7 +94,7 @@ def test_literals_are_read_and_long_ones_cut():
     assert literal_text('"say \\"hi\\"\\nthere"@en') == 'say "hi" there'
     assert literal_text('"C:\\\\new"') == "C:\\new"
     kg = rdf(("a", "r", '"' + "word " * 200 + '"'))
-    assert len(Titles(kg).of(1)) <= LONGEST
+    assert len(Titles(kg).of(1)) <= MAX_TITLE_LENGTH
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,7 @@ def test_long_names_are_cut_in_the_middle_and_found_whole() -> None:
     long = ["package-" * 30 + str(number) for number in range(2)]
     kg = KnowledgeGraph.from_triples([(long[0], "r", long[1])])
     titles = [Titles(kg).of(node) for node in range(2)]
-    assert [len(title) for title in titles] == [LONGEST] * 2
+    assert [len(title) for title in titles] == [MAX_TITLE_LENGTH] * 2
     assert [(title[:8], title[-1]) for title in titles] == [("package-", "0"), ("package-", "1")]
     assert [NameLookup(Titles(kg)).node(text) for text in (*long, *titles)] == [0, 1, 0, 1]
 
@@ -144,12 +153,12 @@ def test_a_name_too_long_for_an_address_is_asked_for_by_a_checksum(stored: bool)
     text = ['"' + "POLYGON ((7.1 46.9, " * 1000 + f'{number}))"' for number in range(2)]
     nodes = Vocabulary(StoredNames.of([*text, "ü" * 1501, "ü" * 1500]) if stored else [*text, "ü" * 1501, "ü" * 1500])
     kg = KnowledgeGraph(np.array([[0, 0, 1], [2, 0, 3]]), nodes, Vocabulary(["x" * 10_000]))
-    asked = [askable(name) for name in kg.nodes]
-    assert [len(quote(one, safe="")) <= LONGEST_ASKED for one in asked] == [True] * 4
+    asked = [addressable_name(name) for name in kg.nodes]
+    assert [len(quote(one, safe="")) <= MAX_URL_BYTES for one in asked] == [True] * 4
     assert [one == name for one, name in zip(asked, kg.nodes, strict=True)] == [False, False, False, True]
     names = NameLookup(Titles(kg))
     assert [names.node(one) for one in (*asked, *kg.nodes)] == [0, 1, 2, 3] * 2
-    assert names.relation(askable(kg.relations[0])) == 0
+    assert names.relation(addressable_name(kg.relations[0])) == 0
     with pytest.raises(UnknownNameError):
         names.node(asked[0].replace("[sha256 ", "[sha256 f"))
 
@@ -168,7 +177,7 @@ KG = KnowledgeGraph.from_triples(
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "expected"),
     [
         (f"{BRICK}hasQuantity", 0),
         (f"<{BRICK}hasQuantity>", 0),
@@ -188,9 +197,9 @@ KG = KnowledgeGraph.from_triples(
         ("http://hasQuantity", None),
     ],
 )
-def test_a_relation_by_what_people_type(typed: str, meant: int | None) -> None:
-    if meant is not None:
-        assert KG.names.relation(typed) == meant
+def test_a_relation_by_what_people_type(typed: str, expected: int | None) -> None:
+    if expected is not None:
+        assert KG.names.relation(typed) == expected
     else:
         with pytest.raises(UnknownNameError):
             KG.names.relation(typed)
@@ -258,12 +267,17 @@ def test_two_files_that_declare_one_prefix_otherwise(tmp_path: Path) -> None:
 
 
 def test_models_and_labels_take_short_names() -> None:
-    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(KG)
-    assert model.predict(subject="sensor1", relation="brick:hasQuantity", k=1)[0].relation == f"{BRICK}hasQuantity"
-    assert model.score([("sensor1", "hasquantity", "Temperature")])[0].object == f"{BRICK}Temperature"
-    labelled = LabelRelation("brick:hasQuantity", inverse="feeds").added_to(KG)
+    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(KG)
+    assert (
+        named_rows(model.predict_frame(subject="sensor1", relation="brick:hasQuantity", k=1))[0].relation
+        == f"{BRICK}hasQuantity"
+    )
+    assert (
+        named_rows(model.triples_frame([("sensor1", "hasquantity", "Temperature")]))[0].object == f"{BRICK}Temperature"
+    )
+    labelled = LabelRelation("brick:hasQuantity", inverse="feeds").add_to(KG)
     assert list(labelled.labels.names) == [f"{BRICK}Temperature"]
     assert labelled.metadata["labels_from"] == [f"{BRICK}hasQuantity", "ex:feeds"]
     assert labelled.num_relations == 2
     with pytest.raises(AmbiguousNameError):
-        LabelRelation("type").added_to(KG)
+        LabelRelation("type").add_to(KG)

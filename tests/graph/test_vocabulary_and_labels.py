@@ -43,7 +43,7 @@ def test_an_id_out_of_range_is_refused(number):
 
 
 def test_a_name_that_stands_twice_is_refused():
-    with pytest.raises(DataError, match="stands twice"):
+    with pytest.raises(DataError, match="occurs twice"):
         Vocabulary(["a", "b", "a"]).id("a")
 
 
@@ -113,6 +113,6 @@ def test_inconsistent_labels_are_refused(parts, words):
 def test_renumbering_drops_labels_of_nodes_that_are_gone():
     new_id = np.full(10, -1)
     new_id[[4, 9]] = [1, 0]
-    smaller = labels().remapped(new_id)
+    smaller = labels().remap(new_id)
     assert (smaller.nodes.tolist(), smaller.classes.tolist(), smaller.splits.tolist()) == ([1, 0], [0, 0], [0, 2])
     assert smaller.names == labels().names

@@ -1,4 +1,4 @@
-"""The Triton kernels against the definitions in float64: on a GPU where there is one, else in Triton's interpreter."""
+"""Compare the Triton kernels with definitions in float64, on a GPU if there is one, else in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if not torch.cuda.is_available():
 pytest.importorskip("triton")
 
 from rgcn.kernels import gpu, reference
-from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, plain_update
+from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, reference_update
 from rgcn.kernels.sparse import Pairs, SparsePattern
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -94,7 +94,7 @@ def test_gather_product_sum(width: int, kind: torch.dtype) -> None:
 
 @each_width
 @pytest.mark.parametrize("index", [torch.int32, torch.int64])
-def test_entries(width: int, kind: torch.dtype, index: torch.dtype) -> None:
+def test_entry_product(width: int, kind: torch.dtype, index: torch.dtype) -> None:
     draw = Draw(width)
     i, j, k = (draw.ids(41, 9, index) for _ in range(3))
     left, middle, right = (draw.numbers(9, width, kind=kind) for _ in range(3))
@@ -114,7 +114,7 @@ def test_entries(width: int, kind: torch.dtype, index: torch.dtype) -> None:
         (500, torch.float64, 3, torch.int32),
     ],
 )
-def test_bases(width: int, kind: torch.dtype, bases: int, index: torch.dtype) -> None:
+def test_operations_on_bases(width: int, kind: torch.dtype, bases: int, index: torch.dtype) -> None:
     draw = Draw(width + bases)
     pairs = draw.pairs(nodes=14, relations=9, edges=20, hub=0, node_major=True, kind=index)
     coefficients, tensor = draw.numbers(9, bases, kind=kind), draw.numbers(14, bases, width, kind=kind)
@@ -124,11 +124,11 @@ def test_bases(width: int, kind: torch.dtype, bases: int, index: torch.dtype) ->
     check("coefficient_gradient", tensor, rows, pairs)
 
 
-def test_coefficient_gradient_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coefficient_gradient_in_chunks_of_bases(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Draw(0)
     pairs = draw.pairs(nodes=400, relations=7, edges=200, hub=300, node_major=True, kind=torch.int32)
     tensor, rows = draw.numbers(400, 7, 3, kind=torch.float32), draw.numbers(len(pairs), 3, kind=torch.float32)
-    monkeypatch.setattr(gpu, "SCRATCH", 3 * 4 * len(pairs))  # three bases at a time
+    monkeypatch.setattr(gpu, "MAX_PARTIAL_BYTES", 3 * 4 * len(pairs))  # three bases at a time
     check("coefficient_gradient", tensor, rows, pairs)
 
 
@@ -151,7 +151,7 @@ def test_coefficient_gradient_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         (1, 200, 33, torch.float32),
     ],
 )
-def test_groups(blocks: int, width_in: int, width_out: int, kind: torch.dtype) -> None:
+def test_grouped_product_and_outer(blocks: int, width_in: int, width_out: int, kind: torch.dtype) -> None:
     draw = Draw(blocks)
     pairs = draw.pairs(nodes=300, relations=5, edges=12, hub=90, node_major=False, kind=torch.int32)
     x, gradient = (draw.numbers(len(pairs), blocks, width, kind=kind) for width in (width_in, width_out))
@@ -161,11 +161,11 @@ def test_groups(blocks: int, width_in: int, width_out: int, kind: torch.dtype) -
     check("grouped_outer", x, gradient, pairs)
 
 
-def test_groups_whose_partial_sums_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grouped_outer_with_large_partial_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Draw(0)
     pairs = draw.pairs(nodes=1500, relations=5, edges=30, hub=1500, node_major=False, kind=torch.int64)
     x, gradient = (draw.numbers(len(pairs), 1, 3, kind=torch.float32) for _ in range(2))
-    monkeypatch.setattr(gpu, "SCRATCH", 400)
+    monkeypatch.setattr(gpu, "MAX_PARTIAL_BYTES", 400)
     check("grouped_outer", x, gradient, pairs)
 
 
@@ -199,7 +199,7 @@ def test_count_ranks(kind: torch.dtype, known: bool) -> None:
         assert torch.equal(gpu.count_ranks(*given), reference.count_ranks(*given))
 
 
-def test_a_view_of_scores_and_of_indices() -> None:
+def test_count_ranks_of_views() -> None:
     draw = Draw(5)
     scores = draw.numbers(3, 50, kind=torch.float32)
     row, target, none = torch.arange(3, device=DEVICE), draw.ids(6, 40)[::2], torch.zeros(3, device=DEVICE).long()
@@ -210,7 +210,7 @@ def test_a_view_of_scores_and_of_indices() -> None:
     assert torch.equal(out, same)
 
 
-def test_nothing_to_do() -> None:
+def test_empty_inputs() -> None:
     def zeros(*shape: int) -> Tensor:
         return torch.zeros(*shape, device=DEVICE)
 
@@ -262,21 +262,21 @@ def test_adam_bases(width: int, bases: int, kind: torch.dtype, decay: float) -> 
 
 
 @pytest.mark.parametrize("counts", [[3], [0, 0], [64, 65, 0, 1, 300], [1] * 40, [0, 128, 129]])
-def test_pieces_cut_on_the_device_are_those_cut_plainly(counts: list[int]) -> None:
+def test_row_pieces_computed_on_the_device_equal_the_reference(counts: list[int]) -> None:
     member = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).to(DEVICE)
     patterns = [
         SparsePattern.from_sorted_rows(member, member * 0, (len(counts), 1), transient=transient)
         for transient in (True, False)
     ]
-    quick, plain = (gpu.pieces_of(pattern) for pattern in patterns)
+    quick, plain = (gpu.row_pieces(pattern) for pattern in patterns)
     assert quick.num_slots >= plain.num_slots
-    for one, other in ((quick.parts, plain.parts), (quick.longs, plain.longs)):
+    for one, other in ((quick.parts, plain.parts), (quick.long_rows, plain.long_rows)):
         rows = [sorted(row for row in part.T.tolist() if row[0] < len(counts)) for part in (one, other)]
         assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("repeats", [1, 4])
-def test_wide_rows_beside_a_table_that_may_repeat(repeats):
+def test_gather_product_sum_of_wide_rows_with_a_repeated_table(repeats):
     draw = Draw(repeats)
     pattern = draw.pattern(6, 9, 20, 70, torch.int32)
     width = 1024
@@ -293,17 +293,17 @@ def test_wide_rows_beside_a_table_that_may_repeat(repeats):
 
 
 @pytest.mark.parametrize("deviation", [False, True])
-@pytest.mark.parametrize("settings", [UpdateSettings(), UpdateSettings(scaled=False, norm=False, skip=False)])
-def test_a_layer_update_and_its_gradients(deviation, settings):
+@pytest.mark.parametrize("settings", [UpdateSettings(), UpdateSettings(degree_scaling=False, norm=False, skip=False)])
+def test_layer_update_and_its_gradients(deviation, settings):
     draw, shape, width = Draw(3), (9, 5), 16
     asleep = draw.ids(9 * 5, 3).view(*shape, 1) == 0
     own, heard = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
     squares = heard.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
     degree = draw.numbers(9, kind=torch.float64).abs()
-    inputs = width * (1 + (1 + deviation) * (1 + settings.scaled))
+    inputs = width * (1 + (1 + deviation) * (1 + settings.degree_scaling))
     weights = tuple(draw.numbers(*size, kind=torch.float64) for size in ((width, inputs), (width,), (width,), (width,)))
     leaves = [tensor.requires_grad_() for tensor in (own, heard, squares, *weights) if tensor is not None]
-    expected = plain_update(UpdateInputs(own, heard, squares, degree[:, None, None], weights, None, settings))
+    expected = reference_update(UpdateInputs(own, heard, squares, degree[:, None, None], weights, None, settings))
     slope = draw.numbers(*expected.shape, kind=torch.float64)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
     single = [None if tensor is None else tensor.detach().float() for tensor in (own, heard, squares, degree)]
@@ -316,14 +316,14 @@ def test_a_layer_update_and_its_gradients(deviation, settings):
         torch.testing.assert_close(one, of, rtol=2e-3, atol=2e-3)
 
 
-def test_dropout_of_an_update_follows_from_its_seed():
+def test_dropout_of_a_layer_update_depends_on_its_seed_only():
     draw = Draw(5)
     own = draw.numbers(40, 4, 16, kind=torch.float32)
     weights = tuple(draw.numbers(*size, kind=torch.float32) for size in ((16, 48), (16,), (16,), (16,)))
     given = UpdateInputs(own, own, None, torch.ones(40, device=DEVICE), weights, None, UpdateSettings(dropout=0.4))
 
     def update(seed: int) -> Tensor:
-        return gpu.layer_update(given._replace(drawn=torch.tensor([seed], device=DEVICE)))
+        return gpu.layer_update(given._replace(dropout_mask=torch.tensor([seed], device=DEVICE)))
 
     full = gpu.layer_update(given._replace(settings=UpdateSettings())) - own
     kept = (update(1) - own).abs()[full > 1e-3] > 1e-6

@@ -1,4 +1,4 @@
-"""The compiled kernels against the plain ones, their gradients, and their independence of the number of threads."""
+"""Compare the compiled kernels with the reference; test gradients, and that results do not depend on threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rgcn.kernels import (
     spread_bases,
     take_rows,
 )
-from rgcn.kernels.sparse import PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
+from rgcn.kernels.sparse import MAX_PIECE, Pairs, RowPieces, SparsePattern, TripleIndex, pointer_from_sorted
 
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 PAIR_KERNELS = ("combine_bases", "spread_bases", "coefficient_gradient", "grouped_product", "grouped_outer")
@@ -124,7 +124,7 @@ def test_compiled_kernel_takes_tensors_that_are_not_contiguous(kernel):
 @pytest.mark.parametrize("kernel", PAIR_KERNELS)
 @pytest.mark.parametrize("counts", [[5] * 200, [0, 900, 0, 1, 2, 0, 50], [1, 0, 2]])
 def test_one_thread_and_many_give_the_same_bits(kernel, dtype, counts, monkeypatch, restore_threads):
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "MIN_THREADED_WORK", 0)
     values = arguments(kernel, counts, width=11, width_out=9, dtype=dtype)
     torch.set_num_threads(1)
     alone = getattr(cpu, kernel)(*values)
@@ -191,18 +191,18 @@ def test_transposed_pattern_is_the_transposed_matrix():
     pattern = random_pattern([2, 0, 5, 1], 4)
     value = numbers(pattern.num_entries)
     transposed = pattern.transpose
-    assert torch.equal(dense(transposed, transposed.arranged(value)), dense(pattern, value).T)
-    assert torch.equal(dense(transposed.transpose, transposed.transpose.arranged(value)), dense(pattern, value))
-    assert torch.equal(transposed.given_back(transposed.arranged(value), len(value)), value)
+    assert torch.equal(dense(transposed, transposed.in_entry_order(value)), dense(pattern, value).T)
+    assert torch.equal(dense(transposed.transpose, transposed.transpose.in_entry_order(value)), dense(pattern, value))
+    assert torch.equal(transposed.in_value_order(transposed.in_entry_order(value), len(value)), value)
 
 
-def test_arranged_values_follow_a_change_in_place():
+def test_cached_values_in_entry_order_follow_an_in_place_change():
     pattern = random_pattern([2, 3], 4).transpose
     value = numbers(5)
-    before = pattern.arranged(value)
-    assert pattern.arranged(value) is before  # kept
+    before = pattern.in_entry_order(value)
+    assert pattern.in_entry_order(value) is before  # kept
     value.mul_(2)
-    assert torch.equal(pattern.arranged(value), 2 * before)
+    assert torch.equal(pattern.in_entry_order(value), 2 * before)
 
 
 # -- pieces of rows --------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(cou
         if i == len(counts):
             assert begin == end
             continue
-        assert end - begin <= PIECE
+        assert end - begin <= MAX_PIECE
         assert pointer[i] <= begin <= end <= pointer[i + 1]
         seen[begin:end] += 1
-        assert (slot == -1) == (counts[i] <= PIECE)
+        assert (slot == -1) == (counts[i] <= MAX_PIECE)
         if slot >= 0:
             assert 0 <= slot < pieces.num_slots
             assert slot not in slots
@@ -229,7 +229,7 @@ def test_pieces_cover_every_entry_once_and_long_rows_find_their_partial_sums(cou
     assert (seen == 1).all()
     assert set(range(len(counts))) <= set(pieces.parts[0].tolist())  # rows without entries too: they must be written
     found = {}
-    for i, slot, count in pieces.longs.T.tolist():
+    for i, slot, count in pieces.long_rows.T.tolist():
         if i < len(counts):
             found.update(dict.fromkeys(range(slot, slot + count), i))
     assert found == slots
@@ -257,7 +257,7 @@ def test_gather_product_sum_equals_its_definition(counts, width, dtype, weighted
 
 
 def test_gather_product_sum_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_threads):
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "MIN_THREADED_WORK", 0)
     pattern = random_pattern([0, 500, *[3] * 300], 70)
     index = torch.arange(pattern.num_entries) % 4
     value, left, x = (numbers(*s, dtype=torch.float32) for s in ((pattern.num_entries,), (4, 16), (70, 16)))
@@ -285,7 +285,7 @@ def test_entry_product_equals_its_definition(width, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [1, 10, 16, 37])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_adam_on_bases_equals_torch_adam_on_the_written_gradient(width, weight_decay, dtype):
+def test_adam_bases_equals_torch_adam_with_the_full_gradient(width, weight_decay, dtype):
     counts = [2, 0, 5, 1, 0, 40]
     pairs = pairs_by_node(counts, 3)
     start = numbers(len(counts), 4, width, dtype=dtype)
@@ -318,12 +318,12 @@ def dot_arguments(entries, left=4, right=6, width=5, dtype=torch.float64):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("width", [1, 3, 16, 200])
 @pytest.mark.parametrize("entries", [0, 1, 7, 3000])
-def test_compiled_product_of_two_equals_the_reference(entries, width, dtype):
+def test_entry_product_of_two_tables_equals_the_reference(entries, width, dtype):
     assert_same_as_reference("entry_product", dot_arguments(entries, width=width, dtype=dtype), dtype)
 
 
-def test_a_product_of_two_takes_strided_tensors_and_any_number_of_threads(monkeypatch, restore_threads):
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+def test_entry_product_of_two_strided_tables_on_any_number_of_threads(monkeypatch, restore_threads):
+    monkeypatch.setattr(cpu, "MIN_THREADED_WORK", 0)
     i, left, none, _, j, right = dot_arguments(500, dtype=torch.float32)
     torch.set_num_threads(1)
     alone = cpu.entry_product(i, left, none, none, j, right)
@@ -336,9 +336,9 @@ def test_a_product_of_two_takes_strided_tensors_and_any_number_of_threads(monkey
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("entries", [0, 1, 40])
-def test_pair_dot_is_a_dot_product_for_each_entry_and_so_are_its_gradients(entries, compiled, monkeypatch):
+def test_pair_dot_and_its_gradients_equal_the_definition(entries, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_module", lambda name: None)
+        monkeypatch.setattr(dispatch, "_load", lambda name: None)
     i, left, _, _, j, right = dot_arguments(entries)
     order = torch.argsort(i, stable=True)
     pattern = SparsePattern.from_sorted_rows(i[order], j[order], (4, 6), order)
@@ -372,7 +372,7 @@ def test_gradient_of_gather_sum(counts):
 @pytest.mark.parametrize("counts", [[2, 0, 3, 1], [0, 0], [6]])
 def test_gradients_of_the_products(counts, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_module", lambda name: None)
+        monkeypatch.setattr(dispatch, "_load", lambda name: None)
     pairs, of_relation = pairs_by_node(counts, 3), pairs_by_relation(counts)
     check = torch.autograd.gradcheck
     assert check(lambda c, b: combine_bases(c, b, pairs), (leaf(3, 2), leaf(len(counts), 2, 3)))
@@ -392,7 +392,7 @@ def random_triple_index(edges, sizes=(4, 3, 5), seed=0):
 @pytest.mark.parametrize("edges", [0, 1, 30])
 def test_scaled_sum_equals_its_definition_and_has_all_three_gradients(edges, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(dispatch, "_module", lambda name: None)
+        monkeypatch.setattr(dispatch, "_load", lambda name: None)
     index = random_triple_index(edges)
     value, scale, x = leaf(edges), leaf(3, 2), leaf(5, 2)
     expected = torch.zeros(4, 2, dtype=torch.float64)
@@ -425,12 +425,12 @@ def scaled_sum_by_relation(index, value, scale, x):
 )
 @given(edges=st.sampled_from([0, 1, 5, 17, 90, 400]), seed=st.integers(0, 1000))
 @settings(max_examples=6)
-def test_scaled_sum_of_several_questions_with_a_table_for_each_and_for_all(width, questions, compiled, edges, seed):
+def test_scaled_sum_of_several_questions_with_separate_and_shared_tables(width, questions, compiled, edges, seed):
     index = random_triple_index(edges, (9, 4, 7), seed)
     value, slope = leaf(edges), numbers(9, width * questions, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         if not compiled:
-            patch.setattr(dispatch, "_module", lambda name: None)
+            patch.setattr(dispatch, "_load", lambda name: None)
         for scale in (leaf(4, width * questions), leaf(4, width)):
             x = leaf(7, width * questions)
             leaves = (value, scale, x)
@@ -448,7 +448,7 @@ def test_scaled_sum_of_several_questions_with_a_table_for_each_and_for_all(width
 def test_scaled_sum_of_several_questions_gives_the_same_bits_on_one_thread_and_many(
     table, dtype, monkeypatch, restore_threads
 ):
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "MIN_THREADED_WORK", 0)
     index = random_triple_index(1000, (60, 7, 50))
     leaves = [t.requires_grad_() for t in (numbers(1000, dtype=dtype), numbers(7, table, dtype=dtype))]
     leaves.append(numbers(50, 192, dtype=dtype).requires_grad_())
@@ -460,19 +460,19 @@ def test_scaled_sum_of_several_questions_gives_the_same_bits_on_one_thread_and_m
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
-def test_a_table_that_does_not_fit_is_refused():
+def test_scaled_sum_raises_for_a_table_of_wrong_width():
     with pytest.raises(ValueError, match="3 columns, x has 4"):
         scaled_sum(random_triple_index(9), None, numbers(3, 3), numbers(5, 4))
 
 
 @pytest.mark.parametrize("index", [[], [2, 0, 2, 2, 1]])
-def test_take_rows_is_indexing(index):
+def test_take_rows_equals_indexing(index):
     index, x = torch.tensor(index, dtype=torch.int64), leaf(4, 3)
     assert torch.equal(take_rows(x, index), x[index])
     assert torch.autograd.gradcheck(lambda x: take_rows(x, index), (x,))
 
 
-def test_second_derivatives_are_refused_and_never_silently_zero():
+def test_second_derivatives_raise_an_error():
     pattern, pairs = random_pattern([2, 1], 3), pairs_by_node([1, 1], 2)
     for out, x in (
         (lambda x: gather_sum(pattern, None, x), leaf(3, 2)),
@@ -497,7 +497,7 @@ def test_small_products_are_compiled_and_large_ones_are_not():
     assert dispatch.kernels_for(x) is cpu
 
 
-def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
+def test_reference_kernels_can_be_exported():
     pattern, pairs, edges = random_pattern([2, 0, 3, 1], 4), pairs_by_node([2, 0, 3, 1], 3), random_triple_index(9)
     grouped, value, shift = pairs_by_relation([4, 0, 2]), numbers(6), numbers(3, 2)
 
@@ -509,7 +509,7 @@ def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
             return rows.sum() + products.sum() + sums.sum() + pair_dot(rows, x, pattern)
 
     inputs = (numbers(4, 3), numbers(3, 2), numbers(4, 2, 3), numbers(3, 1, 3, 2))
-    with dispatch.plain_kernels():
+    with dispatch.reference_kernels():
         assert dispatch.kernels_for(inputs[0]) is reference
         Model()(*inputs)
         program = torch.export.export(Model(), inputs, strict=False)  # as `rgcn.models.export` does
@@ -518,12 +518,12 @@ def test_plain_kernels_are_pytorchs_own_operations_and_can_be_exported():
     torch.testing.assert_close(program.module()(*inputs), Model()(*inputs))
 
 
-def test_every_kernel_named_to_be_compiled_ahead_is_one():
+def test_encoders_name_existing_kernels_to_compile_ahead():
     from rgcn.kernels.ahead import compile_ahead
     from rgcn.plugins import ENCODERS
 
     for encoder, decomposition in (("rgcn", "none"), ("rgcn", "basis"), ("e-rgcn", "none"), ("e-rgcn", "basis")):
-        thread = compile_ahead(*ENCODERS.find(encoder).kernels(decomposition))
+        thread = compile_ahead(*ENCODERS.resolve(encoder).kernels(decomposition))
         assert thread is not None
         thread.join(60)
         assert not thread.is_alive()

@@ -1,4 +1,4 @@
-"""A path layer's update on a CPU against its definition in PyTorch's own operations, values and all gradients."""
+"""Compare the CPU kernel of the layer update, and its gradients, with a definition in PyTorch's own operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NODES, QUESTIONS = 30, 7
 
 
 def definition(own, heard, squares, degree, weights, kept, settings):
-    (weight, bias, gain, shift), (scaled, norm, skip, dropout, wakes) = weights, settings
+    (weight, bias, gain, shift), (scaled, norm, skip, dropout, update_unreached) = weights, settings
     parts = [heard]
     if squares is not None:
         parts.append((squares - heard.square()).clamp(min=1e-6).sqrt())
@@ -22,7 +22,7 @@ def definition(own, heard, squares, degree, weights, kept, settings):
     z = F.linear(torch.cat([own, *parts], -1), weight, bias)
     y = torch.relu(F.layer_norm(z, z.shape[-1:], gain, shift) if norm else z)
     y = y if kept is None else y * kept / (1 - dropout)
-    y = y if wakes else y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
+    y = y if update_unreached else y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
     return own + y if skip else y
 
 
@@ -70,7 +70,7 @@ def test_update_and_its_gradients_equal_the_definition(width, deviation, setting
 
 
 def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_threads):
-    monkeypatch.setattr(cpu, "WORTH_A_THREAD", 0)
+    monkeypatch.setattr(cpu, "MIN_THREADED_WORK", 0)
     given = drawn(32, True, (True, True, True, 0.2, False))
     slope, results = torch.randn(NODES, QUESTIONS, 32, dtype=torch.float64), []
     for threads in (1, 1, 2, 5, 16):
@@ -82,11 +82,11 @@ def test_update_gives_the_same_bits_on_one_thread_and_many(monkeypatch, restore_
     assert not results[0][0][asleep].any()
 
 
-def test_update_takes_no_rows_at_all_and_rows_that_all_sleep():
+def test_update_of_no_rows_and_of_unreached_rows_only():
     given = drawn(32, False, (True, True, True, 0.0, False))
-    zeros = torch.zeros_like(given.own)
-    assert not cpu.layer_update(given._replace(own=zeros, heard=zeros)).any()
-    empty = given._replace(own=given.own[:0], heard=given.heard[:0], degree=given.degree[:0])
-    none = cpu.layer_update_gradients(empty, given.own[:0])
+    zeros = torch.zeros_like(given.states)
+    assert not cpu.layer_update(given._replace(states=zeros, messages=zeros)).any()
+    empty = given._replace(states=given.states[:0], messages=given.messages[:0], degree=given.degree[:0])
+    none = cpu.layer_update_gradients(empty, given.states[:0])
     assert none[0].shape == (0, QUESTIONS, 32)
     assert not any(gradient.any() for gradient in none[3:])

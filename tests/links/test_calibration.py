@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rgcn.links.calibration import LOWEST, Calibration, LinkCurve, LinkExamples, fit_of
+from rgcn.links.calibration import MIN_LOG_SHARE, Calibration, LinkCurve, LinkExamples, calibration_quality
 
 
 def drawn(curve, size=8_000, places=4, seed=0):
@@ -15,7 +15,7 @@ def drawn(curve, size=8_000, places=4, seed=0):
     score, level = rng.normal(0, 2, size), rng.normal(3, 1, size)
     known, place = rng.integers(0, 9, size), rng.integers(0, places, size)
     examples = LinkExamples(score, level, known, place, np.zeros(size))
-    return examples._replace(true=(rng.random(size) < curve.of(examples)).astype(float))
+    return examples._replace(true=(rng.random(size) < curve.probabilities_of(examples)).astype(float))
 
 
 TRUTH = LinkCurve([0.8, 1.5, -0.4], 1.0, [0.9, -0.9, 0.0, 0.4], [0.2, -0.2, 0.0, 0.1])
@@ -24,40 +24,42 @@ TRUTH = LinkCurve([0.8, 1.5, -0.4], 1.0, [0.9, -0.9, 0.0, 0.4], [0.2, -0.2, 0.0,
 def test_a_probability_is_as_the_formula_has_it():
     score, level, known, place = torch.tensor([[1.0, 5.0, -99.0]]), torch.tensor([2.0]), torch.tensor([3]), [3]
     found = TRUTH.probabilities(score, level, known, torch.tensor(place))
-    for p, u in zip(found[0].tolist(), (-1.0, 0.0, LOWEST), strict=True):  # no share is above one
+    for p, u in zip(found[0].tolist(), (-1.0, 0.0, MIN_LOG_SHARE), strict=True):  # no share is above one
         logit = 0.8 * u + 1.5 * np.exp(u) - 0.4 * np.log(4) + 1.0 + 0.4 + 0.1 * u
         assert p == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-5)
 
 
 def test_the_curve_that_answers_were_drawn_with_is_found():
     examples = drawn(TRUTH)
-    found = LinkCurve.fitted(examples, 4)
+    found = LinkCurve.fit(examples, 4)
     fresh = drawn(TRUTH, seed=1)
-    assert np.abs(found.of(fresh) - TRUTH.of(fresh)).mean() < 0.03
-    assert fit_of(found.of(fresh), fresh.true).calibration_error < 0.02
+    assert np.abs(found.probabilities_of(fresh) - TRUTH.probabilities_of(fresh)).mean() < 0.03
+    assert calibration_quality(found.probabilities_of(fresh), fresh.true).calibration_error < 0.02
     for place in range(4):
-        mine = fresh.place == place
-        assert found.of(fresh)[mine].mean() == pytest.approx(fresh.true[mine].mean(), abs=0.04)
+        mine = fresh.slot == place
+        assert found.probabilities_of(fresh)[mine].mean() == pytest.approx(fresh.true[mine].mean(), abs=0.04)
 
 
 def test_a_place_with_few_examples_leans_on_all():
     examples = drawn(TRUTH)
     few, none = 4, 5
-    place = examples.place.copy()
+    place = examples.slot.copy()
     place[:3], right = few, examples.true.copy()
     right[:3] = 0.0
-    found = LinkCurve.fitted(examples._replace(place=place, true=right), 6)
+    found = LinkCurve.fit(examples._replace(slot=place, true=right), 6)
     assert found.offset[none] == found.slope[none] == 0.0
     assert abs(found.offset[few]) < 1.0
     assert abs(found.offset[0]) > abs(found.offset[2])
     alone = LinkExamples(*(column[:3] for column in examples[:4]), np.zeros(3))
-    assert (LinkCurve.fitted(alone, 6).of(alone) > 0).all()  # what is never right is not said to be impossible
+    assert (
+        LinkCurve.fit(alone, 6).probabilities_of(alone) > 0
+    ).all()  # what is never right is not said to be impossible
 
 
 def test_it_is_kept_and_read_again():
     examples = drawn(TRUTH, 500)
-    made = Calibration("links", True, "words", curve=LinkCurve.fitted(examples, 4))
-    assert made.curve == LinkCurve.fitted(examples, 4)
+    made = Calibration("links", True, "words", curve=LinkCurve.fit(examples, 4))
+    assert made.curve == LinkCurve.fit(examples, 4)
     kept = json.loads(json.dumps(made.as_dict()))
     assert Calibration.from_dict(kept) == made
     with pytest.raises(ValueError, match="no calibration"):

@@ -14,19 +14,19 @@ from fake_clock import FakeClock, SlowScorer
 from naive_rules import NaiveRules, ruled_out
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.links.calibration import (
-    COLDEST,
-    FIRST,
-    Bin,
+    MIN_TEMPERATURE,
+    NUM_ANSWERS,
     Calibration,
-    as_text,
-    bins_of,
+    ReliabilityBin,
     calibration_error,
     class_reliability,
     fit_temperature,
+    format_reliability,
+    reliability_bins,
 )
 from rgcn.links.calibration_fitting import (
-    FEWEST,
-    PATIENT,
+    MIN_EXAMPLES,
+    UNLIMITED_BUDGET,
     calibrate_classes,
     calibrate_links,
     hidden_examples,
@@ -35,9 +35,9 @@ from rgcn.links.calibration_fitting import (
 from rgcn.links.top_k import answer_links, rate_triples
 from rgcn.nn.scorer import Questions
 from rgcn.predict import open_model
-from rgcn.predict.opened_model import calibration_of
+from rgcn.predict.opened_model import load_or_fit_calibration
 from rgcn.system.progress import Budget
-from small_models import answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
+from small_models import answers_to, every_score, graph_of_kinds, mask, named_rows, random_graph, with_whole_numbers
 from tabled import TableScorer
 
 
@@ -68,7 +68,7 @@ def test_the_temperature_that_labels_were_drawn_with_is_found(temperature):
 def test_labels_that_are_all_right_or_all_wrong_do_not_send_it_away():
     logits = np.eye(3)[np.arange(30) % 3] * 4.0
     right, wrong = np.arange(30) % 3, (np.arange(30) + 1) % 3
-    assert COLDEST < fit_temperature(logits, right) < 1.0 < fit_temperature(logits, wrong) <= 20.0
+    assert MIN_TEMPERATURE < fit_temperature(logits, right) < 1.0 < fit_temperature(logits, wrong) <= 20.0
 
 
 def test_classifiers_with_validation_nodes_without_and_with_few():
@@ -99,7 +99,7 @@ def test_classifiers_with_validation_nodes_without_and_with_few():
 def first_answers(rows, known, place):
     """[(score, level, known answers, place, is true)] of one question's new answers, the best fifty."""
     level = math.log(sum(math.exp(score) for score, _ in rows)) if rows else 0.0
-    return [(score, level, known, place, true) for score, true in sorted(rows, key=lambda row: -row[0])[:FIRST]]
+    return [(score, level, known, place, true) for score, true in sorted(rows, key=lambda row: -row[0])[:NUM_ANSWERS]]
 
 
 def as_found(examples):
@@ -114,8 +114,10 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("make", [random_graph, graph_of_kinds])
 def test_examples_are_the_first_new_answers_to_the_validation_questions(make, monkeypatch):
-    monkeypatch.setattr("rgcn.links.calibration_fitting.FIRST", 100)  # ties among the last would be cut either way
-    monkeypatch.setattr("test_calibration_fitting.FIRST", 100)
+    monkeypatch.setattr(
+        "rgcn.links.calibration_fitting.NUM_ANSWERS", 100
+    )  # ties among the last would be cut either way
+    monkeypatch.setattr("test_calibration_fitting.NUM_ANSWERS", 100)
     graph = make(4)
     opened = with_whole_numbers(graph, biases=True)
     triples, size, nodes = graph.split_triples("valid"), graph.num_relations, graph.num_nodes
@@ -131,15 +133,15 @@ def test_examples_are_the_first_new_answers_to_the_validation_questions(make, mo
             expected += first_answers(rows, int(train[of].sum()), r + size * for_objects)
             out, out_true = out + int(no[of].sum()), out_true + int((no & valid)[of].sum())
     assert_same(as_found(found), expected)
-    assert (found.out, found.out_true) == (out, out_true)
+    assert (found.num_excluded, found.num_excluded_true) == (out, out_true)
 
 
 def test_only_the_first_answers_are_looked_at():
     graph = random_graph(4, nodes=140, triples=900)
     found = validation_examples(with_whole_numbers(graph).scorer(), graph, graph.split_triples("valid")[:1])
-    for question in np.unique(found.place):
-        mine = found.score[found.place == question]
-        assert len(mine) == FIRST < graph.num_nodes
+    for question in np.unique(found.slot):
+        mine = found.score[found.slot == question]
+        assert len(mine) == NUM_ANSWERS < graph.num_nodes
         assert (np.diff(mine) <= 0).all()
 
 
@@ -184,7 +186,7 @@ def walking(graph, **settings):
 
 
 def test_hidden_triples_are_counted_one_by_one(monkeypatch):
-    monkeypatch.setattr("rgcn.links.calibration_fitting.FIRST", 100)
+    monkeypatch.setattr("rgcn.links.calibration_fitting.NUM_ANSWERS", 100)
     graph = random_graph(5, splits=False)
     model, rules = walking(graph), NaiveRules(graph)
     chosen, train, expected = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]][::7], mask(graph), []
@@ -213,11 +215,11 @@ def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
     assert "learned from these" not in found.words
     assert "had these been missing" in found.meaning
     assert walking(graph).calibration_ == found
-    assert elsewhere.predict(subject=0, relation=0)[0].probability is not None
+    assert named_rows(elsewhere.predict_frame(subject=0, relation=0))[0].probability is not None
     assert Calibration.from_dict(json.loads(json.dumps(found.as_dict()))) == found
-    trained = rgcn.LinkPredictor("path", layers=2, width=4, epochs=2).fit(graph)
+    trained = rgcn.LinkPredictor("path", layers=2, width=4, steps=2).fit(graph)
     assert "learned from these" in trained.calibration_.words
-    assert not rgcn.LinkPredictor("c-rgcn", embedding=4, bottleneck=2, epochs=1).fit(graph).calibration_.fitted
+    assert not rgcn.LinkPredictor("c-rgcn", embedding=4, bottleneck=2, steps=1).fit(graph).calibration_.fitted
     with_valid = walking(random_graph(8, triples=300)).calibration_
     assert with_valid.fitted
     assert not with_valid.hidden
@@ -229,12 +231,12 @@ def test_how_many_are_hidden_follows_from_what_a_question_costs(monkeypatch):
     graph = random_graph(5, splits=False)
     work = walking(graph).scorer().work
     assert work > 1000
-    monkeypatch.setattr("rgcn.links.calibration_fitting.QUICK", Budget(30 * work))
+    monkeypatch.setattr("rgcn.links.calibration_fitting.DEFAULT_BUDGET", Budget(30 * work))
     found = walking(graph).calibration_
     assert (found.examples, found.is_cut) == (30, False)
-    monkeypatch.setattr("rgcn.links.calibration_fitting.QUICK", Budget(3 * work))
+    monkeypatch.setattr("rgcn.links.calibration_fitting.DEFAULT_BUDGET", Budget(3 * work))
     assert not walking(graph).calibration_.fitted
-    assert calibrate_links(walking(graph), "", PATIENT).examples == FEWEST
+    assert calibrate_links(walking(graph), "", UNLIMITED_BUDGET).examples == MIN_EXAMPLES
 
 
 def shuffled(rows, number):
@@ -272,8 +274,8 @@ def test_the_order_of_the_labels_changes_no_class_and_no_probability():
         mixed = dict(shuffled(list(labels.items()), number) if number else labels.items())
         graph = KnowledgeGraph.from_triples(shuffled(rows, number) if number else rows, labels=mixed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("rgcn.models.link_classifier.LEVELED_BY", 30)
-            patch.setattr("rgcn.links.calibration_fitting.MOST_HIDDEN", 40)
+            patch.setattr("rgcn.models.link_classifier.NORMALIZER_LABELS", 30)
+            patch.setattr("rgcn.links.calibration_fitting.MAX_HIDDEN", 40)
             opened = open_model(graph, device="cpu", classes=True)
             assert opened.calibration.examples == 40
         asked = opened.logits([f"n{i}" for i in range(90)])
@@ -285,8 +287,8 @@ def test_the_order_of_the_labels_changes_no_class_and_no_probability():
 
 
 def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeypatch):
-    monkeypatch.setattr("rgcn.links.calibration_fitting.MOST_TRIPLES", 25)
-    monkeypatch.setattr("rgcn.links.calibration_fitting.LEAST_TRIPLES", 25)
+    monkeypatch.setattr("rgcn.links.calibration_fitting.MAX_TRIPLES", 25)
+    monkeypatch.setattr("rgcn.links.calibration_fitting.MIN_TRIPLES", 25)
     rows = some_rows()
     found = []
     for number in range(2):
@@ -321,7 +323,7 @@ def test_fewer_than_twenty_triples_give_no_probability_and_it_is_said_why():
 def slow():
     """A model, its clock, and its scorer: seconds a question takes, and how many were asked."""
     model, clock = walking(random_graph(5, splits=False)), FakeClock()
-    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_at_once=4)
+    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_per_batch=4)
     model.network_._scorer = scorer
     return model, clock, scorer
 
@@ -331,22 +333,22 @@ def test_an_end_comes_after_whole_blocks(slow):
     budget = Budget(seconds=5.0, clock=clock)
     found = calibrate_links(model, "", budget)
     assert (found.fitted, found.is_cut, found.examples) == (True, True, 40)  # of 20 each; the third was not finished
-    assert 50 <= scorer.asked <= 55
+    assert 50 <= scorer.num_questions <= 55
     assert re.search(r"Of \d+ drawn, 40 could be asked about in 5 s: `rgcn predict --reliability`", found.words)
     clock.seconds += 1000  # which were asked, and so what is found, does not depend on when
     assert calibrate_links(model, "", budget) == found
-    scorer.asked = 0
-    whole = calibrate_links(model, "", PATIENT)
+    scorer.num_questions = 0
+    whole = calibrate_links(model, "", UNLIMITED_BUDGET)
     assert not whole.is_cut
-    assert scorer.asked == whole.examples > 60
+    assert scorer.num_questions == whole.examples > 60
 
 
 def test_no_probability_where_there_is_not_time_for_twenty(slow):
     model, clock, scorer = slow
-    scorer.each = 1.0
+    scorer.seconds_per_question = 1.0
     found = calibrate_links(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.fitted, found.is_cut) == (False, True)
-    assert scorer.asked <= 8
+    assert scorer.num_questions <= 8
     assert "calibrated on 20 known triples at least" in found.words
     assert "asking about so many took over 5 s" in found.words
     assert "`rgcn predict --reliability` takes the time" in found.words
@@ -356,71 +358,69 @@ def test_what_counts_tell_to_be_too_much_is_not_begun(slow):
     model, _, scorer = slow
     scorer.changes["work"] = 1e11
     assert not model.calibration_.fitted
-    assert scorer.asked == 0
+    assert scorer.num_questions == 0
     assert "takes too long on a graph of this size" in model.calibration_.words
-    assert calibrate_links(model, "", PATIENT).examples == FEWEST == scorer.asked
+    assert calibrate_links(model, "", UNLIMITED_BUDGET).examples == MIN_EXAMPLES == scorer.num_questions
 
 
 def test_classes_have_the_same_bounds():
     graph = random_graph(3, nodes=60, triples=300, splits=False)
     graph = graph.with_labels({"train": {name: str(i % 2) for i, name in enumerate(graph.nodes)}})
-    model, clock = rgcn.LinkClassifier("path", layers=2, width=4, epochs=1).fit(graph), FakeClock()
-    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_at_once=4)
+    model, clock = rgcn.LinkClassifier("path", layers=2, width=4, steps=1).fit(graph), FakeClock()
+    scorer = SlowScorer(model.scorer(), clock, 0.1, questions_per_batch=4)
     model.network_._scorer = scorer
     found = calibrate_classes(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.examples, found.is_cut) == (40, True)
-    assert 50 <= scorer.asked <= 55
+    assert 50 <= scorer.num_questions <= 55
     assert "Of 60 drawn, 40" in found.words
-    scorer.changes["work"], scorer.asked = 1e11, 0
+    scorer.changes["work"], scorer.num_questions = 1e11, 0
     found = calibrate_classes(model, "")
-    assert (found.fitted, found.is_cut, scorer.asked) == (False, True, 0)
+    assert (found.fitted, found.is_cut, scorer.num_questions) == (False, True, 0)
     assert "20 labelled nodes at least" in found.words
 
 
 def test_what_was_cut_is_kept_until_somebody_has_patience(tmp_path, monkeypatch, slow):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     model, clock, scorer = slow
-    cut = calibration_of(model, None, Budget(seconds=5.0, clock=clock))
-    asked = scorer.asked
-    assert calibration_of(model, None) == cut
-    assert scorer.asked == asked
-    whole = calibration_of(model, None, PATIENT)
+    cut = load_or_fit_calibration(model, None, Budget(seconds=5.0, clock=clock))
+    asked = scorer.num_questions
+    assert load_or_fit_calibration(model, None) == cut
+    assert scorer.num_questions == asked
+    whole = load_or_fit_calibration(model, None, UNLIMITED_BUDGET)
     assert whole.examples > cut.examples
-    asked = scorer.asked
-    assert calibration_of(model, None) == calibration_of(model, None, PATIENT) == whole
-    assert scorer.asked == asked
+    asked = scorer.num_questions
+    assert load_or_fit_calibration(model, None) == load_or_fit_calibration(model, None, UNLIMITED_BUDGET) == whole
+    assert scorer.num_questions == asked
 
 
 def test_classes_are_calibrated_on_labels_hidden_in_turn():
     graph = random_graph(3, nodes=60, triples=300, splits=False)
     labels = {name: "low" if number < 30 else "high" for number, name in enumerate(graph.nodes[:50])}
     graph = graph.with_labels({"train": labels})
-    model = rgcn.LinkClassifier("path", layers=2, width=4, epochs=1).fit(graph)
+    model = rgcn.LinkClassifier("path", layers=2, width=4, steps=1).fit(graph)
     found = model.calibration_
     assert (found.fitted, found.hidden, found.examples) == (True, True, 50)
     assert "50 labelled nodes, the label of each hidden" in found.words
     assert "learned from these" in found.words
     few = graph.with_labels({"train": dict(list(labels.items())[20:35])})
-    assert (
-        "15 labelled nodes are too few" in rgcn.LinkClassifier("path", layers=2, epochs=1).fit(few).calibration_.words
-    )
+    assert "15 labelled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
 
 
 def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     graph = random_graph(5, splits=False)
-    first = calibration_of(walking(graph), None)
+    first = load_or_fit_calibration(walking(graph), None)
     (kept,) = (tmp_path / "cache" / "calibrations").iterdir()
     whole = kept.read_bytes()
     monkeypatch.setattr("rgcn.links.calibration_fitting.hidden_examples", None)  # would fail if it were measured again
-    assert calibration_of(walking(graph), None) == first
+    assert load_or_fit_calibration(walking(graph), None) == first
     monkeypatch.undo()
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     kept.write_bytes(whole[:100])
-    assert calibration_of(walking(graph), None) == first
+    assert load_or_fit_calibration(walking(graph), None) == first
     assert kept.read_bytes() == whole
     other = replace(graph, triples=graph.triples[1:])
-    calibration_of(walking(other), None)
+    load_or_fit_calibration(walking(other), None)
     assert len(list(kept.parent.iterdir())) == 2
 
 
@@ -430,7 +430,7 @@ def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def folder(tmp_path):
     graph = random_graph(8, triples=300)
-    rgcn.LinkPredictor("distmult", embedding=4, epochs=2).fit(graph).save(str(tmp_path))
+    rgcn.LinkPredictor("distmult", embedding=4, steps=2).fit(graph).save(str(tmp_path))
     return tmp_path
 
 
@@ -460,7 +460,7 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     opened = open_model(folder)
     opened.model.network_.decoder.relation.data += 0.5
     opened.model.network_.train().eval()
-    assert calibration_of(opened.model, folder) != first
+    assert load_or_fit_calibration(opened.model, folder) != first
 
 
 def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
@@ -473,10 +473,10 @@ def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
 
 
 def test_bins_hold_everything_and_bars_show_it():
-    bins = bins_of(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1, 1, 1]), np.ones(4))
+    bins = reliability_bins(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1, 1, 1]), np.ones(4))
     assert [row.count for row in bins] == [2, 2]
     assert calibration_error(bins) == pytest.approx((abs(0.025 - 0.5) + abs(0.975 - 1.0)) / 2)
     assert calibration_error([]) == 0.0
-    text = as_text([*bins, Bin(0.0, 0.001, 10**8, 1e-5, 2e-6)])
+    text = format_reliability([*bins, ReliabilityBin(0.0, 0.001, 10**8, 1e-5, 2e-6)])
     assert "100,000,000" in text
     assert len({len(line) for line in text.splitlines()[1:]}) == 1

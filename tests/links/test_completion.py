@@ -12,7 +12,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links import completion
 from rgcn.links.completion import CompletionSession
-from rgcn.links.relation_constraints import EVERYTHING, Permitted, rules_of
+from rgcn.links.relation_constraints import ALLOW_ALL, AnswerFilter, relation_constraints
 from rgcn.nn.scorer import Scorer
 from small_models import Turning, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
 
@@ -23,20 +23,20 @@ def subjects_of(rules, relation, nodes):
     return sorted(rules.subjects(relation, nodes) - done)
 
 
-def by_definition(opened, relations, k, limit, permitted, known=()):
+def by_definition(opened, relations, k, limit, answer_filter, known=()):
     """[(subject, relation, object, score, probability)]: of each pair the best k unknown objects, then all.
 
     An answer's probability is that of the curve, its score among those of the other new ones, times the chance that
     anything is missing. Of two that are each other turned round, in a relation that goes one way, the better.
     """
     graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
-    out = there | ruled_out(graph, there, permitted._replace(nodes="any"))
+    out = there | ruled_out(graph, there, answer_filter._replace(nodes="any"))
     rules, found, curve, size = NaiveRules(graph), [], opened.calibration.curve, graph.num_relations
-    chance, learned = rules_of(graph).chance_of_more, mask(graph, "train")
-    keys = graph.nodes.keys(np.arange(graph.num_nodes)).tolist()
+    chance, learned = relation_constraints(graph).probability_of_more, mask(graph, "train")
+    keys = graph.nodes.hashes(np.arange(graph.num_nodes)).tolist()
     for r in range(graph.num_relations) if relations is None else relations:
-        objects = sorted(rules.answers((r, 1), permitted.nodes))
-        for s in subjects_of(rules, r, permitted.nodes):
+        objects = sorted(rules.answers((r, 1), answer_filter.nodes))
+        for s in subjects_of(rules, r, answer_filter.nodes):
             row = [(s, r, o, float(scores[s, r, o])) for o in objects if not out[s, r, o]]
             best = sorted(row, key=lambda t: (-t[3], keys[t[2]]))[:k]
             if curve is None:
@@ -50,7 +50,7 @@ def by_definition(opened, relations, k, limit, permitted, known=()):
                 found.append((*t, chance(r, count) / (1 + math.exp(-z))))
     kept = {}
     for s, r, o, score, value in sorted(found, key=lambda t: (-t[4], -t[3], *t[:3])):
-        if not (permitted.directions and rules.is_one_way(r) and (o, r, s) in kept):
+        if not (answer_filter.directions and rules.is_one_way(r) and (o, r, s) in kept):
             kept[s, r, o] = score, value
     return [(*triple, *values) for triple, values in kept.items()][:limit]
 
@@ -68,7 +68,7 @@ def assert_defined(found, opened, *of):
             assert said == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
 
 
-ANY = Permitted("any")
+ANY = AnswerFilter("any")
 
 
 def complete(opened, *relations, **settings):
@@ -90,38 +90,40 @@ def test_completion_is_that_of_the_definition(nodes, decoder, k, limit):
     opened = with_whole_numbers(random_graph(k, literals=3, triples=60 if k == 3 else 400), decoder=decoder)
     assert opened.calibration.fitted == (k != 3)
     for directions in (True, False):
-        permitted = Permitted(nodes, directions)
-        found = complete(opened, k=k, limit=limit, permitted=permitted, memory_budget=4 * 23 * 5)
+        answer_filter = AnswerFilter(nodes, directions)
+        found = complete(opened, k=k, limit=limit, answer_filter=answer_filter, memory_budget=4 * 23 * 5)
         assert (found.probability is not None) == opened.calibration.fitted
-        assert_defined(found, opened, None, k, limit, permitted)
+        assert_defined(found, opened, None, k, limit, answer_filter)
 
 
 def test_some_relations_and_hidden_splits():
     opened = with_whole_numbers(random_graph(5), biases=True)
-    found = complete(opened, [2, 0, 2], k=4, known=("train", "valid"), permitted=ANY)
+    found = complete(opened, [2, 0, 2], k=4, known=("train", "valid"), answer_filter=ANY)
     assert_defined(found, opened, [0, 2], 4, 10**6, ANY, ("train", "valid"))
-    assert found.pairs == 2 * opened.graph.num_nodes
+    assert found.num_asked == 2 * opened.graph.num_nodes
 
 
 def test_a_limit_cuts_the_list_and_changes_no_probability():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, permitted=ANY, k=23)
+    everything = complete(opened, answer_filter=ANY, k=23)
     assert everything.calibration.kind == "completion"
     for limit in (1, 7, 60):
-        few = complete(opened, permitted=ANY, k=23, limit=limit, memory_budget=4 * 23 * 5)
+        few = complete(opened, answer_filter=ANY, k=23, limit=limit, memory_budget=4 * 23 * 5)
         assert rows(few) == rows(everything)[:limit]
         np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
-        assert few.found >= everything.found > limit  # of what is not held it is not known what was turned round
+        assert (
+            few.num_found >= everything.num_found > limit
+        )  # of what is not held it is not known what was turned round
 
 
 def test_a_bound_on_probabilities_is_kept_to():
     opened = with_whole_numbers(random_graph(6, triples=400))
-    everything = complete(opened, permitted=ANY, k=23)
+    everything = complete(opened, answer_filter=ANY, k=23)
     least = float(np.median(everything.probability))
-    found = complete(opened, min_probability=least, permitted=ANY, k=23)
+    found = complete(opened, min_probability=least, answer_filter=ANY, k=23)
     assert rows(found) == [row for row, p in zip(rows(everything), everything.probability, strict=True) if p >= least]
-    assert found.found == len(found)
-    impossible = complete(opened, min_probability=1.0, permitted=ANY)
+    assert found.num_found == len(found)
+    impossible = complete(opened, min_probability=1.0, answer_filter=ANY)
     assert len(impossible) == 0
     assert impossible.best == everything.probability[0]
 
@@ -129,22 +131,22 @@ def test_a_bound_on_probabilities_is_kept_to():
 def test_progress_counts_every_pair():
     opened = with_whole_numbers(random_graph(1))
     told = []
-    found = complete(opened, permitted=ANY, memory_budget=1, on_progress=lambda *counts: told.append(counts))
-    assert {total for _, total in told} == {found.pairs} == {3 * 23}
+    found = complete(opened, answer_filter=ANY, memory_budget=1, on_progress=lambda *counts: told.append(counts))
+    assert {total for _, total in told} == {found.num_asked} == {3 * 23}
     assert told == sorted(told)
-    assert told[-1] == (found.pairs, found.pairs)
+    assert told[-1] == (found.num_asked, found.num_asked)
 
 
 def test_literals_are_objects_but_never_subjects():
     opened = with_whole_numbers(random_graph(2, literals=5))
-    found = complete(opened, k=23, permitted=ANY)
+    found = complete(opened, k=23, answer_filter=ANY)
     assert found.triples[:, 0].max() < 18 <= found.triples[:, 2].max()
 
 
 def test_a_graph_without_a_split_and_with_everything_known():
     everything = [(s, "r", o) for s in "abc" for o in "abc"]
     opened = with_whole_numbers(KnowledgeGraph.from_triples(everything))
-    found = complete(opened, permitted=ANY)
+    found = complete(opened, answer_filter=ANY)
     assert len(found) == 0
     assert found.best == -np.inf
 
@@ -160,26 +162,26 @@ def test_what_is_refused():
         complete(with_whole_numbers(random_graph(0, triples=400)), min_probability=-0.1)
     opened.model.scorer().nodes[3] = torch.nan
     with pytest.raises(DataError, match="NaN"):
-        complete(opened, permitted=ANY)
+        complete(opened, answer_filter=ANY)
 
 
-@pytest.mark.parametrize("permitted", [Permitted(), Permitted("seen"), ANY, EVERYTHING])
+@pytest.mark.parametrize("answer_filter", [AnswerFilter(), AnswerFilter("seen"), ANY, ALLOW_ALL])
 @pytest.mark.parametrize("limit", [30, 10_000])
-def test_kinds_of_things_are_kept_to(permitted, limit):
+def test_kinds_of_things_are_kept_to(answer_filter, limit):
     opened = with_whole_numbers(graph_of_kinds(limit % 7), biases=True)
-    found = complete(opened, k=4, limit=limit, permitted=permitted, memory_budget=4 * 35 * 6)
-    assert_defined(found, opened, None, 4, limit, permitted)
-    assert found.found >= len(found)
+    found = complete(opened, k=4, limit=limit, answer_filter=answer_filter, memory_budget=4 * 35 * 6)
+    assert_defined(found, opened, None, 4, limit, answer_filter)
+    assert found.num_found >= len(found)
 
 
 def test_never_both_directions_of_a_relation_that_goes_one_way():
     graph = graph_of_kinds(5)
     opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0  # DistMult scores both alike
-    for permitted in (Permitted(), ANY, EVERYTHING):
-        there = {tuple(t) for t in complete(opened, k=35, permitted=permitted).triples.tolist()}
+    for answer_filter in (AnswerFilter(), ANY, ALLOW_ALL):
+        there = {tuple(t) for t in complete(opened, k=35, answer_filter=answer_filter).triples.tolist()}
         both = [(s, r, o) for s, r, o in there if s != o and rules.is_one_way(r) and (o, r, s) in there]
         loops = [t for t in there if t[0] == t[2] and rules.is_without_loops(t[1])]
-        assert bool(both) == bool(loops) == (permitted is EVERYTHING)
+        assert bool(both) == bool(loops) == (answer_filter is ALLOW_ALL)
         twice += sum((o, r, s) in there for s, r, o in there if s != o)
     assert twice  # of others both may be proposed
 
@@ -199,7 +201,7 @@ def test_new_nodes_are_asked_and_proposed_whatever_was_seen():
 class Dear(Scorer):
     """Asks another scorer, a few questions at a time, and counts them."""
 
-    questions_at_once = 4
+    questions_per_batch = 4
 
     def __init__(self, scorer):
         self.scorer, self.num_nodes, self.device, self.asked = scorer, scorer.num_nodes, scorer.device, 0
@@ -226,25 +228,25 @@ def with_dear_questions(seed=6):
 def same(one, other):
     assert rows(one) == rows(other)
     np.testing.assert_array_equal(one.probability, other.probability)
-    assert (one.calibration, one.pairs, one.left, one.found, one.best) == (
-        other.calibration, other.pairs, other.left, other.found, other.best
+    assert (one.calibration, one.num_asked, one.num_skipped, one.num_found, one.best) == (
+        other.calibration, other.num_asked, other.num_skipped, other.num_found, other.best
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [10_000, 10])
 def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
-    how = {"k": 5, "limit": limit, "permitted": ANY}
+    how = {"k": 5, "limit": limit, "answer_filter": ANY}
     whole = complete(with_dear_questions(), **how)
-    assert whole.left == 0
+    assert whole.num_skipped == 0
     file = tmp_path / "new.unfinished"
     for _ in range(30):
         opened, begin = with_dear_questions(), []
         found = complete(opened, **how, resume=file, on_progress=lambda n, _, b=begin: b.append(n) or n == b[0])
         assert opened.scorer().asked <= 4  # nothing is asked twice
-        assert (found.pairs, found.left) == (begin[-1], whole.pairs - begin[-1])
-        if not found.left:
+        assert (found.num_asked, found.num_skipped) == (begin[-1], whole.num_asked - begin[-1])
+        if not found.num_skipped:
             break
-    assert not found.left
+    assert not found.num_skipped
     same(found, whole)
     again = with_dear_questions()
     same(complete(again, **how, resume=file), whole)  # the file stays until somebody removes it
@@ -252,9 +254,9 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
 
 
 def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("rgcn.links.completion.SAVED_EVERY", 0.0)
-    monkeypatch.setattr("rgcn.links.completion.SHARE_OF_TIME", 1e9)
-    file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), permitted=ANY)
+    monkeypatch.setattr("rgcn.links.completion.SAVE_INTERVAL", 0.0)
+    monkeypatch.setattr("rgcn.links.completion.MAX_SAVE_SHARE", 1e9)
+    file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), answer_filter=ANY)
 
     done = []
 
@@ -264,20 +266,20 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        complete(with_dear_questions(), permitted=ANY, resume=file, on_progress=killed)
+        complete(with_dear_questions(), answer_filter=ANY, resume=file, on_progress=killed)
     opened = with_dear_questions()
-    same(complete(opened, permitted=ANY, resume=file), whole)
-    assert opened.scorer().asked == whole.pairs - done[-2]
+    same(complete(opened, answer_filter=ANY, resume=file), whole)
+    assert opened.scorer().asked == whole.num_asked - done[-2]
 
 
 def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
     clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
     monkeypatch.setattr("rgcn.links.completion.time.monotonic", lambda: next(clock))
-    one = complete(with_dear_questions(), permitted=ANY, minutes=0.01)
-    assert one.pairs == 4
-    some = complete(with_dear_questions(), permitted=ANY, minutes=5)
-    assert 4 < some.pairs <= 40
-    assert some.left == 3 * 23 - some.pairs
+    one = complete(with_dear_questions(), answer_filter=ANY, minutes=0.01)
+    assert one.num_asked == 4
+    some = complete(with_dear_questions(), answer_filter=ANY, minutes=5)
+    assert 4 < some.num_asked <= 40
+    assert some.num_skipped == 3 * 23 - some.num_asked
     assert len(some) > 0
 
 
@@ -286,7 +288,7 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
     with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
-        complete(with_dear_questions(), resume=file, k=3, permitted=ANY)
+        complete(with_dear_questions(), resume=file, k=3, answer_filter=ANY)
     with pytest.raises(DataError, match=r"of another model, or over another graph: .*--restart"):
         complete(with_dear_questions(7), resume=file)
     other = with_dear_questions()
@@ -315,9 +317,9 @@ def test_what_is_most_worth_asking_is_asked_first():
     triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
     triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
     graph = KnowledgeGraph.from_triples(triples)
-    asked = completion._questions(graph, range(graph.num_relations), Permitted())
+    asked = completion._questions(graph, range(graph.num_relations), AnswerFilter())
     kinds = [
-        (graph.relations[q.relation], len(q.subjects), q.worth)
+        (graph.relations[q.relation], len(q.subjects), q.expected_answers)
         for q in asked
         if graph.relations[q.relation] != "located_in"
     ]
@@ -331,11 +333,15 @@ def test_what_is_most_worth_asking_is_asked_first():
 
 def test_who_lacks_nothing_is_not_asked():
     graph = random_graph(6, triples=400)
-    chance, learned, all_ = rules_of(graph).chance_of_more, mask(graph, "train"), range(graph.num_relations)
-    asked = {(q.relation, s) for q in completion._questions(graph, all_, Permitted()) for s in q.subjects.tolist()}
+    chance, learned, all_ = (
+        relation_constraints(graph).probability_of_more,
+        mask(graph, "train"),
+        range(graph.num_relations),
+    )
+    asked = {(q.relation, s) for q in completion._questions(graph, all_, AnswerFilter()) for s in q.subjects.tolist()}
     chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in asked}
     least = float(np.median(list(chances.values())))
-    few = completion._questions(graph, all_, Permitted(), least)
+    few = completion._questions(graph, all_, AnswerFilter(), least)
     assert {(q.relation, s) for q in few for s in q.subjects.tolist()} == {
         pair for pair in asked if chances[pair] >= least
     }

@@ -10,17 +10,17 @@ from naive_rules import NaiveRules
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.links.relation_constraints import (
-    FINISHED,
-    LARGEST_EXCEPTION,
+    ANSWERED,
+    DEFAULT_MISSING_SHARE,
+    IMPLAUSIBLE,
+    MAX_EXCEPTION_SHARE,
     OPEN,
     OWL,
     RDF,
     RDFS,
-    SENSELESS,
-    THOUGHT_MISSING,
-    Declared,
-    RelationRules,
-    rules_of,
+    OntologyDeclarations,
+    RelationConstraints,
+    relation_constraints,
 )
 from rgcn.nn.scorer import Questions
 from rgcn.predict.questions import question_note
@@ -43,30 +43,30 @@ def place_number(graph, place):
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
 def test_relations_are_what_their_triples_show(graph):
-    rules, naive = RelationRules(graph), NaiveRules(graph)
+    rules, naive = RelationConstraints(graph), NaiveRules(graph)
     profiles = rules.profiles()
     assert [profile.relation for profile in profiles] == list(naive.relations)
     for r, profile in enumerate(profiles):
-        assert rules.both_ways[r] == profile.both_ways == pytest.approx(naive.both_ways(r))
-        assert rules.loops[r] == profile.loops == pytest.approx(naive.loops(r))
-        assert bool(rules.one_way[r]) == naive.is_one_way(r)
-        assert bool(rules.without_loops[r]) == naive.is_without_loops(r)
+        assert rules.reciprocal_share[r] == profile.both_ways == pytest.approx(naive.both_ways(r))
+        assert rules.loop_share[r] == profile.loops == pytest.approx(naive.loops(r))
+        assert bool(rules.is_one_way[r]) == naive.is_one_way(r)
+        assert bool(rules.is_irreflexive[r]) == naive.is_without_loops(r)
         assert profile.triples == len(naive.of(r))
         assert (profile.subjects, profile.objects) == (len(naive.seen((r, 0))), len(naive.seen((r, 1))))
         for end, share in ((0, profile.single_object), (1, profile.single_subject)):
             assert share == pytest.approx(naive.once((r, end)) / max(len(naive.seen((r, end))), 1))
-            assert bool(rules.single[place_number(graph, (r, end))]) == naive.is_single((r, end))
+            assert bool(rules.is_single[place_number(graph, (r, end))]) == naive.is_single((r, end))
         assert ("one object each" in profile.rules) == naive.is_single((r, 0))
         assert ("one subject each" in profile.rules) == naive.is_single((r, 1))
         assert ("one way" in profile.rules) == (naive.is_one_way(r) and profile.triples > 0)
-        assert ("both ways" in profile.rules) == (naive.both_ways(r) >= 1 - LARGEST_EXCEPTION)
+        assert ("both ways" in profile.rules) == (naive.both_ways(r) >= 1 - MAX_EXCEPTION_SHARE)
         assert ("never itself" in profile.rules) == (naive.is_without_loops(r) and profile.triples > 0)
         assert not any(rule.startswith("declared") for rule in profile.rules)
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
 def test_who_may_stand_where_is_as_in_loops(graph):
-    rules, naive = RelationRules(graph), NaiveRules(graph)
+    rules, naive = RelationConstraints(graph), NaiveRules(graph)
     for place in naive.places:
         relation, end = place
         number = place_number(graph, place)
@@ -74,29 +74,31 @@ def test_who_may_stand_where_is_as_in_loops(graph):
         ours, theirs = (rules.objects, naive.objects) if end else (rules.subjects, naive.subjects)
         for kinds in ("seen", "fitting", "any"):
             assert ours(relation, kinds).tolist() == sorted(theirs(relation, kinds))
-            outside = set(np.flatnonzero(rules.outside(number, kinds).numpy()).tolist())
-            assert outside == set(naive.nodes) - naive.answers(place, kinds)
-            assert rules.outside(number, kinds) is rules.outside(number, kinds)
+            excluded_nodes = set(np.flatnonzero(rules.excluded_nodes(number, kinds).numpy()).tolist())
+            assert excluded_nodes == set(naive.nodes) - naive.answers(place, kinds)
+            assert rules.excluded_nodes(number, kinds) is rules.excluded_nodes(number, kinds)
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
 def test_what_is_expected_of_every_question_is_as_in_loops(graph):
-    rules, naive, index = RelationRules(graph), NaiveRules(graph), KnownTriples.of_graph(graph, "train")
+    rules, naive, index = RelationConstraints(graph), NaiveRules(graph), KnownTriples.of_graph(graph, "train")
     splits = graph.triple_splits
-    missing = THOUGHT_MISSING if splits is None or not (splits == 1).any() else (splits == 1).sum() / len(naive.train)
+    missing = (
+        DEFAULT_MISSING_SHARE if splits is None or not (splits == 1).any() else (splits == 1).sum() / len(naive.train)
+    )
     nodes, relations = (of.flatten() for of in torch.meshgrid(
         torch.arange(graph.num_nodes), torch.arange(graph.num_relations), indexing="ij"
     ))  # fmt: skip
     for for_objects in (True, False):
         questions = Questions(nodes, relations, for_objects)
-        expected, known = rules.expectation(questions, index), rules.known_answers(index, questions)
-        further = list(map(rules.chance_of_more, rules.asked_place(questions).tolist(), known.tolist()))
-        exempt = rules.expectation(questions, index, new=(0, 5))
+        expected, known = rules.question_status(questions, index), rules.num_known_answers(index, questions)
+        further = list(map(rules.probability_of_more, rules.question_slot(questions).tolist(), known.tolist()))
+        exempt = rules.question_status(questions, index, new=(0, 5))
         for i, (node, relation) in enumerate(zip(nodes.tolist(), relations.tolist(), strict=True)):
             place = (relation, int(not for_objects))
             assert known[i] == naive.times(node, place)
-            assert expected[i] == naive.expectation(node, place, int(known[i]))
-            assert exempt[i] == naive.expectation(node, place, int(known[i]), new=(0, 5))
+            assert expected[i] == naive.question_status(node, place, int(known[i]))
+            assert exempt[i] == naive.question_status(node, place, int(known[i]), new=(0, 5))
             if i % 5 == 0:
                 assert further[i] == pytest.approx(naive.further(place, int(known[i]), missing), rel=1e-6)
         assert all(0 <= chance <= 1 for chance in further)
@@ -107,31 +109,31 @@ def test_a_further_answer_is_likelier_where_others_have_more():
     one = [(f"c{i}", "capital", f"t{i}") for i in range(30)]
     many = [(f"c{i}", "exports", f"g{j}") for i in range(30) for j in range(10 if i else 9)]
     graph = KnowledgeGraph.from_triples(one + many)
-    rules = rules_of(graph)
+    rules = relation_constraints(graph)
     capital, exports = graph.relations["capital"], graph.relations["exports"]
-    assert rules.chance_of_more(capital, 1) < 0.05 < rules.chance_of_more(exports, 9)
-    assert rules.chance_of_more(exports, 9) > rules.chance_of_more(exports, 10)
-    seldom, often = (RelationRules(graph) for _ in range(2))
-    seldom._missing, often._missing = 0.01, 0.3
+    assert rules.probability_of_more(capital, 1) < 0.05 < rules.probability_of_more(exports, 9)
+    assert rules.probability_of_more(exports, 9) > rules.probability_of_more(exports, 10)
+    seldom, often = (RelationConstraints(graph) for _ in range(2))
+    seldom._missing_share, often._missing_share = 0.01, 0.3
     for known in range(1, 15):
-        assert seldom.chance_of_more(exports, known) <= often.chance_of_more(exports, known)
+        assert seldom.probability_of_more(exports, known) <= often.probability_of_more(exports, known)
 
 
 def test_rules_are_made_once_for_a_graph_and_know_nothing_of_other_splits():
     graph = graph_of_kinds(3)
-    assert rules_of(graph) is rules_of(graph)
+    assert relation_constraints(graph) is relation_constraints(graph)
     only = KnowledgeGraph(graph.split_triples("train"), graph.nodes, graph.relations)
-    assert RelationRules(only).profiles() == RelationRules(graph).profiles()
+    assert RelationConstraints(only).profiles() == RelationConstraints(graph).profiles()
 
 
 def test_a_question_has_a_note_where_there_is_something_to_say():
     graph = graph_of_kinds(1, splits=False)
-    titles, rules, index = Titles(graph), rules_of(graph), KnownTriples.of_graph(graph, "train")
+    titles, rules, index = Titles(graph), relation_constraints(graph), KnownTriples.of_graph(graph, "train")
 
     def note(node, relation, for_objects=True, *shown):
         number = graph.relations[relation]
         asked = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
-        return question_note(titles, node, number, for_objects, int(rules.expectation(asked, index)[0]), *shown)
+        return question_note(titles, node, number, for_objects, int(rules.question_status(asked, index)[0]), *shown)
 
     assert note(2, "capital") == "known: n16; nothing else is expected"
     assert note(16, "capital", False) == "known: n2; nothing else is expected"
@@ -179,26 +181,26 @@ def names(graph, nodes):
 
 def test_nothing_is_declared_by_most_graphs():
     graph = KnowledgeGraph.from_triples([("a", "r", "b")])
-    declared = Declared.by(graph)
-    assert not declared.characters
+    declared = OntologyDeclarations.from_graph(graph)
+    assert not declared.characteristics
     assert not declared.classes
-    assert not declared.single.any()
-    assert declared.same_place(1) == [1]
-    assert declared.words(0) == []
+    assert not declared.is_single.any()
+    assert declared.equivalent_slots(1) == [1]
+    assert declared.describe(0) == []
 
 
 def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
     graph = graph_with(("lives", "range", "Town"), ("lives", "domain", "Person"))
-    rules, lives = RelationRules(graph), number(graph, "lives")
+    rules, lives = RelationConstraints(graph), number(graph, "lives")
     assert names(graph, rules.objects(lives, "fitting")) >= {"bern", "thun"}
     assert not names(graph, rules.objects(lives, "fitting")) & {"ann", "bob"}
     assert names(graph, rules.subjects(lives, "fitting")) >= {"ann", "bob"}
     assert not names(graph, rules.subjects(lives, "fitting")) & {"bern", "thun"}
     kind = graph.nodes[BASE + "Town"]
     assert names(graph, rules.declared.members[kind]) == {"bern", "thun"}
-    strangers = names(graph, rules.declared.strangers[kind])
-    assert strangers >= {"ann", "bob"}
-    assert not strangers & {
+    non_members = names(graph, rules.declared.non_members[kind])
+    assert non_members >= {"ann", "bob"}
+    assert not non_members & {
         "it",
         "one",
     }  # a thing may be a town for all we know, and so may what is said to be anything
@@ -206,76 +208,78 @@ def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
         rules.profiles()[lives].rules
     )
     asked = Questions(torch.tensor([graph.nodes[BASE + "bern"]]), torch.tensor([lives]))
-    assert rules.expectation(asked, KnownTriples.of_graph(graph, "train")).tolist() == [SENSELESS]
+    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [IMPLAUSIBLE]
 
 
 def test_a_member_that_was_never_seen_fits():
     graph = graph_with(("lives", "range", "Town"), facts=[("ulm", "a", "Town")])
-    assert "ulm" in names(graph, RelationRules(graph).objects(number(graph, "lives"), "fitting"))
-    assert "ulm" not in names(graph, RelationRules(graph).objects(number(graph, "lives"), "seen"))
+    assert "ulm" in names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "fitting"))
+    assert "ulm" not in names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "seen"))
 
 
 @pytest.mark.parametrize("with_what", ["Town", "Place"])
 def test_members_of_disjoint_classes_are_strangers_whatever_else_they_are(with_what):
     also = [("ghost", "a", "Thing"), ("ghost", "a", "Spirit")]
     without = graph_with(("lives", "range", "Town"), facts=also)
-    assert "ghost" not in names(without, Declared.by(without).strangers[without.nodes[BASE + "Town"]])
+    assert "ghost" not in names(
+        without, OntologyDeclarations.from_graph(without).non_members[without.nodes[BASE + "Town"]]
+    )
     for pair in (("Spirit", with_what), (with_what, "Spirit")):
         graph = graph_with(("lives", "range", "Town"), (pair[0], "apart", pair[1]), facts=also)
-        assert "ghost" in names(graph, Declared.by(graph).strangers[graph.nodes[BASE + "Town"]])
+        assert "ghost" in names(graph, OntologyDeclarations.from_graph(graph).non_members[graph.nodes[BASE + "Town"]])
 
 
 def test_of_several_ranges_no_stranger_to_any_is_kept_in_either_order():
     found = []
     for kinds in (("Town", "Person"), ("Person", "Town")):
         graph = graph_with(*(("lives", "range", kind) for kind in kinds))
-        found.append(names(graph, RelationRules(graph).objects(number(graph, "lives"), "fitting")))
+        found.append(names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "fitting")))
     assert found[0] == found[1]
     assert not found[0] & {"ann", "bob", "bern", "thun"}
 
 
 def test_functional_and_inverse_functional_without_many_triples():
     graph = graph_with(("lives", "a", "owl:FunctionalProperty"))
-    rules, lives = RelationRules(graph), number(graph, "lives")
-    assert rules.single[lives]
-    assert not rules.single[lives + graph.num_relations]
+    rules, lives = RelationConstraints(graph), number(graph, "lives")
+    assert rules.is_single[lives]
+    assert not rules.is_single[lives + graph.num_relations]
     assert "declared functional" in rules.profiles()[lives].rules
     index, ann, thun = KnownTriples.of_graph(graph, "train"), graph.nodes[BASE + "ann"], graph.nodes[BASE + "thun"]
     asked = Questions(torch.tensor([ann, thun]), torch.tensor([lives] * 2), torch.tensor([True, False]))
-    assert rules.expectation(asked, index).tolist() == [FINISHED, OPEN]
+    assert rules.question_status(asked, index).tolist() == [ANSWERED, OPEN]
     graph = graph_with(("lives", "a", "owl:InverseFunctionalProperty"))
-    rules, lives = RelationRules(graph), number(graph, "lives")
-    assert rules.expectation(asked, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, FINISHED]
-    outside = rules.outside(lives + graph.num_relations, "fitting")
-    assert outside[graph.nodes[BASE + "thun"]]  # somebody lives there already
+    rules, lives = RelationConstraints(graph), number(graph, "lives")
+    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
+    excluded_nodes = rules.excluded_nodes(lives + graph.num_relations, "fitting")
+    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # somebody lives there already
 
 
 def test_which_way_a_relation_goes_may_be_said_where_triples_show_otherwise():
     both = [("ann", "knows", "bob"), ("bob", "knows", "ann"), ("ann", "near", "bob"), ("it", "likes", "it")]
-    plain = RelationRules(graph_with(facts=both))
+    plain = RelationConstraints(graph_with(facts=both))
     said = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]
     said += [("likes", "a", "owl:IrreflexiveProperty"), ("lives", "a", "owl:ReflexiveProperty")]
     graph = graph_with(*said, facts=both)
-    rules, of = RelationRules(graph), {name: number(graph, name) for name in ("knows", "near", "likes", "lives")}
-    assert [bool(plain.one_way[of[name]]) for name in ("knows", "near")] == [False, True]
-    assert [bool(rules.one_way[of[name]]) for name in ("knows", "near")] == [True, False]
-    assert [bool(plain.without_loops[of[name]]) for name in ("likes", "lives")] == [False, True]
-    assert [bool(rules.without_loops[of[name]]) for name in ("likes", "lives")] == [True, False]
+    rules, of = RelationConstraints(graph), {name: number(graph, name) for name in ("knows", "near", "likes", "lives")}
+    assert [bool(plain.is_one_way[of[name]]) for name in ("knows", "near")] == [False, True]
+    assert [bool(rules.is_one_way[of[name]]) for name in ("knows", "near")] == [True, False]
+    assert [bool(plain.is_irreflexive[of[name]]) for name in ("likes", "lives")] == [False, True]
+    assert [bool(rules.is_irreflexive[of[name]]) for name in ("likes", "lives")] == [True, False]
 
 
 def test_an_inverse_shows_who_stands_at_the_other_end():
     graph = graph_with(("lives", "inverse", "home_of"), facts=[("ulm", "home_of", "eve")])
-    rules, lives, home = RelationRules(graph), number(graph, "lives"), number(graph, "home_of")
+    rules, lives, home = RelationConstraints(graph), number(graph, "lives"), number(graph, "home_of")
     assert names(graph, rules.objects(lives, "seen")) == {"bern", "thun", "ulm"}
     assert names(graph, rules.subjects(lives, "seen")) == {"ann", "bob", "eve"}
     assert names(graph, rules.subjects(home, "seen")) == {"bern", "thun", "ulm"}
     assert names(graph, rules.objects(home, "seen")) == {"ann", "bob", "eve"}
     index = KnownTriples.of_graph(graph, "train")
     asked = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
-    assert rules.expectation(asked, index).tolist() == [OPEN]
+    assert rules.question_status(asked, index).tolist() == [OPEN]
 
 
 def test_circles_of_subclasses_do_no_harm():
     graph = graph_with(("lives", "range", "Town"), ("Place", "under", "Capital"))
     town = graph.nodes[BASE + "Town"]
-    assert names(graph, Declared.by(graph).members[town]) == {"bern", "thun"}
+    assert names(graph, OntologyDeclarations.from_graph(graph).members[town]) == {"bern", "thun"}

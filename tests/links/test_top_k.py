@@ -12,8 +12,8 @@ from naive_rules import NaiveRules, ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import Vocabulary
 from rgcn.links import top_k as module
-from rgcn.links.relation_constraints import EVERYTHING, FINISHED, OPEN, SENSELESS, Permitted
-from rgcn.links.top_k import Marks, best_of, level_of, rate_triples, standing_of
+from rgcn.links.relation_constraints import ALLOW_ALL, ANSWERED, IMPLAUSIBLE, OPEN, AnswerFilter
+from rgcn.links.top_k import AnswerMask, best_of, question_normalizer, rate_triples, score_both_directions
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
 from small_models import Turning, answers_to, every_score, graph_of_kinds, mask, random_graph, with_whole_numbers
@@ -31,32 +31,32 @@ def as_rows(answers, i):
     return [row for row in zip(node, score, known, strict=True) if row[0] >= 0]
 
 
-PERMITTED = [Permitted(), Permitted("fitting", False), Permitted("seen"), Permitted("any"), EVERYTHING]
+PERMITTED = [AnswerFilter(), AnswerFilter("fitting", False), AnswerFilter("seen"), AnswerFilter("any"), ALLOW_ALL]
 
 
 @pytest.mark.parametrize("known", ["mark", "drop"])
-@pytest.mark.parametrize("permitted", PERMITTED)
+@pytest.mark.parametrize("answer_filter", PERMITTED)
 @pytest.mark.parametrize(("decoder", "k"), [(None, 1), ("biases", 5), (Turning, 100)])
 @pytest.mark.parametrize("make", [random_graph, graph_of_kinds])
-def test_answers_are_those_of_the_definition(known, permitted, decoder, k, make):
+def test_answers_are_those_of_the_definition(known, answer_filter, decoder, k, make):
     graph = make(k)
     biases = decoder == "biases"
     opened = with_whole_numbers(graph, biases=biases, decoder=None if biases else decoder)
     given = torch.arange(graph.num_nodes).repeat(2)
     relation = given % graph.num_relations
     sides = torch.arange(len(given)) % 2 == 0
-    answers = answers_to(opened, given, relation, sides, k, known, permitted=permitted)
+    answers = answers_to(opened, given, relation, sides, k, known, answer_filter=answer_filter)
     assert answers.node.shape == (len(given), min(k, graph.num_nodes))
     scores, there, rules = every_score(opened), mask(graph, "train"), NaiveRules(graph)
-    out = [ruled_out(graph, there, permitted, side) | (there & (known == "drop")) for side in (False, True)]
-    keys = graph.nodes.keys(np.arange(graph.num_nodes)).tolist()
+    out = [ruled_out(graph, there, answer_filter, side) | (there & (known == "drop")) for side in (False, True)]
+    keys = graph.nodes.hashes(np.arange(graph.num_nodes)).tolist()
     for i in range(len(given)):
         node, of, side = int(given[i]), int(relation[i]), bool(sides[i])
         assert as_rows(answers, i) == by_definition(scores, there, out[side], node, of, side, k, keys)
-        expected = rules.expectation(
+        expected = rules.question_status(
             node, (of, int(not side)), int((there[node, of] if side else there[:, of, node]).sum())
         )
-        assert answers.expected[i] == (expected if permitted.nodes != "any" else OPEN)
+        assert answers.status[i] == (expected if answer_filter.nodes != "any" else OPEN)
     empty = answers.node < 0
     assert bool((answers.score[empty] == -torch.inf).all())
     assert not answers.known[empty].any()
@@ -71,7 +71,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     fast = answers_to(opened, given, relation, True, 6)
     single = [answers_to(opened, given[i : i + 1], relation[i : i + 1], True, 6).node[0] for i in range(70)]
     assert torch.equal(torch.stack(single), fast.node)
-    monkeypatch.setattr("rgcn.links.top_k.BLOCK", 4 * 70 * 9)
+    monkeypatch.setattr("rgcn.links.top_k.BLOCK_BYTES", 4 * 70 * 9)
     assert torch.equal(answers_to(opened, given, relation, True, 6).node, fast.node)
     monkeypatch.setattr(module, "_compiled", lambda: None)
     plain = answers_to(opened, given, relation, True, 6)
@@ -85,7 +85,7 @@ def test_several_threads_find_the_same(monkeypatch, restore_threads):
     given, relation = torch.arange(50), torch.arange(50) % 3
     alone = answers_to(opened, given, relation, False, 4, "drop")
     torch.set_num_threads(3)
-    monkeypatch.setattr(module, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(module, "MIN_SCORES_FOR_THREADS", 1)
     assert torch.equal(answers_to(opened, given, relation, False, 4, "drop").node, alone.node)
 
 
@@ -145,9 +145,9 @@ def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(g
     torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
     out = new & (times == 0)
     assert bool((found[out] == opened.calibration.ruled_out_share).all())
-    standing = standing_of(opened, triples)
+    standing = score_both_directions(opened, triples)
     assert torch.equal(standing.ruled_out, out)
-    assert torch.equal(standing.forbidden, ~answered.flatten(1) & new)
+    assert torch.equal(standing.is_excluded, ~answered.flatten(1) & new)
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
@@ -159,9 +159,9 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
     scores, there = every_score(opened), mask(graph, "train")
     nothing = there | ruled_out(graph, there, for_objects=for_objects)
     index = KnownTriples.of_graph(graph, "train")
-    marks = Marks.of(graph, index, Questions(given, relation, for_objects))
+    marks = AnswerMask.of(graph, index, Questions(given, relation, for_objects))
     sides = scores if for_objects else scores.permute(2, 1, 0)
-    levels = level_of(sides.reshape(len(given), -1), marks)
+    levels = question_normalizer(sides.reshape(len(given), -1), marks)
     empty = 0
     for node, r, level in zip(given.tolist(), relation.tolist(), levels.tolist(), strict=True):
         of = (node, r) if for_objects else (slice(None), r, node)
@@ -172,17 +172,17 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
-@pytest.mark.parametrize("permitted", [*PERMITTED, Permitted(new=(3, 20, 34))])
-def test_marks_of_some_candidates_are_those_of_all_selected(permitted, for_objects):
+@pytest.mark.parametrize("answer_filter", [*PERMITTED, AnswerFilter(new=(3, 20, 34))])
+def test_marks_of_some_candidates_are_those_of_all_selected(answer_filter, for_objects):
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
     asked = Questions(given, relation, for_objects)
-    whole = Marks.of(graph, index, asked, permitted)
-    assert whole.out.shape == (35, 35)
+    whole = AnswerMask.of(graph, index, asked, answer_filter)
+    assert whole.is_excluded.shape == (35, 35)
     for candidates in (torch.arange(0, 35, 3), torch.tensor([34]), torch.arange(35), torch.empty(0, dtype=torch.int64)):
-        some = Marks.of(graph, index, asked, permitted, candidates)
-        assert torch.equal(some.out, whole.out[:, candidates])
+        some = AnswerMask.of(graph, index, asked, answer_filter, candidates)
+        assert torch.equal(some.is_excluded, whole.is_excluded[:, candidates])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -206,11 +206,11 @@ def test_new_nodes_are_not_bound_by_what_was_only_seen():
     opened, stranger = with_whole_numbers(graph), 34
     in_, capital = graph.relations["in"], graph.relations["capital"]
     asked = torch.tensor([stranger]), torch.tensor([in_])
-    assert answers_to(opened, *asked).expected.tolist() == [SENSELESS]
+    assert answers_to(opened, *asked).status.tolist() == [IMPLAUSIBLE]
     assert not (answers_to(opened, *asked).node >= 0).any()
     assert stranger not in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     opened = replace(opened, new_nodes=(stranger,))
-    assert answers_to(opened, *asked).expected.tolist() == [OPEN]
+    assert answers_to(opened, *asked).status.tolist() == [OPEN]
     assert (answers_to(opened, *asked).node >= 0).any()
     assert stranger in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     loop = answers_to(opened, torch.tensor([stranger]), torch.tensor([capital]), k=35).node
@@ -223,13 +223,13 @@ def test_who_has_the_only_answer_is_told_it_and_no_other():
     answers = answers_to(
         opened, torch.tensor([2, 16, 12]), torch.tensor([capital] * 3), torch.tensor([True, False, True]), 35
     )
-    assert answers.expected.tolist() == [FINISHED, FINISHED, OPEN]
+    assert answers.status.tolist() == [ANSWERED, ANSWERED, OPEN]
     assert [row[row >= 0].tolist() for row in answers.node[:2]] == [[16], [2]]
     taken = set(range(14, 26))
     assert not taken & set(answers.node[2].tolist())
     assert {26, 27} <= set(answers.node[2].tolist())
-    plain = answers_to(opened, torch.tensor([2]), torch.tensor([capital]), k=35, permitted=EVERYTHING)
-    assert plain.expected.tolist() == [OPEN]
+    plain = answers_to(opened, torch.tensor([2]), torch.tensor([capital]), k=35, answer_filter=ALLOW_ALL)
+    assert plain.status.tolist() == [OPEN]
     assert (plain.node >= 0).all()
 
 
@@ -252,14 +252,14 @@ def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k
     given = torch.arange(graph.num_nodes).repeat_interleave(2 * graph.num_relations)
     relation = torch.arange(graph.num_relations).repeat(2 * graph.num_nodes)
     sides = torch.arange(len(given)) % 2 == 0
-    answers = answers_to(model, given, relation, sides, k, permitted=EVERYTHING)
-    new = answers_to(model, given, relation, sides, k, "drop", permitted=EVERYTHING)
+    answers = answers_to(model, given, relation, sides, k, answer_filter=ALLOW_ALL)
+    new = answers_to(model, given, relation, sides, k, "drop", answer_filter=ALLOW_ALL)
     for i, (node, of, side) in enumerate(zip(given.tolist(), relation.tolist(), sides.tolist(), strict=True)):
         asked = Questions(given[i : i + 1], relation[i : i + 1], side)
         heard, is_known = scorer.scores(asked)[0], there[node, of] if side else there[:, of, node]
         scores = heard.clone()
         for answer in torch.nonzero(is_known).flatten().tolist():
-            scores[answer] = scorer.scores_hiding(asked, torch.tensor([answer]))[0, answer]
+            scores[answer] = scorer.scores_hiding_answers(asked, torch.tensor([answer]))[0, answer]
         wanted = sorted(zip(range(len(scores)), scores.tolist(), is_known.tolist(), strict=True), key=lambda x: -x[1])
         found = as_rows(answers, i)
         assert [(row[0], row[2]) for row in found] == [(row[0], row[2]) for row in wanted[:k]]
@@ -268,7 +268,7 @@ def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k
         assert as_rows(new, i)[: len(rest)] == [row for row in found if not row[2]]  # in the order they always had
         moved += [row[0] for row in found] != torch.argsort(-heard)[: len(found)].tolist()
     assert moved
-    assert not answers.not_shown.any()
+    assert not answers.num_omitted.any()
 
 
 def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
@@ -277,16 +277,16 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
     model, calls = walking(graph), []
     scorer = model.scorer()
     assert model.calibration_.fitted  # before anything is counted
-    hiding = type(scorer)._hiding
+    hiding = type(scorer)._score_hiding
     monkeypatch.setattr(
-        type(scorer), "_hiding", lambda self, asked, which: calls.append(asked.size) or hiding(self, asked, which)
+        type(scorer), "_score_hiding", lambda self, asked, which: calls.append(asked.size) or hiding(self, asked, which)
     )
     hub = torch.tensor([graph.nodes["hub"]])
     rows = []
     for k, left_out in ((3, 0), (20, 0), (200, 280)):
         answers = answers_to(model, hub, torch.tensor([0]), True, k)
-        assert (sum(calls), len(calls)) == (20, math.ceil(20 / scorer.at_once))
-        assert answers.not_shown.tolist() == [left_out]
+        assert (sum(calls), len(calls)) == (20, math.ceil(20 / scorer.questions_per_batch))
+        assert answers.num_omitted.tolist() == [left_out]
         assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter one
         rows = as_rows(answers, 0)
         calls.clear()
@@ -294,9 +294,9 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
     answers_to(model, hub, torch.tensor([0]), True, 200, "drop")
     assert not calls
     for questions, most in ((3.5, 3), (0.5, 1)):  # of a large graph a question costs much: then fewer
-        monkeypatch.setattr("rgcn.links.top_k.KNOWN_WORK", questions * scorer.work)
+        monkeypatch.setattr("rgcn.links.top_k.MAX_KNOWN_WORK", questions * scorer.work)
         answers = answers_to(model, hub, torch.tensor([0]), True, 200)
-        assert (sum(calls), int(answers.known.sum()), answers.not_shown.tolist()) == (most, most, [300 - most])
+        assert (sum(calls), int(answers.known.sum()), answers.num_omitted.tolist()) == (most, most, [300 - most])
         calls.clear()
 
 
@@ -304,13 +304,19 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
 
 NODES = 40
 NAMES = Vocabulary([f"n{i}" for i in range(NODES)])
-KEYS = NAMES.keys(np.arange(NODES)).tolist()
+KEYS = NAMES.hashes(np.arange(NODES)).tolist()
 
 
 def all_may_be_answers(rows):
     """Marks of so many questions of which nothing is known and nothing is forbidden."""
     nothing = torch.zeros(rows, dtype=torch.int64)
-    return Marks(torch.empty(0, dtype=torch.int64), nothing, nothing, torch.zeros(rows, NODES, dtype=torch.bool))
+    return AnswerMask(
+        torch.empty(0, dtype=torch.int64),
+        nothing,
+        nothing,
+        torch.zeros(rows, NODES, dtype=torch.bool),
+        torch.arange(NODES),
+    )
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -32,7 +32,7 @@ def comparing(tree: ast.AST) -> Iterator[int]:
             parts = [*node.keys]
         elif isinstance(node, ast.MatchValue):
             parts = [node.value]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("answers", "must_answer"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("answers", "require_kind"):
             parts = [*node.args]
         inner = [one for part in parts if part is not None for one in (part, *getattr(part, "elts", ()))]
         if any(isinstance(one, ast.Constant) and one.value in ("classes", "links") for one in inner):
@@ -49,20 +49,20 @@ def test_a_comparison_of_kinds_is_found() -> None:
     lines = ['kind == "links"', '"classes" in task.answers', 'opened.answers("classes")', 'a in ("x", "links")']
     lines += ['{"classes": 1, "links": 2}[kind]']
     assert [list(comparing(ast.parse(line))) for line in lines] == [[1]] * len(lines)
-    assert list(comparing(ast.parse('found = {"classes": 3}; kind.about == "nodes"'))) == []
+    assert list(comparing(ast.parse('found = {"classes": 3}; kind.topic == "nodes"'))) == []
 
 
 def test_a_kind_is_one_object_by_its_name_and_its_class() -> None:
     assert kind_of("classes") is kind_of(ClassKind) is NodeClassification().kind
-    assert kind_of(LinkKind).part(Question).__name__ == "LinkQuestion"
-    assert kind_of(ClassKind).part(Question) is ClassQuestion
+    assert kind_of(LinkKind).part_class(Question).__name__ == "LinkQuestion"
+    assert kind_of(ClassKind).part_class(Question) is ClassQuestion
     with pytest.raises(ConfigError, match="unknown answer kind 'class'; did you mean 'classes'"):
         kind_of("class")
 
 
-def test_what_a_kind_does_not_bring_is_said() -> None:
-    with pytest.raises(ConfigError, match="links brings no NodeTables"):
-        kind_of(LinkKind).to(NodeTables)
+def test_a_part_that_a_kind_lacks_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="links has no NodeTables"):
+        kind_of(LinkKind).make_part(NodeTables)
 
 
 def test_a_kind_says_what_it_needs_and_counts_it() -> None:

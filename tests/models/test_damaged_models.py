@@ -15,7 +15,7 @@ import torch
 import rgcn
 from rgcn.errors import RgcnError
 from rgcn.models import storage
-from rgcn.models.storage import WithinBounds
+from rgcn.models.storage import AllocationLimit
 from rgcn.predict import open_model
 
 DEEP = 200_000
@@ -148,12 +148,12 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(m
 
 
 def test_the_bound_counts_every_tensor_that_is_made(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "MOST_TENSORS", 100)
-    with WithinBounds(tmp_path):
+    monkeypatch.setattr(storage, "MAX_TENSORS", 100)
+    with AllocationLimit(tmp_path):
         torch.zeros(1 << 20).new_empty(3, 3)
         with pytest.raises(RgcnError, match=r"a table of 3\.73 GiB"):
             torch.empty(10**9)
-    with WithinBounds(tmp_path):
+    with AllocationLimit(tmp_path):
         made = [torch.empty(1) for _ in range(100)]
         with pytest.raises(RgcnError, match="far larger"):
             torch.empty(len(made))

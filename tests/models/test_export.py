@@ -20,9 +20,10 @@ from rgcn.errors import ConfigError, NotFittedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.kernels import reference
 from rgcn.kernels.ahead import compile_ahead
-from rgcn.kernels.dispatch import plain_kernels
+from rgcn.kernels.dispatch import reference_kernels
 from rgcn.models import export
 from rgcn.models.export import WholeGraphEncoder, export_encoder, save_encoder
+from small_models import named_rows
 
 NODE_MODELS = {
     "full": {},
@@ -129,24 +130,24 @@ def test_the_program_gives_the_numbers_of_the_model_in_plain_operations_for_any_
 def test_any_graph(seed, num_nodes, num_triples, case):
     model = make(*case, some_graph(seed, num_nodes, num_triples))
     encoder, wanted = WholeGraphEncoder(model), torch.arange(num_nodes)
-    with torch.no_grad(), plain_kernels():
+    with torch.no_grad(), reference_kernels():
         torch.testing.assert_close(encoder(wanted), expected(model)[:num_nodes], rtol=1e-4, atol=1e-5)
 
 
 def test_edges_in_many_small_steps_give_the_same(monkeypatch):
     model = make("node", "diagonal", some_graph())
-    monkeypatch.setattr(reference, "CHUNK", 7)
+    monkeypatch.setattr(reference, "MAX_GATHERED", 7)
     run = export_encoder(model).module()
     torch.testing.assert_close(run(torch.arange(9)), expected(model), rtol=1e-5, atol=1e-5)
 
 
 def test_graphs_that_are_too_large_are_refused_with_what_to_do_instead(monkeypatch):
     model = make("link", "rgcn", some_graph())
-    monkeypatch.setattr(export, "MOST_PRODUCTS", 6)
+    monkeypatch.setattr(export, "MAX_PRODUCTS", 6)
     with pytest.raises(ConfigError, match=r"7 matrices.*at most 6.*decomposition=basis"):
         export_encoder(model)
     export_encoder(make("link", "rgcn, basis within", some_graph()))
-    monkeypatch.setattr(export, "MOST_EDGES", 58)
+    monkeypatch.setattr(export, "MAX_EDGES", 58)
     with pytest.raises(ConfigError, match=r"59 edges.*at most 58.*prune=True"):
         export_encoder(model)
 
@@ -219,13 +220,13 @@ def test_files_are_read_and_run_where_there_is_no_rgcn(tmp_path):
     torch.testing.assert_close(vectors, expected(predictor), rtol=1e-5, atol=1e-5)
     subject, object_, relation = vectors[2], vectors[5], torch.tensor(relations[0]["vector"])
     by_hand = (subject[:-2] * relation * object_[:-2]).sum() + subject[-2] + object_[-1] + relations[0]["bias"]
-    assert float(by_hand) == pytest.approx(predictor.score([("n2", "r", "n5")])[0].score, abs=1e-4)
+    assert float(by_hand) == pytest.approx(named_rows(predictor.triples_frame([("n2", "r", "n5")]))[0].score, abs=1e-4)
     assert [each["name"] for each in relations] == ["r", "never used", "s"]
 
 
 def test_names_that_are_refused(tmp_path):
     model = make("node", "full", some_graph())
-    with pytest.raises(ConfigError, match=r"ending \.pt2; call it encoder\.pt2"):
+    with pytest.raises(ConfigError, match=r"suffix \.pt2; use encoder\.pt2"):
         save_encoder(model, tmp_path / "encoder.bin")
     with pytest.raises(NotFittedError):
         export_encoder(rgcn.NodeClassifier())

@@ -10,7 +10,8 @@ import rgcn
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.growth import estimated_rows, extended
-from rgcn.predict.opened_model import joined
+from rgcn.predict.opened_model import merge_new_triples
+from small_models import named_rows
 
 TRIPLES = [(f"p{i}", "works_at", f"firm{i % 3}") for i in range(12)] + [
     (f"p{i}", "knows", f"p{(i + 3) % 12}") for i in range(12)
@@ -30,11 +31,11 @@ def classifier() -> rgcn.NodeClassifier:
 
 @pytest.fixture(scope="module")
 def predictor() -> rgcn.LinkPredictor:
-    return rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=60, seed=0).fit(known())
+    return rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, steps=60, seed=0).fit(known())
 
 
 def test_an_estimate_is_the_mean_over_triples_of_companions_means():
-    kg, larger = known(), joined(known(), NEW, "new")
+    kg, larger = known(), merge_new_triples(known(), NEW, "new")
     rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
     found = estimated_rows(rows, kg, larger)
     assert torch.equal(found[: kg.num_nodes], rows)
@@ -60,8 +61,8 @@ def test_a_node_in_no_training_triple_gets_the_mean_of_all():
 
 def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(classifier):
     before = {name: value.clone() for name, value in classifier.network_.state_dict().items()}
-    larger = extended(classifier, joined(classifier.graph_, NEW, "new"))
-    assert larger.predict(["new"])[0].label == "class 1"
+    larger = extended(classifier, merge_new_triples(classifier.graph_, NEW, "new"))
+    assert larger.predict(["new"])[0] == "class 1"
     for name, value in classifier.network_.state_dict().items():
         assert torch.equal(value, before[name])
     for name, value in larger.network_.state_dict().items():
@@ -74,9 +75,9 @@ def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(c
 
 def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predictor):
     far = ["p0", "p3"]  # two layers hear two hops: nothing of p4, firm1 and their neighbors
-    larger = extended(classifier, joined(classifier.graph_, NEW, "new"))
-    assert np.allclose(larger.predict_proba(far), classifier.predict_proba(far), atol=1e-6)
-    links = extended(predictor, joined(predictor.graph_, NEW, "new"))
+    larger = extended(classifier, merge_new_triples(classifier.graph_, NEW, "new"))
+    assert torch.allclose(larger.logits(far), classifier.logits(far), atol=1e-6)
+    links = extended(predictor, merge_new_triples(predictor.graph_, NEW, "new"))
     ids = predictor.graph_.nodes.ids(far)
     assert torch.allclose(links.scorer().nodes[ids], predictor.scorer().nodes[ids], atol=1e-6)
 
@@ -87,13 +88,13 @@ def margin(model: rgcn.LinkPredictor) -> float:
     margins = []
     for s, r, o in NEW.named():
         others = [(s, r, other) for other in model.graph_.nodes if (s, r, other) not in known]
-        own, *rest = (scored.score for scored in model.score([(s, r, o), *others]))
+        own, *rest = (scored.score for scored in named_rows(model.triples_frame([(s, r, o), *others])))
         margins.append(own - float(np.mean(rest)))
     return float(np.mean(margins))
 
 
 def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predictor):
-    graph = joined(predictor.graph_, NEW, "new")
+    graph = merge_new_triples(predictor.graph_, NEW, "new")
     estimated, fitted = extended(predictor, graph, steps=0), extended(predictor, graph)
     size = predictor.graph_.num_nodes
     old, new = (model.network_.encoder.source.rows.values() for model in (estimated, fitted))
@@ -113,7 +114,7 @@ def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to()
         splits = [0] * len(TRIPLES) + [1 + i % 2 for i in range(len(held_out))]
         graph = KnowledgeGraph.from_triples(triples, triple_splits=np.array(splits))
         model = rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=10, seed=0).fit(graph)
-        return extended(model, joined(graph, NEW, "new")).network_.encoder.source.rows.values()
+        return extended(model, merge_new_triples(graph, NEW, "new")).network_.encoder.source.rows.values()
 
     assert torch.equal(rows(["p4", "p5"]), rows(["p7", "p8"]))
 
@@ -121,7 +122,7 @@ def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to()
 def test_folding_in_sees_the_new_triples_and_no_others(predictor, monkeypatch):
     seen = []
     monkeypatch.setattr("rgcn.models.link_predictor.fold_in", lambda *given, **_: seen.append(given[2]))
-    graph = joined(predictor.graph_, NEW, "new")
+    graph = merge_new_triples(predictor.graph_, NEW, "new")
     extended(predictor, graph)
     assert seen[0].tolist() == graph.triples[len(predictor.graph_) :].tolist()
 
@@ -134,7 +135,7 @@ def test_edges_are_dropped_while_folding_in(predictor, monkeypatch):
         "draw_mask",
         lambda self, rate, *a, **k: rates.append(rate) or real(self, rate, *a, **k),
     )
-    extended(predictor, joined(predictor.graph_, NEW, "new"), steps=3)
+    extended(predictor, merge_new_triples(predictor.graph_, NEW, "new"), steps=3)
     assert rates == [predictor.training.edge_dropout] * 3
 
 
@@ -143,15 +144,15 @@ def test_a_pruned_model_takes_nodes_far_from_the_labelled_ones():
     graph = KnowledgeGraph.from_triples(TRIPLES, labels=few)
     model = rgcn.NodeClassifier("e-rgcn", embedding=8, epochs=5, seed=0, prune=True).fit(graph)
     far = [("far", "knows", "further"), ("further", "knows", "furthest"), ("furthest", "knows", "p0")]
-    larger = extended(model, joined(model.graph_, KnowledgeGraph.from_triples(far), "far"))
+    larger = extended(model, merge_new_triples(model.graph_, KnowledgeGraph.from_triples(far), "far"))
     assert len(larger.predict(["far", "further"])) == 2
 
 
 def test_many_known_triples_are_gone_through_in_blocks(monkeypatch):
-    kg, larger = known(), joined(known(), NEW, "new")
+    kg, larger = known(), merge_new_triples(known(), NEW, "new")
     rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
     whole = estimated_rows(rows, kg, larger)
-    monkeypatch.setattr("rgcn.models.growth.BLOCK", 2)
+    monkeypatch.setattr("rgcn.models.growth.TRIPLES_PER_BLOCK", 2)
     assert torch.allclose(estimated_rows(rows, kg, larger), whole, atol=1e-7)
 
 
@@ -162,19 +163,19 @@ def test_feature_models_take_the_new_nodes_features():
     classifier = rgcn.NodeClassifier("rgcn", hidden=8, epochs=60, seed=0).fit(known(features=features))
     from dataclasses import replace
 
-    larger = joined(classifier.graph_, KnowledgeGraph.from_triples([("new", "knows", "new")]), "new")
+    larger = merge_new_triples(classifier.graph_, KnowledgeGraph.from_triples([("new", "knows", "new")]), "new")
     told = larger.features.copy()
     told[-1] = [0, 0, 1]
-    assert extended(classifier, replace(larger, features=told)).predict(["new"])[0].label == "class 2"
+    assert extended(classifier, replace(larger, features=told)).predict(["new"])[0] == "class 2"
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         (lambda: rgcn.NodeClassifier("rgcn", epochs=1).fit(known()), "a row for every .relation, node.*Train e-rgcn"),
-        (lambda: rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(known()), "passes no messages"),
+        (lambda: rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(known()), "passes no messages"),
         (
-            lambda: rgcn.LinkPredictor("rgcn", input="one-hot", embedding=4, epochs=1, edge_dropout=0.1).fit(known()),
+            lambda: rgcn.LinkPredictor("rgcn", input="one-hot", embedding=4, steps=1, edge_dropout=0.1).fit(known()),
             "a row for every",
         ),
     ],
@@ -182,12 +183,12 @@ def test_feature_models_take_the_new_nodes_features():
 def test_models_that_cannot_say_why(model, words):
     fitted = model()
     with pytest.raises(DataError, match=words):
-        extended(fitted, joined(fitted.graph_, NEW, "new"))
+        extended(fitted, merge_new_triples(fitted.graph_, NEW, "new"))
 
 
 def test_decoder_biases_of_known_nodes_stay():
     predictor = rgcn.LinkPredictor("c-rgcn", embedding=8, bottleneck=4, epochs=20, decoder_biases=True).fit(known())
-    larger = extended(predictor, joined(predictor.graph_, NEW, "new"))
+    larger = extended(predictor, merge_new_triples(predictor.graph_, NEW, "new"))
     old, new = (each.network_.decoder.node_bias.trained for each in (predictor, larger))
     assert torch.equal(new[: len(old)], old)
     assert not new[len(old) :].any()

@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(name):
     assert same_bits(one, same)
     assert not same_bits(one, other)
     names = list(kg.nodes)
-    assert np.array_equal(one.predict_proba(names), same.predict_proba(names))
+    assert torch.equal(one.logits(names), same.logits(names))
     assert [e.loss for e in one.history_] == [e.loss for e in same.history_]
 
 
@@ -106,45 +106,56 @@ def test_fits_the_world():
     kg = load_world()
     classifier = NodeClassifier(seed=0, epochs=25).fit(kg)
     assert classifier.score(kg, split="test") > 0.5  # eleven regions
-    assert [p.node for p in classifier.predict(["Switzerland"])] == ["Switzerland"]
+    assert classifier.predict_frame(["Switzerland"])["node"].to_list() == ["Switzerland"]
 
 
 # -- asking --------------------------------------------------------------------------------------------
 
 
-def test_predictions_carry_the_node_its_class_and_every_score():
+def test_predictions_carry_the_node_its_class_and_its_score():
     classifier = fitted()
-    one, two = classifier.predict(["item0", 2])
-    assert (one.node, two.node) == ("item0", classifier.graph_.nodes[2])
-    assert one.label == max(one.scores, key=one.scores.get)
-    assert one.score == one.scores[one.label]
-    assert list(one.scores) == classifier.classes_ == list(shelf().labels.names)
-    assert one.probability is one.probabilities is None  # nothing was held out to calibrate on
+    frame, logits = classifier.predict_frame(["item0", 2]), classifier.logits(["item0", 2])
+    assert frame["node"].to_list() == ["item0", classifier.graph_.nodes[2]]
+    assert classifier.classes_ == list(shelf().labels.names)
+    assert frame["class"].to_list() == [classifier.classes_[number] for number in logits.argmax(1)]
+    assert frame["score"].to_list() == logits.max(1).values.tolist()
+    assert frame["probability"].to_list() == [None, None]  # nothing was held out to calibrate on
+    classes = classifier.predict(["item0", 2])
+    assert isinstance(classes, np.ndarray)
+    assert classes.tolist() == frame["class"].to_list()
+
+
+def test_probabilities_are_refused_where_there_is_nothing_to_calibrate_on():
+    with pytest.raises(DataError, match="No probabilities"):
+        fitted(epochs=1).predict_proba(["item0"])
 
 
 def test_probabilities_are_calibrated_on_validation_labels():
     classifier = NodeClassifier(epochs=5).fit(load_world())
-    one = classifier.predict(["Peru"])[0]
+    frame, (shares,) = classifier.predict_frame(["Peru"]), classifier.predict_proba(["Peru"])
     assert classifier.calibration_.fitted
-    logits = np.array(list(one.scores.values())) / classifier.calibration_.temperature
-    shares = np.exp(logits - logits.max())
-    assert list(one.probabilities.values()) == pytest.approx(list(shares / shares.sum()), rel=1e-4)
-    assert one.probability == one.probabilities[one.label]
+    logits = classifier.logits(["Peru"])[0].numpy() / classifier.calibration_.temperature
+    expected = np.exp(logits - logits.max())
+    assert shares.tolist() == pytest.approx(list(expected / expected.sum()), rel=1e-4)
+    assert frame["probability"][0] == shares[classifier.classes_.index(frame["class"][0])]
 
 
 def test_probabilities_sum_to_one_in_the_order_of_the_classes():
-    classifier = fitted()
-    nodes, classes = classifier.graph_.labels.of("train")
-    table = classifier.predict_proba(nodes.tolist())
-    assert table.shape == (len(nodes), 2)
+    classifier = NodeClassifier(epochs=5).fit(load_world())
+    nodes = classifier.graph_.labels.of("train")[0].tolist()
+    table = classifier.predict_proba(nodes)
+    assert table.shape == (len(nodes), len(classifier.classes_))
     np.testing.assert_allclose(table.sum(1), 1, rtol=1e-5)
-    assert np.array_equal(table.argmax(1), classes)
+    assert np.array_equal(table.argmax(1), classifier.logits(nodes).argmax(1))
+    shelved = fitted()
+    nodes, classes = shelved.graph_.labels.of("train")
+    assert np.array_equal(shelved.logits(nodes.tolist()).argmax(1), classes)
 
 
 def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
     classifier = fitted()
-    everyone = classifier.predict_proba(range(classifier.graph_.num_nodes))
-    repeated = classifier.predict_proba(["item5", "item1", "item5"])
+    everyone = classifier.logits(range(classifier.graph_.num_nodes))
+    repeated = classifier.logits(["item5", "item1", "item5"])
     ids = classifier.graph_.nodes.ids(["item5", "item1", "item5"])
     np.testing.assert_allclose(repeated, everyone[ids], rtol=1e-5, atol=1e-6)
 
@@ -153,8 +164,8 @@ def test_asking_for_no_nodes_in_particular_answers_for_all_but_literals():
     kg = shelf()
     kinds = np.zeros(kg.num_nodes)
     kinds[[1, 2]] = 1
-    predictions = fitted(replace(kg, node_kinds=kinds), epochs=2).predict()
-    assert [p.node for p in predictions] == [n for i, n in enumerate(kg.nodes) if i not in (1, 2)]
+    predictions = fitted(replace(kg, node_kinds=kinds), epochs=2).predict_frame()
+    assert predictions["node"].to_list() == [n for i, n in enumerate(kg.nodes) if i not in (1, 2)]
 
 
 def test_an_unknown_node_is_answered_with_close_names():
@@ -185,15 +196,14 @@ def test_embeddings_are_the_states_of_a_layer():
     assert (classifier.embeddings(layer=-2) >= 0).all()
     logits = classifier.embeddings(layer=-1)
     assert logits.shape == (count, 2)
-    expected = torch.softmax(torch.from_numpy(logits), 1).numpy()
-    np.testing.assert_allclose(classifier.predict_proba(range(count)), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(classifier.logits(range(count)), logits, rtol=1e-5, atol=1e-6)
     with pytest.raises(ConfigError, match="3 layers"):
         classifier.embeddings(layer=3)
 
 
 def test_epochs_are_reported_as_they_pass():
     seen = []
-    classifier = NodeClassifier(epochs=3).fit(shelf(), on_epoch=seen.append)
+    classifier = NodeClassifier(epochs=3).fit(shelf(), on_report=seen.append)
     assert seen == classifier.history_
     assert [e.number for e in seen] == [1, 2, 3]
     assert seen[0]["valid_loss"] is None
@@ -205,11 +215,13 @@ def test_epochs_are_reported_as_they_pass():
 def test_settings_come_back_as_they_went_in():
     classifier = NodeClassifier("e-rgcn", seed=5, prune=True, embedding=12, epochs=7, weight_decay=0.1)
     params = classifier.get_params()
-    assert (params["encoder"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
+    assert (params["model"], params["seed"], params["prune"], params["embedding"]) == ("e-rgcn", 5, True, 12)
     assert NodeClassifier(**params).get_params() == params
+    assert (classifier.settings_["encoder"], classifier.settings_["embedding"]) == ("e-rgcn", 12)
     changed = classifier.set_params(epochs=9, model="rgcn")
     assert changed is classifier
-    assert changed.get_params() == {**params, "epochs": 9, "encoder": "rgcn"}
+    assert changed.get_params() == {**params, "epochs": 9, "model": "rgcn"}
+    assert changed.model.encoder == "rgcn"
 
 
 def test_changed_settings_need_a_new_fit():
@@ -223,10 +235,10 @@ def test_changed_settings_need_a_new_fit():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"hiden": 3}, "no setting 'hiden'; did you mean 'hidden'"),
+        ({"hiden": 3}, "no parameter 'hiden'; did you mean 'hidden'"),
         ({"modell": "rgcn"}, "did you mean 'model'"),
         ({"learnin_rate": 3}, "did you mean 'learning_rate'"),
-        ({"name": "e-rgcn"}, "no setting 'name'"),
+        ({"name": "e-rgcn"}, "no parameter 'name'"),
         ({"hidden": 0}, "hidden"),
         ({"model": "gcn"}, "'rgcn' or 'e-rgcn'"),
         ({"decomposition": "basis"}, "`bases` goes with"),
@@ -235,6 +247,8 @@ def test_changed_settings_need_a_new_fit():
 )
 def test_unknown_and_impossible_settings_are_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
+        NodeClassifier().set_params(**settings)
+    with pytest.raises((ConfigError, TypeError)):
         NodeClassifier(**settings)
 
 
@@ -265,13 +279,13 @@ def test_unusable_labels_are_refused():
         NodeClassifier().fit(bare.with_labels({"test": {"item0": "fruit"}}))
     with pytest.raises(DataError, match="one class, 'fruit'"):
         NodeClassifier().fit(bare.with_labels({"train": {"item0": "fruit"}, "test": {"item1": "stone"}}))
-    with pytest.raises(DataError, match="no labels to score"):
+    with pytest.raises(DataError, match="no labels to measure accuracy on"):
         fitted(epochs=1).score(bare)
     with pytest.raises(DataError, match="no labels in split 'valid'"):
         fitted(epochs=1).score(split="valid")
     with pytest.raises(DataError, match="unknown split"):
         fitted(epochs=1).score(split="dev")
-    with pytest.raises(DataError, match="no nodes"):
+    with pytest.raises(DataError, match="list of nodes is empty"):
         fitted(epochs=1).predict([])
 
 
@@ -325,7 +339,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
     # The validation loss of an epoch is taken after its step: training for just so many epochs gives the same weights.
     straight = NodeClassifier(epochs=best + 1, **settings).fit(kg)
     assert same_bits(classifier, straight)
-    table = torch.from_numpy(classifier.predict_proba(kg.labels.of("valid")[0].tolist()))
+    table = torch.softmax(classifier.logits(kg.labels.of("valid")[0].tolist()), dim=1)
     loss = F.nll_loss(table.log(), torch.from_numpy(kg.labels.of("valid")[1].copy()))
     assert float(loss) == pytest.approx(min(losses), rel=1e-4)
 
@@ -333,7 +347,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
 # -- what enters the loss ------------------------------------------------------------------------------
 
 
-def by_hand(classifier, kg, steps, loss_of, **adam):
+def by_hand(classifier, kg, steps, compute_loss, **adam):
     """Steps of plain Adam in float64 on a loss written out; the classifier is prepared, not fitted."""
     network = classifier.prepare(kg).network_.double()
     nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
@@ -341,14 +355,14 @@ def by_hand(classifier, kg, steps, loss_of, **adam):
     optimizer = torch.optim.Adam(network.parameters(), lr=classifier.training.learning_rate, **adam)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss_of(network, network(field), classes).backward()
+        compute_loss(network, network(field), classes).backward()
         optimizer.step()
     return network.state_dict()
 
 
 def by_the_library(classifier, kg, steps):
     network = classifier.prepare(kg).network_.double()
-    step = classifier.training_step()
+    step = classifier.trainer().step_with_logits
     for _ in range(steps):
         step()
     return network.state_dict()
@@ -367,13 +381,13 @@ def test_l2_penalty_is_this_times_the_sum_of_squares_of_the_first_layers_weights
     # So large that it matters after a few steps.
     classifier = NodeClassifier(l2_penalty=0.05, **settings)
 
-    def loss_of(network, logits, classes):
+    def compute_loss(network, logits, classes):
         first = network.layers[0]
         squares = sum(p.square().sum() for name, p in first.named_parameters() if name != "bias")
         return F.cross_entropy(logits, classes) + 0.05 * squares
 
     penalized = by_the_library(classifier, kg, steps)
-    assert_same_weights(penalized, by_hand(classifier, kg, steps, loss_of))
+    assert_same_weights(penalized, by_hand(classifier, kg, steps, compute_loss))
     plain = by_the_library(NodeClassifier(weight_decay=1e-12, **settings), kg, steps)
     assert any(not torch.allclose(plain[k], penalized[k], atol=1e-6) for k in plain)
 
@@ -382,10 +396,10 @@ def test_weight_decay_is_adams_own_on_every_parameter():
     kg = shelf()
     classifier = NodeClassifier("e-rgcn", weight_decay=0.005)
 
-    def loss_of(network, logits, classes):
+    def compute_loss(network, logits, classes):
         return F.cross_entropy(logits, classes)
 
-    assert_same_weights(by_the_library(classifier, kg, 5), by_hand(classifier, kg, 5, loss_of, weight_decay=0.005))
+    assert_same_weights(by_the_library(classifier, kg, 5), by_hand(classifier, kg, 5, compute_loss, weight_decay=0.005))
 
 
 def test_decay_reaches_every_row_also_those_no_training_edge_touches():
@@ -405,7 +419,7 @@ def test_balanced_classes_weigh_n_over_classes_times_count():
     kg = kg.with_labels({"train": unbalanced, "test": {"item30": "fruit", "item31": "water"}})
     classifier = NodeClassifier(class_weights="balanced", weight_decay=1e-9)
 
-    def loss_of(network, logits, classes):
+    def compute_loss(network, logits, classes):
         counts = torch.bincount(classes, minlength=3)
         assert counts.tolist() == [3, 10, 0]
         weight = torch.tensor([13 / (3 * 3), 13 / (3 * 10), 0.0], dtype=torch.float64)
@@ -414,11 +428,11 @@ def test_balanced_classes_weigh_n_over_classes_times_count():
 
     # the library's class weights are float32 constants: the network is trained in float32 there
     network = classifier.prepare(kg).network_
-    step = classifier.training_step()
+    step = classifier.trainer().step_with_logits
     for _ in range(5):
         step()
     ours = {k: v.double() if v.is_floating_point() else v for k, v in network.state_dict().items()}
-    assert_same_weights(ours, by_hand(classifier, kg, 5, loss_of, weight_decay=1e-9), tolerance=1e-3)
+    assert_same_weights(ours, by_hand(classifier, kg, 5, compute_loss, weight_decay=1e-9), tolerance=1e-3)
 
 
 # -- other inputs --------------------------------------------------------------------------------------
@@ -452,9 +466,9 @@ def test_an_edge_of_weight_zero_is_as_if_it_were_not_there():
     moved = silent.triples.copy()
     moved[mute, 2] = moved[mute, 2][::-1]
     nodes = [f"item{i}" for i in range(40)]
-    one, other = (fitted(graph).predict_proba(nodes) for graph in (silent, replace(silent, triples=moved)))
+    one, other = (fitted(graph).logits(nodes) for graph in (silent, replace(silent, triples=moved)))
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    heard = fitted(replace(silent, edge_weights=None)).predict_proba(nodes)
+    heard = fitted(replace(silent, edge_weights=None)).logits(nodes)
     assert np.abs(one - heard).max() > 0.01
 
 
@@ -527,7 +541,7 @@ def test_e_rgcn_is_the_equation_of_the_paper_and_learns_as_it_does():
     adjacency = classifier._adjacency.to_dense().double()  # [relations, nodes, nodes]
     nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
     optimizer = torch.optim.Adam(parameters, lr=0.01, weight_decay=0.005)
-    step = classifier.training_step()
+    step = classifier.trainer().step_with_logits
     for _ in range(20):
         # H = ReLU(Σ_r A_r E diag(w_r)), Y = Σ_r A_r H W_r + b
         hidden = torch.relu(torch.einsum("rij, jd, rd -> id", adjacency, rows, scale))
@@ -546,7 +560,7 @@ def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():
     kg = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b")], labels={"a": "x", "c": "y"})
     for settings in ({}, {"decomposition": "basis", "bases": 2}, {"decomposition": "block", "blocks": 2}):
         classifier = NodeClassifier(inverse=False, self_loops=False, epochs=2, **settings).fit(kg)
-        assert classifier.predict_proba(["a", "b", "c"]).shape == (3, 2)
+        assert classifier.logits(["a", "b", "c"]).shape == (3, 2)
 
 
 def test_after_a_fit_that_failed_the_classifier_answers_nothing():

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain import explain_link, methods_of
+from rgcn.explain import available_methods, explain_link
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.titles import Titles
 from rgcn.links.completion import complete
 from rgcn.models.growth import extended
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.link_predictor import LinkPredictor
-from rgcn.nn import universal_network as shipped_weights
+from rgcn.nn import universal_network as pretrained_weights
 from rgcn.predict import OpenModel
 from rgcn.predict.opened_model import with_new_triples
 from rgcn.runs import load_configuration
 from rgcn.visualization.vectors import relation_table
+from small_models import named_rows
 
 FAMILIES, TOWNS = 8, 3
 
@@ -53,11 +53,11 @@ def opened(shipped, tmp_path_factory):
 
 
 def test_the_weights_are_few_and_their_card_says_what_they_need():
-    assert shipped_weights.WEIGHTS.stat().st_size <= 2_000_000
-    card = shipped_weights.shipped_card()
+    assert pretrained_weights.WEIGHTS.stat().st_size <= 2_000_000
+    card = pretrained_weights.pretrained_card()
     model = rgcn.LinkPredictor("universal", **{**card["settings"], "start": "random"}).prepare(families())
     wanted = {name: (tensor.shape, tensor.dtype) for name, tensor in model.network_.state_dict().items()}
-    weights = load_file(shipped_weights.WEIGHTS)
+    weights = load_file(pretrained_weights.WEIGHTS)
     assert wanted == {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
     # By its name alone a model has them.
@@ -70,7 +70,7 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
 
 
 def test_the_card_tells_where_they_come_from():
-    card = shipped_weights.shipped_card()
+    card = pretrained_weights.pretrained_card()
     asked = {"learned_from", "parts", "steps", "seconds", "licence", "limits", "figures"}
     assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
     assert asked <= card.keys()
@@ -85,8 +85,8 @@ def test_the_card_tells_where_they_come_from():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"width": 32}, "need width 64: set so, or model.start to random"),
-        ({"layers": 3, "relation_layers": 1}, "need layers 6, relation_layers 4: set so"),
+        ({"width": 32}, "need width 64: set these, or set model.start to random"),
+        ({"layers": 3, "relation_layers": 1}, "need layers 6, relation_layers 4: set these"),
         ({"messages": "add"}, "need messages multiply"),  # would fit, and mean nothing
         ({"unreached": "asleep"}, "need unreached awake"),
         ({"normalization": "none"}, "need normalization node"),
@@ -100,24 +100,24 @@ def test_another_network_than_they_were_made_for_is_refused(settings, words):
 
 def test_another_encoder_is_refused():
     for encoder in ("path", "rgcn", "none"):
-        with pytest.raises(ConfigError, match="are universal's: set start to random, or encoder to universal"):
+        with pytest.raises(ConfigError, match="are those of universal: set start to random, or encoder to universal"):
             rgcn.LinkPredictor(encoder=encoder, start="shipped")
 
 
 def test_fine_tuning_begins_with_them_and_leaves_them_as_they_are():
-    before = load_file(shipped_weights.WEIGHTS)
-    model = rgcn.LinkPredictor("universal", epochs=1, batch_edges=4, device="cpu")
+    before = load_file(pretrained_weights.WEIGHTS)
+    model = rgcn.LinkPredictor("universal", steps=1, batch_edges=4, device="cpu")
     begun = {name: tensor.clone() for name, tensor in model.prepare(families()).network_.state_dict().items()}
     after = model.fit(families()).network_.state_dict()
     assert all(torch.equal(begun[name], tensor) for name, tensor in before.items())
     assert any(not torch.equal(after[name], tensor) for name, tensor in before.items())
-    assert all(torch.equal(shipped_weights.shipped_weights()[name], tensor) for name, tensor in before.items())
+    assert all(torch.equal(pretrained_weights.pretrained_weights()[name], tensor) for name, tensor in before.items())
 
 
 def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatch):
     shipped.save(tmp_path)
-    card = {**shipped_weights.shipped_card(), "settings": {"width": 8}}
-    monkeypatch.setattr(shipped_weights, "shipped_card", lambda: card)
+    card = {**pretrained_weights.pretrained_card(), "settings": {"width": 8}}
+    monkeypatch.setattr(pretrained_weights, "pretrained_card", lambda: card)
     loaded = rgcn.load_model(tmp_path, device="cpu")
     assert loaded.fingerprint_ == shipped.fingerprint_
     loaded.over(families())
@@ -131,22 +131,22 @@ def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatc
 def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
     assert shipped.history_ == []
     for child in (0, 1):
-        found = shipped.predict(subject=f"child{child}", relation="lives in", k=3)
+        found = named_rows(shipped.predict_frame(subject=f"child{child}", relation="lives in", k=3))
         assert found[0].object == f"town{child}"
         assert all(math.isfinite(triple.score) for triple in found)
-    found = shipped.predict(object="town2", relation="lives in", k=2 * FAMILIES, known="drop")
+    found = named_rows(shipped.predict_frame(object="town2", relation="lives in", k=2 * FAMILIES, known="drop"))
     assert not {triple.subject for triple in found} & {"child2", "parent5"}
 
 
 @pytest.mark.parametrize("method", ["paths", "integrated-gradients", "edge-mask"])
 def test_answers_are_explained(opened, method):
-    assert methods_of(opened)[0] == "paths"
+    assert available_methods(opened)[0] == "paths"
     for child in (0, 2):  # of the second it is known
         asked = f"child{child}", "lives in", f"town{child}"
         ids = opened.node(asked[0]), opened.relation(asked[1]), opened.node(asked[2])
         why = explain_link(opened, *ids, method=method, edges=4, draws=2)
         assert (why.method, why.hidden, why.walked) == (method, child == 2, True)
-        assert why.score == pytest.approx(opened.model.score([asked])[0].score, rel=1e-4, abs=1e-4)
+        assert why.score == pytest.approx(named_rows(opened.model.triples_frame([asked]))[0].score, rel=1e-4, abs=1e-4)
         assert why.edges
         assert all(not edge.itself for edge in why.edges)
         assert all(math.isfinite(edge.importance) for edge in (*why.edges, *why.against))
@@ -169,8 +169,8 @@ def test_missing_triples_are_completed(shipped):
 
 
 def test_doubtful_triples_are_asked_for(shipped):
-    worst = shipped.doubtful(k=5)
-    every = [triple.score for triple in shipped.score(shipped.graph_.named())]
+    worst = named_rows(shipped.least_likely(k=5))
+    every = [triple.score for triple in named_rows(shipped.triples_frame(shipped.graph_.named()))]
     assert [triple.score for triple in worst] == pytest.approx(sorted(every)[:5], rel=1e-4)
     assert all(triple.known for triple in worst)
 
@@ -181,13 +181,14 @@ def test_a_larger_graph_is_heard_whole(shipped, opened, tmp_path):
     larger = with_new_triples(opened, tmp_path / "new.tsv")
     whole = LinkPredictor.pretrained(larger.graph, device="cpu")
     asked = {"subject": "child9", "relation": "lives in", "k": 4}
-    wanted = answers(whole.predict(**asked))
+    wanted = answers(named_rows(whole.predict_frame(**asked)))
     assert wanted[0][0] == "town0"
-    assert answers(larger.model.predict(**asked)) == wanted
-    assert answers(extended(shipped, larger.graph).predict(**asked)) == wanted
+    assert answers(named_rows(larger.model.predict_frame(**asked))) == wanted
+    assert answers(named_rows(extended(shipped, larger.graph).predict_frame(**asked))) == wanted
     other = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "c")])  # any relations
     found = [
-        model.predict(subject="a", relation="likes") for model in (shipped.over(other), LinkPredictor.pretrained(other))
+        named_rows(model.predict_frame(subject="a", relation="likes"))
+        for model in (shipped.over(other), LinkPredictor.pretrained(other))
     ]
     assert answers(found[0]) == answers(found[1])
 
@@ -197,13 +198,13 @@ def answers(found):
 
 
 def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
-    vectors, inverses, _ = shipped.relation_vectors()
+    vectors, inverses, _ = shipped.hooks_.relation_embeddings()
     assert vectors.shape == (2, shipped.model.width)
     assert inverses is None
     assert not torch.equal(vectors[0], vectors[1])
     assert len(relation_table(opened)) == 2
     with pytest.raises(DataError, match="no vectors of nodes"):
-        shipped.vectors(np.array([0]))
+        shipped.embeddings([0])
 
 
 def test_classes_are_asked_for_without_training():
@@ -211,7 +212,7 @@ def test_classes_are_asked_for_without_training():
     model = LinkClassifier.pretrained(kg, device="cpu")
     assert model.history_ == []
     asked = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
-    assert {found.label for found in model.predict(asked)} <= {"young", "old"}
+    assert set(model.predict(asked)) <= {"young", "old"}
     assert bool(torch.isfinite(model.logits(["child0", "parent0", "child7"])).all())  # those with a label, too
 
 
@@ -220,10 +221,10 @@ def test_classes_are_asked_for_without_training():
 )
 def test_the_smallest_graphs_have_answers(rows):
     model = LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
-    assert all(math.isfinite(found.score) for found in model.predict(subject="a", relation="r", k=5))
+    assert all(math.isfinite(found.score) for found in named_rows(model.predict_frame(subject="a", relation="r", k=5)))
 
 
-@pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "two nodes")])
+@pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "at least two nodes")])
 def test_graphs_that_cannot_be_asked(rows, words):
     with pytest.raises(DataError, match=words):
         LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
@@ -241,8 +242,8 @@ def test_a_saved_classifier_answers_as_before(tmp_path):
     model = LinkClassifier.pretrained(families(labels=True), device="cpu")
     model.save(str(tmp_path))
     again = rgcn.load_model(tmp_path, device="cpu")
-    assert again.level_ is not None
-    assert again.learned_elsewhere
+    assert again.class_normalizer_ is not None
+    assert again.is_transferred
     torch.testing.assert_close(again.logits(["child6", "parent6"]), model.logits(["child6", "parent6"]), rtol=0, atol=0)
     about = json.loads((tmp_path / "model.json").read_text())
     for level in ([1.0, [0.0]], [1.0], "x", [1.0, {"a": 1}]):

@@ -15,11 +15,12 @@ from rgcn.models.pretrainer import DRAWN, Pretrainer
 from rgcn.runs import load_configuration
 from rgcn.runs.training import resume, train
 from rgcn.training.fitting import TrainingState
+from small_models import named_rows
 
 SETTINGS = {
     **{"layers": 2, "width": 4, "relation_layers": 1, "start": "random", "dropout": 0.1, "device": "cpu"},
     **{"graphs": {"chain": 1.0, "mixed": 2.0}, "drawn": 0.0, "pairs_hidden_in": ["mixed"], "altered": 0.5},
-    **{"round_steps": 3, "round_views": 2, "epochs": 8, "batch_edges": 4, "edge_dropout": 0.2, "clip": 1.0},
+    **{"round_steps": 3, "round_views": 2, "steps": 8, "batch_edges": 4, "edge_dropout": 0.2, "clip": 1.0},
     **{"warmup": 2, "learning_rate": 0.01},
 }
 
@@ -30,7 +31,7 @@ def named(seed, nodes=12, relations=3, triples=40) -> KnowledgeGraph:
     return KnowledgeGraph.from_triples([(f"n{s}", f"r{r}", f"n{o}") for s, r, o in rows], name=f"named {seed}")
 
 
-READ = Pretrainer.read  # before the fixture below replaces it
+READ = Pretrainer._read_graph  # before the fixture below replaces it
 GRAPHS = {
     "chain": KnowledgeGraph.from_triples([(f"n{i}", f"r{i % 2}", f"n{i + 1}") for i in range(20)]),
     "mixed": named(1, relations=5),
@@ -45,7 +46,7 @@ WATCHED = KnowledgeGraph.from_triples(
 
 @pytest.fixture(autouse=True)
 def graphs_by_name(monkeypatch):
-    monkeypatch.setattr(Pretrainer, "read", staticmethod(GRAPHS.__getitem__))
+    monkeypatch.setattr(Pretrainer, "_read_graph", staticmethod(GRAPHS.__getitem__))
 
 
 def pretrainer(**settings) -> Pretrainer:
@@ -65,7 +66,7 @@ def assert_same(ours, theirs) -> None:
 @pytest.fixture(scope="module")
 def expected():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pretrainer, "read", staticmethod(GRAPHS.__getitem__))
+        patch.setattr(Pretrainer, "_read_graph", staticmethod(GRAPHS.__getitem__))
         return weights_of(pretrainer().fit(WATCHED))
 
 
@@ -139,8 +140,8 @@ def test_its_graphs_are_looked_for_in_the_mirror_also_when_it_is_resumed(tmp_pat
         mirrors.append(mirror)
         return GRAPHS[name]
 
-    monkeypatch.setattr(Pretrainer, "read", READ)
-    monkeypatch.setattr("rgcn.models.pretrainer.named_or_read", found)
+    monkeypatch.setattr(Pretrainer, "_read_graph", READ)
+    monkeypatch.setattr("rgcn.models.pretrainer.load_or_read", found)
 
     def killed(step):
         raise RuntimeError("killed")
@@ -164,7 +165,7 @@ def test_the_watched_graph_is_never_learned_from(expected):
 def test_views_share_the_weights_and_hide_what_is_wanted_of_them():
     trainer = pretrainer(drawn=1.0).prepare(WATCHED).trainer()
     assert trainer.names == ["chain", "mixed", DRAWN]
-    assert trainer.share.tolist() == [0.25, 0.5, 0.25]
+    assert trainer.shares.tolist() == [0.25, 0.5, 0.25]
     for name, alters, hides, hidden in (
         ("chain", False, True, "triple"),
         ("mixed", False, True, "pair"),
@@ -173,7 +174,7 @@ def test_views_share_the_weights_and_hide_what_is_wanted_of_them():
     ):
         view = trainer.view_of(name, 5, alters, hides)
         assert view.training.hidden == hidden
-        assert view.stepping is trainer.stepping
+        assert view.updates is trainer.updates
         ours, theirs = (list(network.parameters()) for network in (trainer.network, view.network))
         assert all(one is other for one, other in zip(ours, theirs, strict=True))
         if name != DRAWN and not alters:
@@ -199,7 +200,7 @@ def test_a_view_hears_only_training_triples():
 def test_measured_while_training_the_best_weights_are_kept():
     model = pretrainer(evaluate_every=2)
     model.fit(WATCHED)
-    figures = [epoch.figures["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.figures]
+    figures = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
     assert len(figures) == 4
     assert model.evaluate(split="valid")["mrr"] == pytest.approx(max(figures))
     assert model.measured_splits() == ["valid"]
@@ -209,7 +210,7 @@ def test_what_was_learned_answers_over_any_graph(tmp_path):
     model = pretrainer(epochs=2).fit(WATCHED)
     model.save(tmp_path)
     other = Pretrainer.load(tmp_path).over(GRAPHS["mixed"])
-    assert len(other.predict(subject="n1", relation="r0", k=3)) == 3
+    assert len(named_rows(other.predict_frame(subject="n1", relation="r0", k=3))) == 3
 
 
 # -- what cannot be --------------------------------------------------------------------------------------------------
@@ -218,11 +219,11 @@ def test_what_was_learned_answers_over_any_graph(tmp_path):
 def test_without_graphs_or_with_a_model_of_one_graph_it_says_what_to_do():
     with pytest.raises(ConfigError, match="name some in `graphs`, or set `drawn` to 1"):
         pretrainer(graphs={}, drawn=0.0, pairs_hidden_in=[])
-    with pytest.raises(ConfigError, match="'worlds' is not learned from: name it in `graphs` too"):
+    with pytest.raises(ConfigError, match="'worlds' is not a training graph: name it in `graphs` too"):
         pretrainer(pairs_hidden_in=["worlds"])
     settings = {key: value for key, value in SETTINGS.items() if key not in ("start", "relation_layers")}
     for name in ("path", "distmult"):
-        with pytest.raises(ConfigError, match=f"{name} has weights that belong to a graph: set model.name to univ"):
+        with pytest.raises(ConfigError, match=f"{name} has weights that belong to one graph: set model.name to univ"):
             Pretrainer(name, **settings).prepare(WATCHED).trainer()
 
 
@@ -233,7 +234,7 @@ def test_a_graph_with_nothing_to_learn_from_is_refused_before_work_begins(name):
 
 
 def test_a_graph_is_not_watched_and_learned_from(tmp_path):
-    with pytest.raises(ConfigError, match=r"world is learned from.*watch another graph"):
+    with pytest.raises(ConfigError, match=r"world is one of the training graphs.*choose another graph"):
         load_configuration("universal/pretraining", ["training.graphs={world: 1.0}", "training.pairs_hidden_in=[]"])
     (tmp_path / "bare.yaml").write_text("task: pretraining\ndata:\n  dataset: world\nmodel:\n  name: universal\n")
     assert load_configuration(str(tmp_path / "bare.yaml")).training.drawn > 0
@@ -241,7 +242,7 @@ def test_a_graph_is_not_watched_and_learned_from(tmp_path):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_steps_on_all_views_are_recorded_on_a_gpu():
-    settings = {"device": "cuda", "round_steps": 12, "round_views": 3, "epochs": 24, "dropout": 0.0}
+    settings = {"device": "cuda", "round_steps": 12, "round_views": 3, "steps": 24, "dropout": 0.0}
     recorded, plain = (pretrainer(**settings).prepare(WATCHED).trainer() for _ in range(2))
     make = plain.view_of
 
@@ -261,5 +262,5 @@ def test_steps_on_all_views_are_recorded_on_a_gpu():
 
 
 def test_a_graph_that_is_called_as_the_drawn_ones_is_refused():
-    with pytest.raises(ValueError, match="`drawn` is how graphs drawn by rules are called"):
+    with pytest.raises(ValueError, match="the name `drawn` is reserved for synthetic graphs"):
         PretrainingConfig(graphs={"drawn": 1.0})

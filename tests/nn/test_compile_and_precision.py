@@ -15,7 +15,7 @@ from torch import nn
 from naive import SmallGraph
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.kernels import operations
-from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, named
+from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, structure_for
 from rgcn.nn import Basis, BlockDiagonal, Diagonal, Full, RelationalEncoder, RelationalGraphConv
 
 DECOMPOSITIONS = {
@@ -122,8 +122,8 @@ def test_a_compiled_layer_has_gradients_for_edge_weights(name, order):
     layer = layer_of(name, order, first)
     x = input_of(layer, first)
     raw = (first.raw + 0.25).requires_grad_()
-    expected = out_and_gradients(layer, layer, x, first.reweighted(raw), raw)
-    assert_same(out_and_gradients(compiled_whole(layer), layer, x, second.reweighted(raw), raw), expected)
+    expected = out_and_gradients(layer, layer, x, first.with_raw_weights(raw), raw)
+    assert_same(out_and_gradients(compiled_whole(layer), layer, x, second.with_raw_weights(raw), raw), expected)
 
 
 class Classifier(nn.Module):
@@ -250,8 +250,8 @@ def test_every_primitive_compiles_with_its_gradients(dtype):
 
 def test_the_operators_are_registered_as_pytorch_asks():
     structure = operator(torch.float64).structure
-    pattern, pairs = structure.mix_target_pairs.word, structure.source_pairs_by_node.word
-    grouped, edges = structure.source_pairs.word, structure.triple_index.word
+    pattern, pairs = structure.mix_target_pairs.handle, structure.source_pairs_by_node.handle
+    grouped, edges = structure.source_pairs.handle, structure.triple_index.handle
     entries, rows, columns = (getattr(structure.mix_target_pairs, f"num_{of}") for of in ("entries", "rows", "columns"))
 
     def numbers(*shape):
@@ -268,24 +268,24 @@ def test_the_operators_are_registered_as_pytorch_asks():
         ("combine_bases", (pairs, numbers(7, 2), numbers(8, 2, 3))),
         ("spread_bases", (pairs, numbers(7, 2), numbers(len(structure.source_pairs), 3))),
         ("grouped_product", (grouped, numbers(len(structure.source_pairs), 2, 3), numbers(7, 2, 3, 4))),
-        ("take_rows", (structure.source_pairs.select.word, numbers(8, 3))),
+        ("take_rows", (structure.source_pairs.select.handle, numbers(8, 3))),
     ):
         torch.library.opcheck(getattr(torch.ops.rgcn, name).default, arguments, test_utils=tests)
 
 
 def test_a_word_stands_for_one_object_as_long_as_it_lives():
-    pattern = SparsePattern.picking(torch.tensor([1, 0]), 2)
-    word = pattern.word
-    assert named(SparsePattern, word) is pattern
+    pattern = SparsePattern.selection(torch.tensor([1, 0]), 2)
+    handle = pattern.handle
+    assert structure_for(SparsePattern, handle) is pattern
     twin = copy.deepcopy(pattern)
-    assert twin.word != word
+    assert twin.handle != handle
     assert torch.equal(twin.column, pattern.column)
     with pytest.raises(RuntimeError, match="is gone"):
-        named(Pairs, word)
+        structure_for(Pairs, handle)
     del pattern
     gc.collect()
     with pytest.raises(RuntimeError, match="Keep the adjacency"):
-        torch.ops.rgcn.gather_sum(word, False, False, None, torch.ones(2, 1))
+        torch.ops.rgcn.gather_sum(handle, False, False, None, torch.ones(2, 1))
 
 
 # -- copies --------------------------------------------------------------------------------------------
@@ -322,9 +322,9 @@ def test_autocast_gives_narrow_outputs_and_float32_gradients_near_the_exact_ones
     layer = layer_of(name, order, adjacency)
     x = input_of(layer, adjacency)
     raw = adjacency.raw.clone().requires_grad_()
-    expected = out_and_gradients(layer, layer, x, adjacency.reweighted(raw), raw)
+    expected = out_and_gradients(layer, layer, x, adjacency.with_raw_weights(raw), raw)
     with torch.autocast(device, kind):
-        out, gradients = out_and_gradients(layer, layer, x, adjacency.reweighted(raw), raw)
+        out, gradients = out_and_gradients(layer, layer, x, adjacency.with_raw_weights(raw), raw)
     assert out.dtype == kind
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
     step = torch.finfo(kind).eps
@@ -391,6 +391,6 @@ def test_gradients_equal_finite_differences(name, order):
     def function(raw, *tensors):
         given = None if x is None else tensors[0]
         parameters = dict(zip(names, tensors if x is None else tensors[1:], strict=True))
-        return torch.func.functional_call(layer, parameters, (given, adjacency.reweighted(raw)))
+        return torch.func.functional_call(layer, parameters, (given, adjacency.with_raw_weights(raw)))
 
     assert torch.autograd.gradcheck(function, (raw, *([] if x is None else [x]), *layer.parameters()))

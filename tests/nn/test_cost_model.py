@@ -171,7 +171,7 @@ def test_auto_takes_the_least_cost_and_every_order_equals_the_naive_definition(
     x = torch.randn(40, width_in, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights.double()
     expected = naive_layer(naive_adjacency(graph), x, weights.dense())
-    wide = adjacency.to(torch.float64).reweighted(adjacency.raw.double())
+    wide = adjacency.to(torch.float64).with_raw_weights(adjacency.raw.double())
     for order in ("auto", "horizontal", "vertical", "edgewise"):
         torch.testing.assert_close(weights(x, wide, order), expected, rtol=1e-9, atol=1e-9)
     assert taken == [chosen, "horizontal", "vertical"]
@@ -188,7 +188,7 @@ def test_edges_for_one_step_are_evaluated_one_by_one_without_counting_pairs(deco
 @pytest.mark.parametrize("order", ["horizontal", "vertical", "edgewise"])
 def test_planning_makes_all_that_an_order_reads(decomposition, order):
     weights, adjacency = choice(decomposition, BALANCED, 16, 16)
-    weights.planned(adjacency.structure.word, order)
+    weights.compiled_order(adjacency.structure.handle, order)
     before = set(vars(adjacency.structure))
     weights(torch.ones(40, 16), adjacency, order)
     assert set(vars(adjacency.structure)) == before

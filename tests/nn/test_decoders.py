@@ -107,14 +107,14 @@ def test_a_second_decoder_is_two_lines() -> None:
         """f = sᵀ W_r o, with W_r stored as a row."""
 
         @staticmethod
-        def relation_width(width: int) -> int:
-            return width * width
+        def relation_dim(dim: int) -> int:
+            return dim * dim
 
         def object_query(self, subject: Tensor, relation: Tensor) -> Tensor:
-            return torch.einsum("nd, nde -> ne", subject, relation.view(-1, self.width, self.width))
+            return torch.einsum("nd, nde -> ne", subject, relation.view(-1, self.dim, self.dim))
 
         def subject_query(self, relation: Tensor, object: Tensor) -> Tensor:
-            return torch.einsum("nde, ne -> nd", relation.view(-1, self.width, self.width), object)
+            return torch.einsum("nde, ne -> nd", relation.view(-1, self.dim, self.dim), object)
 
     generator = torch.Generator().manual_seed(0)
     decoder: Decoder = Rescal(2, WIDTH, generator=generator)

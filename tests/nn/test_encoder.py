@@ -21,7 +21,7 @@ from rgcn.nn import (
     RelationalGraphConv,
     relational_encoder,
 )
-from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, RowTable
+from rgcn.nn.row_tables import NodeEmbedding, NodeFeatures, RowTable
 from rgcn.sampling.edges import FieldSampler
 
 CLASSES = 4
@@ -40,13 +40,13 @@ def encoder_of(kind, depth, graph, adjacency, training=None):
     choices = {"inverse": graph.inverse, "self_loops": graph.self_loops, "generator": generator}
     layers = []
     if kind == "features":
-        source, width = FeatureInput(torch.randn(graph.num_nodes, 5, generator=generator)), 5
+        source, width = NodeFeatures(torch.randn(graph.num_nodes, 5, generator=generator)), 5
     elif kind == "embedding":
         trained = None
         if training is not None:
             trained = torch.zeros(graph.num_nodes, dtype=torch.bool)
             trained[training.inputs] = True
-        source, width = EmbeddingInput(graph.num_nodes, 6, Initializer("kaiming-normal"), generator, trained), 6
+        source, width = NodeEmbedding(graph.num_nodes, 6, Initializer("kaiming-normal"), generator, trained), 6
         layers = [RelationalGraphConv(6, 6, graph.num_relations, decomposition=Diagonal(), **choices)]
     else:
         source, width = None, 6
@@ -147,10 +147,10 @@ def test_states_gives_each_layers_output_and_stops_at_the_depth_asked_for():
     adjacency = RelationalAdjacency.from_triples(triples, 3, 1)
     layers = [RelationalGraphConv.one_hot(adjacency, 6), RelationalGraphConv(6, 2, 1)]
     network = RelationalEncoder(None, layers)
-    first, last = network.states(ReceptiveField.whole(adjacency, 2))
+    first, last = network.layer_outputs(ReceptiveField.whole(adjacency, 2))
     assert (first >= 0).all()
     assert last.shape == (3, 2)
-    (alone,) = network.states(ReceptiveField.whole(adjacency, 1), depth=1)
+    (alone,) = network.layer_outputs(ReceptiveField.whole(adjacency, 1), depth=1)
     assert torch.equal(alone, first)
 
 
@@ -168,9 +168,9 @@ def test_a_whole_graph_is_the_receptive_field_of_every_node(kind, graph):
 
 
 def test_without_layers_nodes_keep_what_they_bring():
-    network = RelationalEncoder(EmbeddingInput(4, 3, Initializer(), torch.Generator()), [])
+    network = RelationalEncoder(NodeEmbedding(4, 3, Initializer(), torch.Generator()), [])
     some = torch.tensor([2, 0])
-    assert network.width == 3
+    assert network.dim == 3
     assert torch.equal(network(None), network.source.rows.values())
     assert torch.equal(network(ReceptiveField((), some, some)), network(None)[some])
 
@@ -197,7 +197,7 @@ def test_an_encoder_without_layers_and_a_field_of_another_depth_are_refused():
 def naive_over(network, field, num_nodes):
     """The network over a field, from every layer's entries and weights written out in float64."""
     weights = [layer.dense_weight() for layer in network.layers]
-    brought = {"EmbeddingInput": lambda s: s.rows.trained, "FeatureInput": lambda s: s.features}
+    brought = {"NodeEmbedding": lambda s: s.rows.trained, "NodeFeatures": lambda s: s.features}
     source = network.source
     x = torch.eye(num_nodes).double() if source is None else brought[type(source).__name__](source)
     x = x[field.inputs]
@@ -235,10 +235,10 @@ def test_layer_by_layer_in_pieces_it_is_what_the_whole_graph_gives(kind, depth, 
     adjacency = operator_of(graph)
     network = encoder_of(kind, depth, graph, adjacency)
     everything = network(ReceptiveField.whole(adjacency, depth))[nodes]
-    few = network.states_of(adjacency, nodes, depth)
+    few = network.node_states(adjacency, nodes, depth)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relational_encoder, "FIELD_EDGES", -1)
-        patch.setattr(relational_encoder, "PIECE_EDGES", data.draw(st.integers(1, 20)))
-        in_pieces = network.states_of(adjacency, nodes, depth)
+        patch.setattr(relational_encoder, "MAX_FIELD_EDGES", -1)
+        patch.setattr(relational_encoder, "MAX_CHUNK_EDGES", data.draw(st.integers(1, 20)))
+        in_pieces = network.node_states(adjacency, nodes, depth)
     for found in (few, in_pieces):
         torch.testing.assert_close(found, everything, rtol=1e-10, atol=1e-10)

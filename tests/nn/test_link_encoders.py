@@ -15,7 +15,7 @@ from rgcn.nn.link_network import LinkPlan
 from rgcn.plugins import ENCODERS
 
 GRAPH = SmallGraph([(0, 0, 1), (1, 1, 2), (3, 0, 1), (2, 1, 2), (0, 1, 3)], 5, 2)
-FAST = {"epochs": 1, "device": "cpu"}
+FAST = {"steps": 1, "device": "cpu"}
 
 
 def operator_of(graph=GRAPH, **choices):
@@ -28,7 +28,7 @@ def network_of(name, seed=0, graph=GRAPH, training=None, **settings):
     sizes = graph.num_nodes, graph.num_relations
     adjacency = operator_of(graph, inverse=model.inverse, self_loops=model.self_loops)
     plan = LinkPlan(model, schedule, *sizes, adjacency, torch.Generator().manual_seed(seed))
-    return ENCODERS.find(model.encoder).for_links(plan).eval()
+    return ENCODERS.resolve(model.encoder).build_link_network(plan).eval()
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -134,16 +134,20 @@ def test_published_fans_and_normal_coefficients():
     graph = SmallGraph([], 10, 112)
     model = LinkModelConfig(name="rgcn", embedding=50, decomposition="block", blocks=10, fans="published")
     layer = (
-        ENCODERS.find("rgcn")
-        .for_links(LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0)))
+        ENCODERS.resolve("rgcn")
+        .build_link_network(
+            LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0))
+        )
         .encoder.layers[0]
     )
     assert float(layer.weights.blocks.detach().std()) == pytest.approx(3 / (112 + 5) ** 0.5, rel=0.02)
     assert float(layer.self_loop.detach().std()) == pytest.approx(3 / (112 + 5) ** 0.5, rel=0.05)
     model = LinkModelConfig(name="rgcn", embedding=8, decomposition="basis", bases=20, coefficient_init="normal")
     layer = (
-        ENCODERS.find("rgcn")
-        .for_links(LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0)))
+        ENCODERS.resolve("rgcn")
+        .build_link_network(
+            LinkPlan(model, LinkTrainingConfig(), 10, 112, operator_of(graph), torch.Generator().manual_seed(0))
+        )
         .encoder.layers[0]
     )
     assert float(layer.weights.coefficients.detach().std()) == pytest.approx(1.0, rel=0.05)
@@ -192,7 +196,7 @@ def test_separate_inverse_bases_give_inverses_bases_of_their_own():
         torch.testing.assert_close(dense[r], sum(coefficients[r, b] * bases[half + b] for b in range(2)))
     with pytest.raises(ConfigError, match="inverse"):
         RelationalGraphConv(3, 3, 2, inverse=False, decomposition=Basis(2, separate_inverse=True))
-    with pytest.raises(ConfigError, match="input vectors"):
+    with pytest.raises(ConfigError, match="node vectors"):
         RelationalGraphConv.one_hot(operator_of(), 3, decomposition=Basis(2, separate_inverse=True))
 
 

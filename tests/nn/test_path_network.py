@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.path_layers import Hop, Told, reached_hops
+from rgcn.nn.path_layers import LayerEdges, RelationStates, reached_layer_edges
 from rgcn.nn.scorer import Questions
 
 VARIANTS = [
@@ -77,12 +77,14 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
     size = len(x)
     for layer in layers:
         table = (
-            layer.relations(Told(q[None])).view(adjacency.num_relations, -1) if table_of is None else table_of(layer)
+            layer.relations(RelationStates(q[None])).view(adjacency.num_relations, -1)
+            if table_of is None
+            else table_of(layer)
         )
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
             u = x[sources[e]]
-            if not layer.messages.added:
+            if not layer.messages.is_sum:
                 message = u * table[r]
             else:
                 message = u + table[r] if bool((u != 0).any()) else u
@@ -93,12 +95,12 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
             parts = [total[v]]
             if layer.deviation:
                 parts.append((square[v] - total[v] ** 2).clamp(min=1e-6).sqrt())
-            if layer.settings.scaled:
+            if layer.settings.degree_scaling:
                 parts += [part * s[v] for part in parts]
             z = layer.weight @ torch.cat([x[v], *parts]) + layer.bias
             if layer.settings.norm:
                 z = (z - z.mean()) / (z.var(unbiased=False) + 1e-5).sqrt() * layer.gain + layer.shift
-            heard = layer.settings.wakes or bool((x[v] != 0).any() or (total[v] != 0).any())
+            heard = layer.settings.update_unreached or bool((x[v] != 0).any() or (total[v] != 0).any())
             out = torch.relu(z) if heard else torch.zeros_like(z)
             after.append(x[v] + out if layer.settings.skip else out)
         x = after
@@ -143,7 +145,7 @@ def test_only_what_is_reached_gives_the_same(seed, settings, layers):
 def test_the_first_hops_of_a_question_are_few():
     kg = rgcn.KnowledgeGraph.from_triples([(f"n{i}", "next", f"n{i + 1}") for i in range(100)])
     adjacency = RelationalAdjacency.from_graph(kg, normalization="node")
-    hops, nodes = reached_hops(Hop.along(adjacency, torch.tensor(1.0)), torch.tensor([50]), 3)
+    hops, nodes = reached_layer_edges(LayerEdges.along(adjacency, torch.tensor(1.0)), torch.tensor([50]), 3)
     assert [reached.tolist() for reached in nodes] == [[50], [49, 50, 51], [*range(48, 53)], [*range(47, 54)]]
     assert [hop.operator.num_targets for hop in hops] == [3, 5, 7]
 
@@ -166,7 +168,7 @@ def test_a_known_triple_is_hidden_while_it_is_scored(settings):
 
 def test_same_seed_same_bits_and_learning():
     kg = rgcn.load("world")
-    settings = {"layers": 2, "width": 16, "epochs": 12, "batch_edges": 8, "warmup": 0, "seed": 4}
+    settings = {"layers": 2, "width": 16, "steps": 12, "batch_edges": 8, "warmup": 0, "seed": 4}
     one, two = (rgcn.LinkPredictor("path", **settings).fit(kg) for _ in range(2))
     for first, second in zip(one.network_.parameters(), two.network_.parameters(), strict=True):
         assert torch.equal(first, second)

@@ -8,13 +8,13 @@ import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.errors import ConfigError
 from rgcn.models.growth import extended
-from rgcn.nn.link_network import Heard
+from rgcn.nn.link_network import ExplainedTriple
 from rgcn.nn.scorer import Questions
-from rgcn.predict.opened_model import joined
+from rgcn.predict.opened_model import merge_new_triples
 from rgcn.sampling.negatives import corrupt
-from small_models import random_graph
+from small_models import named_rows, random_graph
 
-SETTINGS = {"encoder": "popularity", "normalization": "none", "self_loops": False, "epochs": 1, "edge_dropout": 0.0}
+SETTINGS = {"encoder": "popularity", "normalization": "none", "self_loops": False, "steps": 1, "edge_dropout": 0.0}
 
 
 def fitted(graph, **settings):
@@ -55,7 +55,7 @@ def test_a_batch_is_scored_by_the_side_that_was_replaced():
     positives = torch.tensor(graph.split_triples("train"))
     drawn = corrupt(positives, graph.num_nodes, rate=3, generator=torch.Generator().manual_seed(0))
     scores = model.network_.score_batch(model.adjacency_, positives, drawn)
-    by_hand = counts[drawn.is_head.long(), positives[drawn.positive, 1], drawn.node]
+    by_hand = counts[drawn.is_subject.long(), positives[drawn.positive, 1], drawn.node]
     torch.testing.assert_close(scores.negative, torch.log1p(by_hand) + model.network_.bias)
     torch.testing.assert_close(
         scores.positive, torch.log1p(counts[0, positives[:, 1], positives[:, 2]]) + model.network_.bias
@@ -64,7 +64,7 @@ def test_a_batch_is_scored_by_the_side_that_was_replaced():
 
 def test_ranks_are_those_of_the_counts_whatever_was_trained():
     graph = random_graph(2)
-    one, many = fitted(graph), fitted(graph, epochs=20, learning_rate=0.1)
+    one, many = fitted(graph), fitted(graph, steps=20, learning_rate=0.1)
     assert one.network_.bias.item() != many.network_.bias.item()
     assert one.evaluate(graph)["mrr"] == many.evaluate(graph)["mrr"]
 
@@ -74,10 +74,10 @@ def test_an_explained_triple_has_the_score_of_its_answer():
     model = fitted(graph)
     subject, relation, object_ = graph.split_triples("train")[0].tolist()
     asked = torch.tensor([subject, object_])
-    heard = Heard(ReceptiveField.of(model.adjacency_, asked, 1), asked, subject, relation, object_)
+    heard = ExplainedTriple(ReceptiveField.of(model.adjacency_, asked, 1), asked, subject, relation, object_)
     answer = model.scorer().triple_scores(torch.tensor([[subject, relation, object_]]))
-    torch.testing.assert_close(model.network_.score_heard(heard).detach().mean(0, keepdim=True), answer)
-    alone = model.network_.score_heard(heard._replace(both=False)).detach()
+    torch.testing.assert_close(model.network_.score_explained(heard).detach().mean(0, keepdim=True), answer)
+    alone = model.network_.score_explained(heard._replace(both=False)).detach()
     torch.testing.assert_close(
         alone, model.scorer().scores(Questions(asked[:1], torch.tensor([relation])))[0, [object_]]
     )
@@ -90,10 +90,10 @@ def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
     loaded = rgcn.load_model(tmp_path / "model")
     assert loaded.evaluate() == model.evaluate()
     new = rgcn.KnowledgeGraph.from_triples([("new", "r1", "n3"), ("newer", "r1", "n3")])
-    larger = extended(model, joined(graph, new, "more"))
+    larger = extended(model, merge_new_triples(graph, new, "more"))
     counts = counted(graph)
     expected = torch.log1p(torch.stack([counts[0, 1, 3] + 2, counts[1, 1, 0]])).mean() + model.network_.bias
-    score = larger.score([("n0", "r1", "n3")])[0].score
+    score = named_rows(larger.triples_frame([("n0", "r1", "n3")]))[0].score
     assert score == pytest.approx(expected.item())
 
 

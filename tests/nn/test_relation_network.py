@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.nn import universal_network
-from rgcn.nn.universal_network import FEATURES, RelationMeetings, RelationNetwork, SharedThings
+from rgcn.nn.universal_network import NUM_FEATURES, OverlapMatrix, RelationGraph, RelationNetwork
 
 WIDTH = 6
 CASES = {
@@ -24,9 +24,9 @@ CASES = {
 }
 
 
-def meetings_of(triples, nodes: int, relations: int) -> RelationMeetings:
+def meetings_of(triples, nodes: int, relations: int) -> RelationGraph:
     adjacency = RelationalAdjacency.from_triples(torch.as_tensor(triples), nodes, relations, normalization="node")
-    return RelationMeetings.of(adjacency.structure)
+    return RelationGraph.of(adjacency.structure)
 
 
 def ends_and_pairs(triples, relations: int):
@@ -60,20 +60,20 @@ def naive_features(triples, nodes: int, relations: int) -> torch.Tensor:
 
 
 class Written:
-    """A table that stands for `SharedThings`."""
+    """A table that stands for `OverlapMatrix`."""
 
     def __init__(self, table: torch.Tensor) -> None:
         self.table = table
 
-    def times(self, x):
+    def multiply(self, x):
         return self.table @ x
 
 
-def exact_meetings(triples, nodes: int, relations: int) -> RelationMeetings:
-    """The same from the definition, in float64: `RelationMeetings` keeps float32."""
+def exact_meetings(triples, nodes: int, relations: int) -> RelationGraph:
+    """The same from the definition, in float64: `RelationGraph` keeps float32."""
     heads, pairs = map(shares, ends_and_pairs(triples, relations))
     opposite = torch.tensor([*range(relations, 2 * relations), *range(relations)])
-    return RelationMeetings(Written(heads), Written(pairs), opposite, naive_features(triples, nodes, relations))
+    return RelationGraph(Written(heads), Written(pairs), opposite, naive_features(triples, nodes, relations))
 
 
 def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, asked: int) -> list[torch.Tensor]:
@@ -123,22 +123,22 @@ def network_of(seed=0, depth=2) -> RelationNetwork:
 # -- how relations meet ----------------------------------------------------------------------------------------------
 
 
-def agree(found: RelationMeetings, triples, nodes, relations) -> None:
+def agree(found: RelationGraph, triples, nodes, relations) -> None:
     unit = torch.eye(2 * relations, dtype=torch.float64)
     for things, wanted in zip((found.heads, found.pairs), ends_and_pairs(triples, relations), strict=True):
-        torch.testing.assert_close(things.times(unit), shares(wanted), rtol=1e-6, atol=1e-7)
-        assert things.times(unit[:, :1].float()).dtype == torch.float32
+        torch.testing.assert_close(things.multiply(unit), shares(wanted), rtol=1e-6, atol=1e-7)
+        assert things.multiply(unit[:, :1].float()).dtype == torch.float32
     torch.testing.assert_close(found.features.double(), naive_features(triples, nodes, relations), rtol=1e-5, atol=1e-6)
-    assert found.features.shape == (2 * relations, FEATURES)
+    assert found.features.shape == (2 * relations, NUM_FEATURES)
 
 
 @pytest.mark.parametrize("written_out", [1024, 0])
 @pytest.mark.parametrize("case", CASES)
 def test_shares_and_features_are_those_of_the_definition(case, written_out, monkeypatch):
-    monkeypatch.setattr(universal_network, "WRITTEN_OUT", written_out)
+    monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", written_out)
     nodes, relations, triples = CASES[case]
     found = meetings_of(triples, nodes, relations)
-    assert (found.heads.written is None) == (found.pairs.written is None) == (written_out == 0)
+    assert (found.heads.stored is None) == (found.pairs.stored is None) == (written_out == 0)
     agree(found, triples, nodes, relations)
 
 
@@ -150,20 +150,20 @@ def test_of_any_graph_too(seed, nodes, relations, triples):
 
 @pytest.mark.parametrize("columns", [1, 3, 128])
 def test_written_out_by_parts_is_the_same_as_through_what_is_shared(columns, monkeypatch):
-    monkeypatch.setattr(universal_network, "COLUMNS", columns)
+    monkeypatch.setattr(universal_network, "MAX_COLUMNS", columns)
     triples = torch.tensor(drawn(1, relations=5))
-    written = SharedThings(triples[:, 1], triples[:, 0], 5, 9)
-    monkeypatch.setattr(universal_network, "WRITTEN_OUT", 4)
-    through = SharedThings(triples[:, 1], triples[:, 0], 5, 9)
+    written = OverlapMatrix(triples[:, 1], triples[:, 0], 5, 9)
+    monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", 4)
+    through = OverlapMatrix(triples[:, 1], triples[:, 0], 5, 9)
     x = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(written.times(x), through.times(x))
-    assert (written.written is None, through.written is None) == (False, True)
+    torch.testing.assert_close(written.multiply(x), through.multiply(x))
+    assert (written.stored is None, through.stored is None) == (False, True)
 
 
 def test_a_relation_without_triples_is_met_by_nobody():
     nodes, relations, triples = CASES["relations without triples"]
     found = meetings_of(triples, nodes, relations)
-    table = found.heads.times(torch.eye(2 * relations))
+    table = found.heads.multiply(torch.eye(2 * relations))
     for empty in (0, 2, 4, 6):
         assert not table[empty].any()
         assert not table[:, empty].any()
@@ -173,11 +173,11 @@ def test_a_relation_without_triples_is_met_by_nobody():
 def test_gradients_pass_through_what_is_shared(monkeypatch):
     triples = drawn(2)
     written = meetings_of(triples, 9, 4)
-    monkeypatch.setattr(universal_network, "WRITTEN_OUT", 0)
+    monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", 0)
     through = meetings_of(triples, 9, 4)
     network, slopes = network_of(), []
-    for meetings in (written, through):
-        z, own = network(meetings, torch.tensor([1, 6]))
+    for relation_graph in (written, through):
+        z, own = network(relation_graph, torch.tensor([1, 6]))
         slopes.append(torch.autograd.grad((z**2).sum() + own.sum(), list(network.parameters())))
     for one, other in zip(*slopes, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
@@ -204,11 +204,11 @@ def test_vectors_and_gradients_are_those_of_the_equations(case):
 
 
 def test_relations_asked_for_together_are_as_those_asked_for_alone():
-    meetings, network = meetings_of(drawn(3), 9, 4), network_of()
+    relation_graph, network = meetings_of(drawn(3), 9, 4), network_of()
     asked = torch.tensor([5, 0, 5, 7])
-    together, own = network(meetings, asked)
+    together, own = network(relation_graph, asked)
     for place, each in enumerate(asked):
-        alone, mine = network(meetings, each[None])
+        alone, mine = network(relation_graph, each[None])
         torch.testing.assert_close(together[:, place], alone[:, 0], rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(own[place], mine[0], rtol=1e-9, atol=1e-10)
 
@@ -241,13 +241,13 @@ def test_many_relations_never_write_out_their_pairs(kind, monkeypatch):
         return sizes[-1]
 
     monkeypatch.setattr(universal_network, "gather_sum", watched)
-    meetings = meetings_of(triples, 2 * count, count)
+    relation_graph = meetings_of(triples, 2 * count, count)
     network = RelationNetwork(2, 1, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        z, own = network(meetings, torch.tensor([3]))
-    assert meetings.heads.written is None
+        z, own = network(relation_graph, torch.tensor([3]))
+    assert relation_graph.heads.stored is None
     assert z.shape == (2 * count, 1, 2)
     assert bool(torch.isfinite(z).all())
     assert bool(torch.isfinite(own).all())
     assert max(each.numel() for each in sizes) <= 10 * count
-    assert len(meetings.heads.has.column) <= 2 * count
+    assert len(relation_graph.heads.pattern.column) <= 2 * count

@@ -106,7 +106,7 @@ def test_the_structure_of_a_repeated_edge_index_is_built_once(monkeypatch):
     gc.collect()
     conv(x, *graph(6))
     assert len(built) == 4
-    assert sum(one.edge_index() is not None for one in conv._cached) <= 2  # dropped with their tensors
+    assert sum(entry[0]() is not None for entry in conv._cached) <= 2  # dropped with their tensors
 
 
 def test_it_trains_copies_and_takes_new_weights():
@@ -128,7 +128,7 @@ def test_it_trains_copies_and_takes_new_weights():
 
 
 def test_what_cannot_be_is_said():
-    with pytest.raises(ConfigError, match="num_bases and num_blocks are two decompositions"):
+    with pytest.raises(ConfigError, match="num_bases and num_blocks select two different decompositions"):
         RGCNConv(WIDTH, OUT, RELATIONS, num_bases=2, num_blocks=2)
     with pytest.raises(ConfigError, match="do not divide into 5 blocks"):
         RGCNConv(WIDTH, OUT, RELATIONS, num_blocks=5)
@@ -137,5 +137,5 @@ def test_what_cannot_be_is_said():
     conv, (edge_index, edge_type) = RGCNConv(WIDTH, OUT, RELATIONS, num_blocks=2), graph()
     with pytest.raises(ConfigError, match="num_blocks needs node vectors"):
         conv(torch.arange(NODES), edge_index, edge_type)
-    with pytest.raises(DataError, match=r"edge_index is \[2, num_edges\]"):
+    with pytest.raises(DataError, match=r"edge_index must be \[2, num_edges\]"):
         conv(torch.randn(NODES, WIDTH), edge_index.T, edge_type)

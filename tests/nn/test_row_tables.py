@@ -13,26 +13,33 @@ from safetensors.torch import load_file
 import rgcn
 from rgcn.errors import ConfigError, DataError
 from rgcn.nn import row_tables
-from rgcn.nn.row_tables import KINDS, copy_beside, empty_on_disk, is_on_disk, write_tensors, zeros_beside
+from rgcn.nn.row_tables import (
+    DTYPE_NAMES,
+    copy_stored_like,
+    is_on_disk,
+    write_tensors,
+    zeros_on_disk,
+    zeros_stored_like,
+)
 
-SETTINGS = {"embedding": 8, "batch_edges": 100, "epochs": 6, "evaluate_every": 2, "seed": 1}
+SETTINGS = {"embedding": 8, "batch_edges": 100, "steps": 6, "evaluate_every": 2, "seed": 1}
 
 
 def test_a_table_on_disk_is_a_file_that_has_no_name(tmp_path):
-    table = empty_on_disk((3, 4), tmp_path)
+    table = zeros_on_disk((3, 4), tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert not table.any()
     assert is_on_disk(table)
     assert is_on_disk(torch.nn.Parameter(table).detach())
     table.normal_()
-    moments, copied = zeros_beside(table), copy_beside(table, table)
+    moments, copied = zeros_stored_like(table), copy_stored_like(table, table)
     assert is_on_disk(moments)
     assert is_on_disk(copied)
     assert torch.equal(copied, table)
     copied.zero_()
     assert table.any()
-    assert not is_on_disk(copy_beside(table, torch.ones(3)))
-    assert not is_on_disk(zeros_beside(torch.ones(2)))
+    assert not is_on_disk(copy_stored_like(table, torch.ones(3)))
+    assert not is_on_disk(zeros_stored_like(torch.ones(2)))
 
 
 def test_a_full_disk_is_said_before_work_begins(tmp_path, monkeypatch):
@@ -41,19 +48,21 @@ def test_a_full_disk_is_said_before_work_begins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DataError, match=r"No space left.*RGCN_CACHE"):
-        empty_on_disk((3, 4), tmp_path)
+        zeros_on_disk((3, 4), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @settings(max_examples=30)
-@given(st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(list(KINDS)), st.integers(0, 3)), max_size=6))
+@given(
+    st.dictionaries(st.text(max_size=5), st.tuples(st.sampled_from(list(DTYPE_NAMES)), st.integers(0, 3)), max_size=6)
+)
 def test_tensors_are_read_back_as_they_were_written(tmp_path_factory, kinds):
     tensors = {
         name: torch.arange(2 * 3**size).view(2, *[3] * size).to(kind) for name, (kind, size) in kinds.items()
     } | {"none": torch.empty(0, 3), "one": torch.tensor(2.5), "turned": torch.arange(6.0).view(2, 3).T}
     path = tmp_path_factory.mktemp("written") / "tensors.safetensors"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_tables, "PIECE", 4)
+        patch.setattr(row_tables, "CHUNK_SIZE", 4)
         write_tensors(tensors, path)
     found = load_file(path)
     assert found.keys() == tensors.keys()

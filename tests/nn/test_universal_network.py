@@ -14,7 +14,8 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.nn import universal_network
 from rgcn.nn.scorer import Questions
-from rgcn.nn.universal_network import RelationMeetings
+from rgcn.nn.universal_network import RelationGraph
+from small_models import named_rows
 
 SMALL = {"layers": 2, "width": 6, "relation_layers": 2, "start": "random", "device": "cpu"}
 VARIANTS = [{}, {"unreached": "asleep"}, {"messages": "add", "deviation": True, "normalization": "none"}]
@@ -65,7 +66,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
     triples, nodes, relations = drawn(0, 8, 3, 14), 8, 3
     model = model_over(graph_of(triples, nodes, relations), **settings)
     network, adjacency = model.network_, model.adjacency_
-    network.meetings = exact_meetings(triples, nodes, relations)
+    network.relation_graph = exact_meetings(triples, nodes, relations)
 
     def scored(node, asked):
         z = [*naive_vectors(network.relations, triples, nodes, relations, asked), network.stays]
@@ -96,9 +97,9 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
 def test_the_vector_of_a_relation_is_its_own_where_it_is_asked_for(monkeypatch):
     kg = some_graph(1, relations=5)
     network = model_over(kg).network_
-    wanted = torch.cat([network.told(torch.tensor([r])).query for r in range(5)])
+    wanted = torch.cat([network.relation_states(torch.tensor([r])).query for r in range(5)])
     for at_once in (1, 2, 32):
-        monkeypatch.setattr("rgcn.nn.universal_network.AT_ONCE", at_once)
+        monkeypatch.setattr("rgcn.nn.universal_network.MAX_RELATIONS_AT_ONCE", at_once)
         close(network.relation_vectors(), wanted)
     assert not network.relation_vectors().requires_grad
 
@@ -130,12 +131,12 @@ def test_one_table_for_all_questions_is_as_one_for_each(hides):
     triples = torch.tensor(np.array([t for t in model.graph_.triples.tolist() if t[1] == relation]))
     scorer = model.scorer()
     assert len(triples) > 1
-    told = network.told(triples[:, 1])
-    assert network.layers[0].relations(told).shape == (2 * 4 + 1, network.width)
+    relation_states = network.relation_states(triples[:, 1])
+    assert network.layers[0].relations(relation_states).shape == (2 * 4 + 1, network.dim)
     other = torch.tensor([[0, 0, 1]])
     mixed = torch.cat([triples, other])
-    wide = network.told(mixed[:, 1])
-    assert network.layers[0].relations(wide).shape == (2 * 4 + 1, len(mixed) * network.width)
+    wide = network.relation_states(mixed[:, 1])
+    assert network.layers[0].relations(wide).shape == (2 * 4 + 1, len(mixed) * network.dim)
     if hides:
         close(scorer.triple_scores(triples), scorer.triple_scores(mixed)[:-1])
     else:
@@ -153,7 +154,7 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
     model = model_over(kg, **settings)
     network, found = model.network_, model.scorer().triple_scores(torch.tensor(kg.triples))
     asked = Questions(torch.tensor(kg.triples[:, 0]), torch.tensor(kg.triples[:, 1]))
-    hiding = model.scorer().scores_hiding(asked, torch.tensor(kg.triples[:, 2]))
+    hiding = model.scorer().scores_hiding_answers(asked, torch.tensor(kg.triples[:, 2]))
     assert hiding.dtype == torch.float64
     differs = 0
     for number, (s, r, o) in enumerate(kg.triples.tolist()):
@@ -166,7 +167,9 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
         close(found[number], (wanted[0, o] + wanted[1, s]) / 2)
         close(hiding[number], wanted[0])
         anew = model.over(graph_of(without, kg.num_nodes, kg.num_relations))
-        differs += float(anew.score([(s, r, o)])[0].score) != pytest.approx(float(found[number]), rel=1e-3)
+        differs += float(named_rows(anew.triples_frame([(s, r, o)]))[0].score) != pytest.approx(
+            float(found[number]), rel=1e-3
+        )
     assert differs  # a graph that never had the triple has other relations
 
 
@@ -180,8 +183,8 @@ def test_no_weight_has_a_size_that_depends_on_a_graph():
     ]
     assert shapes[0] == shapes[1] == shapes[2]
     network = model_over(some_graph(0)).network_
-    assert not network.knows_nodes
-    assert not network.knows_relations
+    assert not network.has_node_weights
+    assert not network.has_relation_weights
 
 
 def test_weights_over_another_graph_are_as_if_they_had_begun_there():
@@ -197,7 +200,7 @@ def test_weights_over_another_graph_are_as_if_they_had_begun_there():
 
 @pytest.mark.parametrize("written_out", [1024, 0])
 def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, monkeypatch):
-    monkeypatch.setattr(universal_network, "WRITTEN_OUT", written_out)
+    monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", written_out)
     kg, rng = some_graph(5), np.random.default_rng(0)
     node, relation = rng.permutation(kg.num_nodes), rng.permutation(kg.num_relations)
     renamed = np.stack([node[kg.triples[:, 0]], relation[kg.triples[:, 1]], node[kg.triples[:, 2]]], axis=1)
@@ -232,7 +235,7 @@ def test_small_and_odd_graphs_are_answered_and_learned_from(kg):
     model = model_over(kg, kind=torch.float32)
     assert bool(torch.isfinite(all_scores(model)).all())
     assert bool(torch.isfinite(model.scorer().triple_scores(torch.tensor(kg.triples))).all())
-    fitted = rgcn.LinkPredictor("universal", **SMALL, epochs=2).fit(kg)
+    fitted = rgcn.LinkPredictor("universal", **SMALL, steps=2).fit(kg)
     assert all(bool(torch.isfinite(parameter).all()) for parameter in fitted.network_.parameters())
 
 
@@ -245,10 +248,10 @@ def test_many_relations_are_answered_in_memory_that_grows_with_them(kind, monkey
     adjacency = RelationalAdjacency.from_triples(triples, count + 1, count, normalization="node")
     model = model_over(some_graph(0), kind=torch.float32, layers=1, width=4, relation_layers=1)
     network = model.network_
-    network.meetings, network.num_relations = RelationMeetings.of(adjacency.structure), count
+    network.relation_graph, network.num_relations = RelationGraph.of(adjacency.structure), count
     # What is shared has vectors, too: nodes and pairs, either way round.
-    assert network.meetings.states <= 2 * count + (count + 1) + 2 * count
-    assert network.states(count + 1) == count + 1 + network.meetings.states
+    assert network.relation_graph.num_states <= 2 * count + (count + 1) + 2 * count
+    assert network.num_states(count + 1) == count + 1 + network.relation_graph.num_states
     scorer = network.make_scorer(adjacency)
     found = scorer.scores(Questions(torch.tensor([0, 5]), torch.tensor([0, 7])))
     assert found.shape == (2, count + 1)
@@ -271,7 +274,7 @@ def test_settings_that_cannot_be_are_refused():
 
 def test_kept_models_answer_the_same(tmp_path):
     kg = some_graph(0)
-    fitted = rgcn.LinkPredictor("universal", **SMALL, epochs=3, batch_edges=4, seed=1).fit(kg)
+    fitted = rgcn.LinkPredictor("universal", **SMALL, steps=3, batch_edges=4, seed=1).fit(kg)
     fitted.save(tmp_path)
     loaded = rgcn.load_model(tmp_path, device="cpu")
     torch.testing.assert_close(all_scores(loaded), all_scores(fitted), rtol=0, atol=0)
@@ -279,7 +282,7 @@ def test_kept_models_answer_the_same(tmp_path):
 
 
 def test_same_seed_same_bits_and_learning():
-    settings = {**SMALL, "epochs": 24, "batch_edges": 8, "learning_rate": 0.02, "seed": 4}
+    settings = {**SMALL, "steps": 24, "batch_edges": 8, "learning_rate": 0.02, "seed": 4}
     kg = some_graph(8, nodes=20, relations=3, triples=60)
     one, two = (rgcn.LinkPredictor("universal", **settings).fit(kg) for _ in range(2))
     for first, second in zip(one.network_.parameters(), two.network_.parameters(), strict=True):
@@ -290,7 +293,7 @@ def test_same_seed_same_bits_and_learning():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_steps_are_recorded_on_a_gpu():
-    settings = {**SMALL, "epochs": 8, "batch_edges": 8, "device": "cuda"}
+    settings = {**SMALL, "steps": 8, "batch_edges": 8, "device": "cuda"}
     kg = some_graph(8, nodes=20, triples=60)
 
     def trainer():

@@ -1,4 +1,4 @@
-"""Runs side by side: what differs, what came out, and what is refused to be compared."""
+"""Comparisons: settings that differ, metrics, and what cannot be compared."""
 
 import json
 
@@ -31,7 +31,7 @@ def node_run(folder, accuracy=None, *, seed=0, fingerprint="a" * 64, valid=0.5, 
 
 
 def link_run(folder, mrr, mean_rank, fingerprint="a" * 64):
-    config = LinkPredictionRun(data={"dataset": "world"}, training={"epochs": 3})
+    config = LinkPredictionRun(data={"dataset": "world"}, training={"steps": 3})
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": 0.1 * i, "seconds": i} for i in (1, 2, 3)]
     return keep(folder, config, metrics, {"test": {"mrr": mrr, "mean_rank": mean_rank, "count": 10}}, fingerprint)
 
@@ -49,7 +49,7 @@ def keep(folder, config, metrics, measured, fingerprint):
 
 
 def figure(comparison, split, metric):
-    return next(row for row in comparison.figures() if (row.split, row.metric.name) == (split, metric))
+    return next(row for row in comparison.metric_rows() if (row.split, row.metric.name) == (split, metric))
 
 
 def test_only_settings_that_differ_are_shown(tmp_path):
@@ -59,7 +59,7 @@ def test_only_settings_that_differ_are_shown(tmp_path):
     assert comparison.settings() == {"training.learning_rate": [0.01, 0.5]}
     test = figure(comparison, "test", "accuracy")
     assert test.best == {1}
-    assert [test.words(i) for i in (0, 1)] == ["80.0 %", "90.0 %"]
+    assert [test.text(i) for i in (0, 1)] == ["80.0 %", "90.0 %"]
     assert figure(comparison, "valid", "accuracy").best == frozenset()  # equal: none stands out
     assert any("single run" in warning for warning in comparison.warnings())
 
@@ -69,7 +69,7 @@ def test_a_lower_mean_rank_is_better(tmp_path):
     comparison = compare_runs(runs)
     assert figure(comparison, "test", "mrr").best == {0}
     assert figure(comparison, "test", "mean_rank").best == {1}
-    assert all(row.metric.name != "count" for row in comparison.figures())
+    assert all(row.metric.name != "count" for row in comparison.metric_rows())
 
 
 def test_a_series_counts_as_mean_and_standard_error(tmp_path):
@@ -82,7 +82,7 @@ def test_a_series_counts_as_mean_and_standard_error(tmp_path):
     spread = figure(comparison, "test", "accuracy").spreads[0]
     assert (spread.mean, spread.runs) == (pytest.approx(0.8), 3)
     assert spread.standard_error == pytest.approx(0.1 / 3**0.5)
-    assert figure(comparison, "test", "accuracy").words(0) == "80.0 % ± 5.8"
+    assert figure(comparison, "test", "accuracy").text(0) == "80.0 % ± 5.8"
     assert comparison.settings() == {"seed": ["0, 1, 2, 10", "0, 1"]}
     assert any("3 of 4 runs" in warning for warning in comparison.warnings())
     assert any("less than two standard errors" in warning for warning in comparison.warnings())
@@ -94,7 +94,7 @@ def test_a_series_counts_as_mean_and_standard_error(tmp_path):
 def test_different_tasks_are_shown_but_not_compared(tmp_path):
     comparison = compare_runs([node_run(tmp_path / "nodes", 0.8), link_run(tmp_path / "links", 0.3, 5.0)])
     assert "different tasks" in comparison.warnings()[0]
-    assert all(not row.best for row in comparison.figures())
+    assert all(not row.best for row in comparison.metric_rows())
     assert comparison.settings()["task"] == ["node-classification", "link-prediction"]
     assert "model.bottleneck" not in comparison.settings()  # a setting that one task does not know is no difference
     text = words(comparison_page(comparison))
@@ -104,31 +104,31 @@ def test_different_tasks_are_shown_but_not_compared(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("prints", "said"), [(("a" * 64, "b" * 64), "different data"), (("a" * 64, None), "not known")]
+    ("fingerprints", "message"), [(("a" * 64, "b" * 64), "different data"), (("a" * 64, None), "not known")]
 )
-def test_different_data_are_not_compared(tmp_path, prints, said):
-    runs = [node_run(tmp_path / name, 0.5, fingerprint=p) for name, p in zip("ab", prints, strict=True)]
+def test_different_data_are_not_compared(tmp_path, fingerprints, message):
+    runs = [node_run(tmp_path / name, 0.5, fingerprint=p) for name, p in zip("ab", fingerprints, strict=True)]
     comparison = compare_runs(runs)
-    assert said in comparison.warnings()[0]
-    assert all(not row.best for row in comparison.figures())
+    assert message in comparison.warnings()[0]
+    assert all(not row.best for row in comparison.metric_rows())
 
 
-def test_unfinished_runs_have_curves_and_no_figures(tmp_path):
+def test_unfinished_runs_have_curves_and_no_metrics(tmp_path):
     runs = [node_run(tmp_path / "done", 0.5), node_run(tmp_path / "not", None, epochs=9)]
     comparison = compare_runs(runs)
     assert any("not finished" in warning for warning in comparison.warnings())
-    assert figure(comparison, "test", "accuracy").words(1) == ""
+    assert figure(comparison, "test", "accuracy").text(1) == ""
     nothing = compare_runs([node_run(tmp_path / "x", None), node_run(tmp_path / "y", None)])
-    assert nothing.figures() == []
+    assert nothing.metric_rows() == []
     assert "No run is finished yet" in words(comparison_page(nothing))
 
 
-def test_a_setting_that_is_null_is_told_from_one_that_is_not_there(tmp_path):
+def test_null_differs_from_a_missing_setting(tmp_path):
     runs = [node_run(tmp_path / "a", 0.5), node_run(tmp_path / "b", 0.6, validation=0.25, l2_penalty=0.5, patience=3)]
     comparison = compare_runs([*runs, link_run(tmp_path / "c", 0.3, 5.0)])
     assert comparison.settings()["training.patience"] == [None, 3, None]
     assert comparison.settings()["training.l2_penalty"] == [0.0, 0.5, None]
-    assert [entry.knows("training.l2_penalty") for entry in comparison.entries] == [True, True, False]
+    assert [entry.has_setting("training.l2_penalty") for entry in comparison.entries] == [True, True, False]
     text = words(comparison_page(comparison))
     assert "training.patiencenull3null" in text
     assert "training.l2_penalty0.00.5" in text
@@ -153,7 +153,7 @@ def test_the_page_is_whole_and_closed_to_the_outside(tmp_path):
     assert "★ 60.0 %" in "".join(checker.words)
 
 
-def test_runs_of_the_same_name_are_told_apart(tmp_path):
+def test_runs_of_the_same_name_are_distinguished(tmp_path):
     comparison = compare_runs([node_run(tmp_path / "a" / "run", 0.5), node_run(tmp_path / "b" / "run", 0.6)])
     assert len({entry.name for entry in comparison.entries}) == 2
     json.dumps(comparison.as_dict())

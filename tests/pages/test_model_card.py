@@ -1,4 +1,4 @@
-"""A model card says what the run's files say, whatever the data are called, and names no place of this machine."""
+"""A model card agrees with the files of the run, escapes names, and contains no path of this machine."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def link_run(tmp_path_factory):
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
     folder = tmp_path_factory.mktemp("runs") / "links"
     model = {"name": "distmult", "embedding": 8}
-    config = LinkPredictionRun(data={"dataset": "wn18"}, model=model, training={"epochs": 3, "device": "cpu"}, seed=7)
+    config = LinkPredictionRun(data={"dataset": "wn18"}, model=model, training={"steps": 3, "device": "cpu"}, seed=7)
     train(config, graph, folder)
     return folder
 
@@ -61,7 +61,7 @@ def rows(html):
     return [[cell.split(">", 1)[1].split("<")[0] for cell in row.split("<td")[1:]] for row in html.split("<tr>")[2:]]
 
 
-def test_figures_are_those_the_run_wrote_down(node_run):
+def test_metrics_are_those_that_the_run_stored(node_run):
     front, sections = parts(model_card(RunFolder(node_run)))
     metrics = json.loads((node_run / "result.json").read_text())["metrics"]
     table = rows(sections["Results"])
@@ -69,7 +69,7 @@ def test_figures_are_those_the_run_wrote_down(node_run):
     assert [row[1] for row in table] == [
         f"{100 * metrics[split]['accuracy']:.1f} %" for split in ("train", "valid", "test")
     ]
-    # always answering the more frequent class is right for the three quarters that belong to it
+    # always predicting the more frequent class is right for the three quarters that belong to it
     assert [row[2:] for row in table] == [["75.0 %", "20"], ["70.0 %", "10"], ["80.0 %", "10"]]
     found = front["model-index"][0]["results"][0]["metrics"]
     assert found == [{"type": "accuracy", "value": round(metrics["test"]["accuracy"], 4), "name": "test accuracy"}]
@@ -101,8 +101,8 @@ def test_it_has_every_section_and_says_how_it_was_made(node_run):
     assert f"torch {rgcn.runs.folder.environment()['versions']['torch']}" in sections["Training"]
     assert "a row for every (relation, node)" in sections["What it cannot do"]
     assert "rgcn predict RUN --nodes" in sections["How to use it"]
-    assert "10 test nodes: one node more or less is 10.0 points" in sections["Read with care"]
-    assert "not known to this program" in sections["Data"]
+    assert "10 test nodes: one node is 10.0 points" in sections["Read with care"]
+    assert "not known to rgcn" in sections["Data"]
 
 
 def test_names_are_text_whatever_they_hold(node_run):
@@ -135,7 +135,7 @@ def test_a_link_predictor_beside_a_choice_at_random(link_run):
         "test",
         f"{test['mrr']:.3f}",
         *(f"{100 * test[name]:.1f} %" for name in ("hits@1", "hits@3", "hits@10")),
-        RANKING[-1].words(test["mean_rank"]),
+        RANKING[-1].format(test["mean_rank"]),
         "12",
     ]
     expected = np.mean(1 / np.arange(1, 21))
@@ -144,12 +144,12 @@ def test_a_link_predictor_beside_a_choice_at_random(link_run):
     assert "WordNet 3.0 license" in sections["Data"]
     assert "Seed: 7" in sections["Training"]
     assert "passes no messages" in sections["What it cannot do"]
-    assert "alike: it cannot tell which way" in sections["What it cannot do"]
+    assert "ignores a relation's direction" in sections["What it cannot do"]
     assert "100% of these triples, a training triple links the same two nodes" in sections["Read with care"]
     assert "rgcn complete RUN" in sections["How to use it"]
 
 
-def test_a_model_at_hand_spares_loading_it(node_run, tmp_path):
+def test_a_given_model_is_not_loaded_again(node_run, tmp_path):
     run = tmp_path / "read_ers"
     shutil.copytree(node_run, run)
     model = rgcn.NodeClassifier.load(str(run / "model"))
@@ -171,7 +171,7 @@ def test_an_unfinished_run_says_so(node_run, tmp_path):
     assert "model-index" not in front
     assert "not finished" in card
     assert "So far the lowest validation loss is" in sections["Results"]
-    assert "everything here is as far as it has come" in sections["Read with care"]
+    assert "this card shows its current state" in sections["Read with care"]
     with pytest.raises(DataError, match="there is no such folder"):
         model_card(RunFolder(tmp_path / "none"))
 
@@ -189,7 +189,7 @@ def test_an_unfinished_run_says_so(node_run, tmp_path):
         ("no json", None),
     ],
 )
-def test_calibration_is_told_where_it_is_known(node_run, tmp_path, content, expected):
+def test_calibration_is_shown_if_it_is_known(node_run, tmp_path, content, expected):
     run = tmp_path / "run"
     shutil.copytree(node_run, run)
     (run / "calibration.json").write_text(content)

@@ -15,7 +15,7 @@ import rgcn
 from rgcn.cli.output import ClassOutcome
 from rgcn.config import LinkPredictionRun, NodeClassificationRun
 from rgcn.data import wordnet
-from rgcn.data.wordnet import OutsideNames
+from rgcn.data.wordnet import ExternalNames
 from rgcn.errors import DataError
 from rgcn.graph import NodeKind
 from rgcn.graph.titles import short_name
@@ -31,11 +31,11 @@ from rgcn.pages.charts import (
     heat_map,
     line_chart,
     nice_ticks,
-    thinned,
+    thin_out,
 )
-from rgcn.pages.layout import named
+from rgcn.pages.layout import name_markup
 from rgcn.pages.link_report import evaluate_links
-from rgcn.pages.node_report import class_figures, evaluate_nodes
+from rgcn.pages.node_report import class_metrics, evaluate_nodes
 from rgcn.runs import RunFolder, dump_configuration, load_configuration, load_data, train
 from rgcn.runs.assembly import load_trained
 from written_runs import about_run
@@ -150,12 +150,12 @@ def predictor():
     triples = [(names[i % 20], f"r{i % 3}", names[(i * 7 + 1) % 20]) for i in range(60)]
     splits = np.array([0] * 48 + [1] * 6 + [2] * 6, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
-    return rgcn.LinkPredictor("distmult", embedding=8, epochs=3, device="cpu", seed=0).fit(graph)
+    return rgcn.LinkPredictor("distmult", embedding=8, steps=3, device="cpu", seed=0).fit(graph)
 
 
 def link_config():
     model = {"name": "distmult", "embedding": 8}
-    return LinkPredictionRun(data={"path": "g.tsv"}, model=model, training={"epochs": 3, "device": "cpu"})
+    return LinkPredictionRun(data={"path": "g.tsv"}, model=model, training={"steps": 3, "device": "cpu"})
 
 
 NODE_METRICS = [
@@ -203,19 +203,19 @@ def test_a_report_of_node_classification_has_everything(node_run):
     settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1  # the task is no choice
     for expected in (
         "test accuracy",
-        "without learning",
+        "baseline",
         "Learning curves",
         "best validation: 0.100 at epoch 3",
         "resumed at 2",
-        "What is taken for what",
+        "Confusion matrix",
         "precision",
         "Least certain",
         "Parameters as the paper counts",
         "one seed (0)",
-        "5 test nodes: one node more or less is 20.0 points",
+        "5 test nodes: one node is 20.0 points",
         f"All {settings} settings",
         "interrupted",
-        "1.5 s, all sessions together",
+        "1.5 s, in all sessions",
     ):
         assert expected in text, expected
     measured = report.values["measured"]
@@ -241,7 +241,7 @@ def test_names_from_the_data_stay_text(node_run):
 
 
 def test_only_the_pages_own_script_may_run():
-    text = page("A page", PageParts([PageSection("One", "Words.", "content")]))
+    text = page("A page", PageParts([PageSection("One", "An explanation.", "content")]))
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
     assert "default-src 'none'" in html.unescape(policy[1])
@@ -252,31 +252,31 @@ def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": 0.2 if i == 3 else None, "seconds": i} for i in (1, 2, 3)]
     result = {"epochs": 3, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {"test": {"mrr": 0.999}}}
     run = keep(tmp_path / "run", link_config(), predictor, metrics, result)
-    told = []
-    report = make_report(run, on_progress=lambda done, total: told.append((done, total)))
+    calls = []
+    report = make_report(run, on_progress=lambda done, total: calls.append((done, total)))
     text = words(report.html)
     for expected in (
         "test MRR",
         "which object?",
-        "Relation by relation",
-        "What kind of relations they are",
+        "Metrics per relation",
+        "Relation profiles",
         "never itself",
-        "Held-out triples by name",
-        "They should agree",
+        "Example triples",
+        "They should be equal",
         "No probabilities, only scores: 6 validation triples are too few",
     ):
         assert expected in text, expected
-    assert told[-1] == (12, 12)  # two questions a triple
+    assert calls[-1] == (12, 12)  # two questions a triple
     valid = make_report(run, "valid")
     assert valid.values["measured"]["split"] == "valid"
-    assert "they flatter" in words(valid.html)
+    assert "they are optimistic" in words(valid.html)
 
 
 def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
     triples = [(f"n{i % 40}", f"r{i % 60}", f"n{(i // 60 + i + 1) % 40}") for i in range(600)]
     splits = np.array([0] * 300 + [2] * 300, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
-    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1, device="cpu").fit(graph)
+    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1, device="cpu").fit(graph)
     result = {"epochs": 1, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {}}
     text = words(make_report(keep(tmp_path / "run", link_config(), model, result=result)).html)
     assert "The best 10" in text
@@ -294,7 +294,7 @@ def test_a_run_that_is_not_finished_shows_what_there_is(tmp_path, metrics):
     assert "has no checkpoint yet" in text
     assert report.values["measured"] is None
     if not metrics:
-        assert "No epoch has been reported yet" in text
+        assert "Nothing has been reported yet" in text
 
 
 def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_path, classifier):
@@ -305,8 +305,8 @@ def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_pat
     )
     report = make_report(run)
     assert report.values["seconds"] == 2.741
-    assert "2.74 s, all sessions together" in words(report.html)
-    assert "ended without a word" in words(report.html)
+    assert "2.74 s, in all sessions" in words(report.html)
+    assert "killed" in words(report.html)
 
 
 def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
@@ -323,7 +323,7 @@ def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path)
 def cut_off(tmp_path_factory):
     """A run of which the result is gone, as if it had been killed after its last checkpoint."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    changes = ["model.name=distmult", "model.embedding=4", "training.epochs=2", "checkpoints.every_steps=1"]
+    changes = ["model.name=distmult", "model.embedding=4", "training.steps=2", "checkpoints.every_steps=1"]
     config = load_configuration("rgcn/lp-world", [*changes, "training.device=cpu", "training.evaluate_every=null"])
     train(config, load_data(config.data), folder)
     (folder / "result.json").unlink()
@@ -335,12 +335,12 @@ def test_a_run_that_is_not_finished_is_measured_on_validation_data_only(cut_off)
     assert report.values["measured"]["split"] == "valid"
     text = words(report.html)
     assert "validation MRR" in text
-    assert "The test split had no part in it" in text
+    assert "The test split was not read" in text
     assert "known to be true (in training or validation)" in text
     model = load_trained(RunFolder(cut_off))
     ranks = model.ranks(split="valid", known=("train", "valid"))
     assert report.values["measured"]["mrr"] == summarize(ranks).both.mrr
-    with pytest.raises(DataError, match="test split is read at the end, once"):
+    with pytest.raises(DataError, match="test split is read once, at the end"):
         make_report(cut_off, "test")
 
 
@@ -348,12 +348,12 @@ def test_a_report_without_its_model_still_has_the_rest(node_run):
     shutil.rmtree(node_run / "model")
     report = make_report(node_run)
     assert report.values["measured"] is None
-    assert "Nothing was measured beyond the curves" in words(report.html)
+    assert "The model was not measured" in words(report.html)
     with pytest.raises(DataError, match="nothing to measure in split 'test'"):
         make_report(node_run, "test")
 
 
-def test_settings_are_shown_as_a_file_has_them(tmp_path):
+def test_settings_are_shown_as_in_a_file(tmp_path):
     text = words(make_report(keep(tmp_path / "run", node_config(patience=3, validation=0.2))).html)
     assert "training.patience3null" in text
 
@@ -365,7 +365,7 @@ def test_a_run_without_validation_or_held_out_nodes(tmp_path):
     run = keep(tmp_path / "run", node_config(), model, metrics, NODE_RESULT)
     text = words(make_report(run).html)
     assert "Nothing was held out for validation" in text
-    assert "the data has no held-out split" in text
+    assert "the data have no held-out split" in text
     with pytest.raises(DataError, match="nothing to measure in split 'test'"):
         make_report(run, "test")
 
@@ -385,7 +385,7 @@ def test_numbers_that_are_none_do_not_break_the_curves(tmp_path):
     assert "nan" not in text.split("<script>")[0]
 
 
-def test_what_cannot_be_written_or_read_is_said(tmp_path, node_run):
+def test_what_cannot_be_written_or_read_is_reported(tmp_path, node_run):
     with pytest.raises(DataError, match="is a folder"):
         save_page(tmp_path, make_report(node_run).html)
     with pytest.raises(DataError):
@@ -431,22 +431,22 @@ def named_by_labels():
     return dataclasses.replace(graph, node_kinds=kinds, triple_splits=splits).with_labels(labels)
 
 
-def test_a_report_calls_things_as_people_do(named_by_labels, tmp_path):
+def test_a_report_uses_display_names(named_by_labels, tmp_path):
     nodes = rgcn.NodeClassifier(epochs=2, device="cpu").fit(named_by_labels)
-    links = rgcn.LinkPredictor("distmult", embedding=4, epochs=2, device="cpu").fit(named_by_labels)
+    links = rgcn.LinkPredictor("distmult", embedding=4, steps=2, device="cpu").fit(named_by_labels)
     for name, config, model in (("nodes", node_config(), nodes), ("links", link_config(), links)):
         text = words(make_report(keep(tmp_path / name, config, model, result=NODE_RESULT)).html)
         assert "Person <" in text
         assert "Group 0" in text
         assert "works for" in text
         assert not re.search(r"instance|works%20for", text)
-    majority = ClassOutcome(task_of("node-classification")).beside(nodes, "test", {"count": 6})
+    majority = ClassOutcome(task_of("node-classification")).baseline(nodes, "test", {"count": 6})
     assert "always 'Group 0'" in majority
 
 
-def test_a_report_knows_the_names_that_a_data_set_has_elsewhere(predictor, tmp_path, monkeypatch):
-    outside = OutsideNames({0: "The first of all"}, {})
-    monkeypatch.setattr(wordnet, "names_outside", lambda *given: outside)
+def test_a_report_uses_the_display_names_of_a_data_set(predictor, tmp_path, monkeypatch):
+    outside = ExternalNames({0: "The first of all"}, {})
+    monkeypatch.setattr(wordnet, "load_external_names", lambda *given: outside)
     run = keep(tmp_path / "run", link_config(), predictor, result=NODE_RESULT)
     assert "The first of all" in words(make_report(run).html)
 
@@ -454,7 +454,7 @@ def test_a_report_knows_the_names_that_a_data_set_has_elsewhere(predictor, tmp_p
 # -- what is measured --------------------------------------------------------------------------------------
 
 
-def test_node_figures_agree_with_the_model(classifier):
+def test_node_metrics_agree_with_the_model(classifier):
     measured = evaluate_nodes(classifier, "test")
     assert measured["accuracy"] == pytest.approx(classifier.score(split="test"))
     labels = classifier.graph_.labels
@@ -462,7 +462,8 @@ def test_node_figures_agree_with_the_model(classifier):
     assert measured["majority"]["accuracy"] == pytest.approx((labels.of("test")[1] == most).mean())
     assert all(node["predicted"] != node["truth"] for node in measured["surest_mistakes"])
     assert sum(figures["nodes"] for figures in measured["by_class"]) == measured["count"]
-    scores = {one.node: one.score for one in classifier.predict([node["node"] for node in measured["most_certain"]])}
+    certain = classifier.predict_frame([node["node"] for node in measured["most_certain"]])
+    scores = dict(certain.select("node", "score").iter_rows())
     assert {node["node"]: node["score"] for node in measured["most_certain"]} == pytest.approx(scores)
     assert all(node["probability"] is None for node in measured["most_certain"])  # nothing to calibrate on
 
@@ -475,9 +476,10 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
     model = rgcn.NodeClassifier(epochs=3, device="cpu").fit(graph.with_labels(labels))
     measured = make_report(keep(tmp_path / "run", node_config(), model, result=NODE_RESULT))
     nodes = measured.values["measured"]["most_certain"]
-    told = {one.node: (one.score, one.probability) for one in model.predict([node["node"] for node in nodes])}
+    frame = model.predict_frame([node["node"] for node in nodes])
+    told = {node: numbers for node, _, *numbers in frame.iter_rows()}
     assert {node["node"]: (node["score"], node["probability"]) for node in nodes} == {
-        node: pytest.approx(numbers) for node, numbers in told.items()
+        node: pytest.approx(tuple(numbers)) for node, numbers in told.items()
     }
     assert [node["probability"] for node in nodes] == sorted((node["probability"] for node in nodes), reverse=True)
     assert "Calibrated on 20 validation nodes" in words(measured.html)
@@ -485,18 +487,18 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
 
 
 def test_a_class_that_is_never_predicted_has_no_precision():
-    found = class_figures(["a", "b"], np.array([[2, 0], [2, 0]]))
+    found = class_metrics(["a", "b"], np.array([[2, 0], [2, 0]]))
     assert [(figures["precision"], figures["recall"]) for figures in found] == [(0.5, 1.0), (None, 0.0)]
 
 
-def test_link_figures_agree_with_the_model_however_they_are_cut(predictor):
+def test_link_metrics_agree_with_the_model_for_all_block_sizes(predictor):
     measured, relations = evaluate_links(predictor, "test"), predictor.graph_.relations
     expected = summarize(predictor.ranks(split="test"))
     assert measured.items() >= expected.as_dict(relations).items()
     assert sum(one["object"] + one["subject"] for one in measured["ranks"]) == measured["count"]
-    told = []
-    ranks = predictor.ranks(split="test", memory_budget=1, on_progress=told.append)
-    assert told == list(range(1, 13))  # a block for each question
+    calls = []
+    ranks = predictor.ranks(split="test", memory_budget=1, on_progress=calls.append)
+    assert calls == list(range(1, 13))  # a block for each question
     assert summarize(ranks) == expected
 
 
@@ -505,7 +507,7 @@ def test_link_figures_agree_with_the_model_however_they_are_cut(predictor):
 
 def test_a_hundred_thousand_points_are_thinned_and_keep_their_extremes():
     points = [(float(i), 5.0 if i == 54_321 else -5.0 if i == 77_777 else 0.0) for i in range(100_000)]
-    kept = thinned(points)
+    kept = thin_out(points)
     assert len(kept) <= 600
     assert {(54_321.0, 5.0), (77_777.0, -5.0), points[0], points[-1]} <= set(kept)
     assert kept == sorted(kept)
@@ -555,7 +557,7 @@ def test_names_are_shortened_for_reading_only():
     assert short_name('"a \\"quoted\\" text"@en') == 'a \\"quoted\\" text'
     assert short_name("x" * 100).endswith("…")
     assert short_name("http://example.org/") == "example.org"
-    assert 'title="http://example.org/a#b"' in named("http://example.org/a#b")
+    assert 'title="http://example.org/a#b"' in name_markup("http://example.org/a#b")
 
 
 # -- colors ------------------------------------------------------------------------------------------------

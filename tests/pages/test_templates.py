@@ -1,4 +1,4 @@
-"""Templates: what they show is escaped, what they lack is an error, and all of them compile."""
+"""Templates compile, escape their values, and report missing values."""
 
 import re
 from importlib import resources
@@ -27,7 +27,7 @@ def test_no_template_of_a_page_marks_values_as_safe():
             assert re.findall(r"(?<!\")\|\s*safe\b|autoescape", text) == [], name
 
 
-def test_what_is_no_markup_is_text_wherever_it_stands():
+def test_values_are_escaped_unless_they_are_markup():
     section = PageSection(HOSTILE, HOSTILE, HOSTILE)
     text = page(HOSTILE, PageParts([section] * 3, [Tile(HOSTILE, HOSTILE, HOSTILE)], HOSTILE), footer=HOSTILE)
     assert text.count("<script>") == 1  # the page's own
@@ -36,14 +36,14 @@ def test_what_is_no_markup_is_text_wherever_it_stands():
 
 
 def test_markup_stays_markup():
-    made = PageParts([PageSection("One", Markup("<i>lead</i>"), Markup("<p>{}</p>").format(HOSTILE))])
-    text = page("A page", made)
+    content = PageParts([PageSection("One", Markup("<i>lead</i>"), Markup("<p>{}</p>").format(HOSTILE))])
+    text = page("A page", content)
     assert "<i>lead</i>" in text
     assert "<p>&lt;script&gt;" in text
 
 
 def test_a_value_that_is_missing_is_an_error():
-    with pytest.raises(UndefinedError, match="'words' is undefined"):
+    with pytest.raises(UndefinedError, match="'message' is undefined"):
         render("empty.html")
     with pytest.raises(UndefinedError, match="is undefined"):
         parts("comparison.html")

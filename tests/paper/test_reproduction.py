@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from rgcn.data.catalog import find
+from rgcn.data.catalog import find_dataset
 from rgcn.errors import DataError
 from rgcn.paper import LINK, NODE, published
 from rgcn.paper.published import (
     ACCURACY,
     RANKING,
-    Figure,
-    Judged,
+    Judgment,
     PaperReport,
+    PaperResult,
     PaperRow,
     PaperTable,
     html_page,
     json_text,
     judge,
     judge_time,
-    lay_out,
+    layout_table,
     markdown,
     markdown_table,
 )
@@ -33,13 +33,13 @@ from rgcn.paper.quick_tables import count_as_published, datasets_table, paramete
 from rgcn.paper.trainings import (
     CONFIGURATIONS,
     ReproductionPlan,
-    Trained,
+    TrainingResult,
     run_trainings,
     training_table,
 )
-from rgcn.runs import load_configuration, load_data, shipped_configurations
+from rgcn.runs import builtin_configurations, load_configuration, load_data
 from rgcn.runs.assembly import make_model
-from rgcn.runs.series import SeriesListener
+from rgcn.runs.series import SeriesCallback
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def nowhere(tmp_path, monkeypatch):
     """No data set is on this machine, and none can be fetched."""
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RGCN_MIRROR", raising=False)
-    monkeypatch.setattr("rgcn.data.registry.Sources._ways", lambda *_: iter(()))
+    monkeypatch.setattr("rgcn.data.registry.Sources._sources_of", lambda *_: iter(()))
 
 
 def results(*accuracies, seconds=1.0):
@@ -60,7 +60,7 @@ def results(*accuracies, seconds=1.0):
 
 
 def test_every_published_result_has_a_shipped_configuration():
-    assert set(ACCURACY) | set(RANKING) <= set(shipped_configurations())
+    assert set(ACCURACY) | set(RANKING) <= set(builtin_configurations())
     for name in CONFIGURATIONS[NODE]:
         assert load_configuration(name).task == NODE
     for name in CONFIGURATIONS[LINK]:
@@ -69,16 +69,16 @@ def test_every_published_result_has_a_shipped_configuration():
 
 def test_the_headings_of_the_configurations_say_the_same_figures():
     for name, figures in ACCURACY.items():
-        head = shipped_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
+        head = builtin_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
         assert all(f"{figure.value:.2f} ± {figure.error:.2f}" in head for figure in figures)
     for name, rows in RANKING.items():
-        head = shipped_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
+        head = builtin_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
         assert all(f"{row['mrr'].value:.3f}" in head for row in rows)
 
 
 @pytest.mark.parametrize("name", [*published.NODE_DATASETS, *published.LINK_DATASETS])
 def test_the_catalog_checks_the_same_counts(name):
-    dataset = find(name)
+    dataset = find_dataset(name)
     counts = dataset.published_after_pruning or dataset.counts
     stated = published.NODE_DATASETS.get(name) or published.LINK_DATASETS[name]
     assert (counts.entities, counts.relations) == (stated["entities"], stated["relations"])
@@ -91,7 +91,7 @@ def test_the_catalog_checks_the_same_counts(name):
 
 
 def test_the_errors_of_table_2_are_standard_errors():
-    runs = Trained.of(results(*[32 / 36] * 9, 33 / 36)).metrics["accuracy"]
+    runs = TrainingResult.of(results(*[32 / 36] * 9, 33 / 36)).metrics["accuracy"]
     figure = ACCURACY["e-rgcn/nc-aifb"][0]
     assert round(100 * runs.mean, 2) == figure.value
     assert round(100 * runs.standard_error, 2) == figure.error
@@ -116,7 +116,7 @@ def test_the_errors_of_table_2_are_standard_errors():
     ],
 )
 def test_two_standard_errors_of_both(ours, error, published_error, verdict):
-    assert judge(Figure(10.0, "TF-RGCN", "Table 2", published_error), ours, error).verdict == verdict
+    assert judge(PaperResult(10.0, "TF-RGCN", "Table 2", published_error), ours, error).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,13 @@ def test_two_standard_errors_of_both(ours, error, published_error, verdict):
     ],
 )
 def test_a_slower_time_is_called_slower(seconds, verdict):
-    assert judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), seconds).verdict == verdict
+    assert judge_time(PaperResult(45.0, "Torch-RGCN", "Section 5.3"), seconds).verdict == verdict
 
 
 def test_rows_without_data_stay_with_the_reason():
-    table = training_table(NODE, {"rgcn/nc-aifb": Trained.of(results(0.95, 0.97)), "rgcn/nc-bgs": "the data are away"})
+    table = training_table(
+        NODE, {"rgcn/nc-aifb": TrainingResult.of(results(0.95, 0.97)), "rgcn/nc-bgs": "the data are away"}
+    )
     aifb, bgs = table.rows
     assert (aifb.runs, aifb.seconds, len(aifb.published)) == (2, 1.0, 2)
     assert (bgs.ours, bgs.error, bgs.runs, bgs.note) == (None, None, None, "the data are away")
@@ -145,7 +147,7 @@ def test_rows_without_data_stay_with_the_reason():
 def test_link_rows_have_all_four_metrics():
     run = {"mrr": 0.8, "hits@1": 0.7, "hits@3": 0.9, "hits@10": 0.95, "mean_rank": 3.0, "count": 10}
     table = training_table(
-        LINK, {"rgcn/lp-wn18": Trained.of([{"metrics": {"valid": run, "test": run}, "seconds": 9.0}])}
+        LINK, {"rgcn/lp-wn18": TrainingResult.of([{"metrics": {"valid": run, "test": run}, "seconds": 9.0}])}
     )
     assert [row.quantity for row in table.rows] == ["MRR", "Hits@1", "Hits@3", "Hits@10"]
     assert [judged.verdict for judged in table.rows[0].published] == ["higher", "lower"]
@@ -161,12 +163,12 @@ def test_trials_are_kept_apart_and_old_runs_can_be_refused(tmp_path, monkeypatch
     plan = ReproductionPlan(tmp_path, changes=("training.epochs=1",), device="cpu")
     first = run_trainings(["rgcn/nc-world"], plan)
     assert [path.name for path in tmp_path.iterdir()] == ["rgcn-nc-world+training.epochs=1+device=cpu"]
-    assert isinstance(first.outcomes["rgcn/nc-world"], Trained)
+    assert isinstance(first.outcomes["rgcn/nc-world"], TrainingResult)
     assert first.outcomes["rgcn/nc-world"].metrics["accuracy"].runs == 2
     heard = []
 
-    class Ear(SeriesListener):
-        def ran(self, row):
+    class Ear(SeriesCallback):
+        def run_ended(self, row):
             heard.append(row.outcome)
 
     assert run_trainings(["rgcn/nc-world"], plan, Ear()).outcomes == first.outcomes
@@ -178,8 +180,8 @@ def test_trials_are_kept_apart_and_old_runs_can_be_refused(tmp_path, monkeypatch
 def test_trainings_without_data_give_the_reason(nowhere, tmp_path):
     heard = []
 
-    class Ear(SeriesListener):
-        def absent(self, name, why):
+    class Ear(SeriesCallback):
+        def unavailable(self, name, why):
             heard.append(name)
 
     given = run_trainings(["rgcn/nc-bgs"], ReproductionPlan(tmp_path), Ear())
@@ -230,18 +232,21 @@ def test_counts_are_named_as_in_the_paper():
 
 @pytest.fixture
 def report():
-    figures = (Judged(Figure(1.5, "Torch-RGCN", "T", 0.1), "above"), Judged(Figure(2.5, "TF-RGCN", "T"), "below"))
+    figures = (
+        Judgment(PaperResult(1.5, "Torch-RGCN", "T", 0.1), "above"),
+        Judgment(PaperResult(2.5, "TF-RGCN", "T"), "below"),
+    )
     rows = [
         PaperRow("A <b>|", "x", figures, 2.0, 0.05, 10, 61.0, note="one <i>"),
         PaperRow("A <b>|", "y", figures[:1], 1.0, note="one <i>"),
-        PaperRow("B", "x", (Judged(Figure(None, "c-RGCN", "T", words="fewer"), "none"),), note="two"),
+        PaperRow("B", "x", (Judgment(PaperResult(None, "c-RGCN", "T", words="fewer"), "none"),), note="two"),
     ]
     table = PaperTable("t", "A table", rows, "the rule", ("a note",), changed=("training.epochs=2",))
     return PaperReport([table], {"command": "rgcn reproduce t", "date": "2026-11-15", "machine": {"cores": 2}})
 
 
 def test_lines_columns_and_notes(report):
-    laid = lay_out(report.tables[0])
+    laid = layout_table(report.tables[0])
     assert laid.columns == ("what", "of", "published", "ours", "runs", "time", "verdict")
     assert [line["published"] for line in laid.lines] == [
         "Torch-RGCN 1.500 ± 0.100",

@@ -43,8 +43,8 @@ def test_rows_have_all_figures_and_judge_the_standard_deviation(stand_in):
     for row, judged, published in zip(rows, judged_deviations(rows, 1), PUBLISHED, strict=True):
         assert judged.subject == published.name
         assert all(math.isfinite(value) for value in row)
-        assert all(len(side) == len(STATISTICS) for side in (row, *published.figures.values()))
-        deviation = row[3] / published.figures[PAPER][3] - 1
+        assert all(len(side) == len(STATISTICS) for side in (row, *published.statistics.values()))
+        deviation = row[3] / published.statistics[PAPER][3] - 1
         allowed = 0.10 if "output" in published.name else 0.02
         word = "within" if abs(deviation) <= allowed else "outside"
         assert judged.published[0].verdict == f"{deviation:+.1%}, {word} {allowed:.0%}"
@@ -70,6 +70,6 @@ def test_the_table_holds_every_published_figure(stand_in):
     figures = [judged.figure.value for row in table.rows for judged in row.published]
     assert len(figures) == 60  # seven tensors, four statistics, two codes; four more for the original's inverses
     for published in PUBLISHED:
-        assert {value for side in published.figures.values() for value in side} <= set(figures)
+        assert {value for side in published.statistics.values() for value in side} <= set(figures)
     judged = [row for row in table.rows if row.published[0].verdict]
     assert [row.quantity for row in judged] == ["std"] * 7

@@ -48,19 +48,19 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
     model.save(str(tmp_path / "saved"))
     opened = open_model(tmp_path / "saved")
     assert (opened.about, opened.result, opened.data) == ({}, None, None)
-    assert opened.model.predict(["n0"]) == model.predict(["n0"])
+    assert opened.model.predict_frame(["n0"]).equals(model.predict_frame(["n0"]))
 
 
 def test_a_part_of_a_name_is_no_name_but_says_which_are_near(tmp_path):
     kg = rgcn.KnowledgeGraph.from_triples([("domestic_dog.n.01", "is", "domestic_animal.n.01")])
-    rgcn.LinkPredictor("distmult", embedding=2, epochs=1).fit(kg).save(str(tmp_path))
+    rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(kg).save(str(tmp_path))
     with pytest.raises(UnknownNameError, match=r"unknown node 'dog'. Did you mean 'domestic_dog.n.01'\?"):
         open_model(tmp_path).node("dog")
 
 
 def test_the_wrong_task_is_refused_with_what_the_run_can_do(own_run):
     with pytest.raises(DataError, match="classifies nodes; a question about triples needs"):
-        open_model(own_run).must_answer("links")
+        open_model(own_run).require_kind("links")
 
 
 @pytest.mark.parametrize("changed", ["graph.tsv", "labels.tsv"])
@@ -82,10 +82,10 @@ def test_a_damaged_model_is_said_to_be(own_run):
     path = own_run / "model" / "model.json"
     text = path.read_text()
     path.write_text(text.replace('"settings"', '"stetings"'))
-    with pytest.raises(DataError, match="it lacks settings"):
+    with pytest.raises(DataError, match="settings is missing"):
         open_model(own_run)
     path.write_text(text.replace('"graph": "', '"graph": "0'))
-    with pytest.raises(DataError, match="another than it was saved with"):
+    with pytest.raises(DataError, match="not the one the model was saved with"):
         open_model(own_run)
 
 

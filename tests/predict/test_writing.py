@@ -151,7 +151,7 @@ def test_what_stops_half_way_leaves_everything_as_it_was(tmp_path, name, error):
 
 def test_names_that_say_no_format(tmp_path):
     for wrong in ("a.xlsx", "a", ".csv", "a.csv.gz"):
-        with pytest.raises(ConfigError, match=r"must end in \.csv"):
+        with pytest.raises(ConfigError, match=r"must be one of \.csv"):
             format_of(tmp_path / wrong)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(DataError, match="is a folder"):

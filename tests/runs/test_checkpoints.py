@@ -1,4 +1,4 @@
-"""A checkpoint is found whole or not at all, and a failed write harms nothing that was there."""
+"""A damaged checkpoint is not used, and a failed write leaves earlier checkpoints intact."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ def checkpoints(tmp_path):
     return Checkpoints(tmp_path / "checkpoints", keep_last=2)
 
 
-def test_what_was_saved_last_comes_back(checkpoints):
+def test_the_last_checkpoint_is_restored(checkpoints):
     assert checkpoints.newest() is None
     for step in (9, 10, 999_999_999, 1_000_000_000):  # by number, not by name
         checkpoints.save(state(step, best=7))
@@ -109,7 +109,7 @@ def test_reading_takes_nothing_from_one_who_writes(checkpoints):
 
 
 @pytest.mark.parametrize("failing", ["tensors", "values"])
-def test_a_full_disk_is_said_and_leaves_the_last_good_one(checkpoints, monkeypatch, failing):
+def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(checkpoints, monkeypatch, failing):
     checkpoints.save(state(1, best=1))
 
     def full(*arguments):

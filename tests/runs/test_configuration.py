@@ -1,4 +1,4 @@
-"""Configurations: shipped ones are whole, changes apply, mistakes are explained."""
+"""Configurations: built-in ones are valid, changes apply, problems are explained."""
 
 import warnings
 from pathlib import Path
@@ -11,9 +11,9 @@ from rgcn.errors import ConfigError, DataError, UnknownNameError
 from rgcn.models import LinkPredictor
 from rgcn.models.task import task_of
 from rgcn.plugins import TASKS
-from rgcn.runs import dump_configuration, load_configuration, shipped_configurations
+from rgcn.runs import builtin_configurations, dump_configuration, load_configuration
 from rgcn.runs.assembly import make_model
-from rgcn.runs.configuration import changed_settings, differences, run_schema, with_whole_paths
+from rgcn.runs.configuration import differences, non_default_settings, run_schema, with_absolute_paths
 from rgcn.runs.yaml_lines import MAX_BYTES, YamlError, parse_yaml
 
 RUNS = {name: task_of(name).run_config for name in TASKS.names()}
@@ -31,8 +31,8 @@ def refusal(name, *changes, **overrides):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", shipped_configurations())
-def test_every_shipped_configuration_is_valid_and_makes_a_model(name):
+@pytest.mark.parametrize("name", builtin_configurations())
+def test_every_builtin_configuration_is_valid_and_makes_a_model(name):
     config = load_configuration(name)
     assert config.model.title == name.split("/")[0]
     assert make_model(config).seed == config.seed
@@ -47,7 +47,7 @@ def test_every_link_prediction_set_has_its_configurations(model, dataset):
 @pytest.mark.parametrize("dataset", ["aifb", "mutag", "bgs", "am"])
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
 def test_every_published_run_has_a_configuration(model, dataset):
-    assert f"{model}/nc-{dataset}" in shipped_configurations()
+    assert f"{model}/nc-{dataset}" in builtin_configurations()
 
 
 def test_published_hyper_parameters():
@@ -72,7 +72,7 @@ def test_a_dumped_configuration_loads_again(tmp_path):
 
 
 def test_unknown_names_and_keys_suggest_the_closest():
-    with pytest.raises(UnknownNameError, match=r"'c-rgcn/lp-world'.*`rgcn configs`.*a graph will do"):
+    with pytest.raises(UnknownNameError, match=r"'c-rgcn/lp-world'.*`rgcn configs`.*a graph: a file"):
         load_configuration("lp-world")
     with pytest.raises(UnknownNameError, match=r"unknown configuration 'zz'\. `rgcn configs` lists all"):
         load_configuration("zz")
@@ -113,7 +113,7 @@ def test_bad_files_are_explained(text, tmp_path):
         load_configuration(str(path))
 
 
-def test_every_knob_is_documented():
+def test_every_setting_is_documented():
     def check(section):
         for name, field in section.model_fields.items():
             if hasattr(field.annotation, "model_fields"):
@@ -149,7 +149,7 @@ yes: 1
 """
 
 
-def test_every_problem_comes_with_its_line_and_its_fix(tmp_path, monkeypatch):
+def test_every_problem_comes_with_its_line_and_a_fix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, WRONG.replace("hiden: 4", "hidden: 16\n  dropot: 0.1"))
     message = refusal("mine.yaml", "model.bases=3", "training.edge_dropout=1", "seed=x", seed=-1)
@@ -173,7 +173,7 @@ def test_every_problem_comes_with_its_line_and_its_fix(tmp_path, monkeypatch):
     assert "did you mean 'tensorboard'?" in message
 
 
-def test_a_missing_section_and_a_wrong_task_are_said_with_all_the_rest(tmp_path):
+def test_a_missing_section_and_a_wrong_task_are_reported_with_all_other_problems(tmp_path):
     path = written(tmp_path, "seed: 1\ntask: node-clasification\nmodel:\n  layers: 0\n")
     message = refusal(path, "epochs", "training.epochs=[")
     assert "5 problems" in message
@@ -184,7 +184,7 @@ def test_a_missing_section_and_a_wrong_task_are_said_with_all_the_rest(tmp_path)
     assert "a task is a name or a class, not ['a']" in refusal(written(tmp_path, "task: [a]\n"))
 
 
-def test_a_shipped_configuration_is_called_by_its_name_in_problems():
+def test_a_builtin_configuration_is_called_by_its_name_in_problems():
     assert "rgcn/nc-mutag, line 9: model.bases: " in refusal("rgcn/nc-mutag", "model.decomposition=none")
     whole = refusal("rgcn/nc-aifb", "model={hidden: 0}")  # the section's lines no longer count
     assert "--set model={hidden: 0}: model.hidden: " in whole
@@ -210,7 +210,7 @@ def test_a_run_folder_is_a_name_too(tmp_path):
 # -- a graph in place of a configuration ---------------------------------------------------------------
 
 
-def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
+def test_a_graph_means_link_prediction(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text("source,target,type\na,b,r\n")
     Path("mine").mkdir()
@@ -229,7 +229,7 @@ def test_a_graph_stands_for_its_missing_links(tmp_path, monkeypatch):
     )
 
 
-def test_paths_in_a_file_are_seen_from_its_folder(tmp_path, monkeypatch):
+def test_paths_in_a_file_are_relative_to_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("project", "other"):
         Path(folder).mkdir()
@@ -244,37 +244,37 @@ def test_paths_in_a_file_are_seen_from_its_folder(tmp_path, monkeypatch):
     assert (config.data.labels, config.data.features) == (labels, "project/f.csv")
     assert config.training.graphs == {"project/few.tsv": 1, "codex-s": 1, "nosuch": 1}
     assert config.training.pairs_hidden_in == ["project/few.tsv"]
-    whole = with_whole_paths(config)
+    whole = with_absolute_paths(config)
     monkeypatch.chdir("other")
     again = load_configuration(written(tmp_path / "other", dump_configuration(whole)))
     assert again == whole
     assert whole.data.path == str(tmp_path / "project" / "graph.tsv")
     assert next(iter(whole.training.graphs)) == str(tmp_path / "project" / "few.tsv")
-    # As seen from where the user is: that is how it was read before.
+    # A path relative to the working folder was valid in earlier versions: the message says what to write.
     monkeypatch.chdir(tmp_path)
     words = refusal(written(tmp_path / "project", "task: link-prediction\ndata: {path: elsewhere.tsv}\n"))
     assert "line 2: data.path: there is no" in words
     assert "write ../elsewhere.tsv" in words
-    # What is said on the command line is seen from where it is said.
+    # Paths on the command line are relative to the working folder.
     assert load_configuration("project/mine.yaml", ["data.path=elsewhere.tsv"]).data.path == "elsewhere.tsv"
 
 
 @pytest.mark.parametrize("name", ["path", "universal", "distmult"])
-def test_a_graph_is_trained_on_as_suits_the_model_that_is_named(name):
-    config = load_configuration("world", [f"model.name={name}", "training.epochs=7"])
-    model = LinkPredictor(name, epochs=7)
+def test_a_graph_gets_the_training_settings_of_its_model(name):
+    config = load_configuration("world", [f"model.name={name}", "training.steps=7"])
+    model = LinkPredictor(name, steps=7)
     assert (config.model, config.training) == (model.model, model.training)
     assert load_configuration("world", [f"model.name={name}", "training.batch_edges=5"]).training.batch_edges == 5
 
 
-def test_what_is_neither_a_configuration_nor_a_graph(tmp_path, monkeypatch):
+def test_names_that_are_neither_a_configuration_nor_a_graph(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text("a,r,b\n")
     Path("mine.dat").write_text("a b c\n")
     Path("world").mkdir()
     with pytest.raises(DataError, match=r"mien\.csv: there is no such file.*'mine\.csv'.*`rgcn configs`"):
         load_configuration("mien.csv")
-    with pytest.raises(ConfigError, match=r"mine\.dat: no configuration.*told by its ending"):
+    with pytest.raises(ConfigError, match=r"mine\.dat: no configuration.*needs an ending"):
         load_configuration("mine.dat")
     with pytest.raises(ConfigError, match=r"\./world for the folder, dataset:world for the data set"):
         load_configuration("world")
@@ -314,7 +314,7 @@ MERGES = "a: &a {x: 1}\n" + "".join(
     ],
     ids=lambda text: text[:20],
 )
-def test_files_that_are_no_configuration_are_refused_in_words(text, words, tmp_path):
+def test_files_that_are_no_configuration_are_refused(text, words, tmp_path):
     with pytest.raises(ConfigError, match=words):
         load_configuration(written(tmp_path, text))
 
@@ -328,7 +328,7 @@ def test_merged_keys_and_aliases_are_read_and_not_shared(tmp_path):
     assert read.values["two"] is not read.values["three"]
 
 
-def test_keys_are_words_whatever_yaml_takes_them_for():
+def test_keys_are_read_as_text():
     assert parse_yaml("on: 1\n2: 3\nnull: 4\n").values == {"on": 1, "2": 3, "null": 4}
     (twice,) = parse_yaml("x:\n  1: a\n  '1': b\n").duplicates
     assert (twice.path, twice.first_line, twice.line) == (("x", "1"), 2, 3)
@@ -337,7 +337,7 @@ def test_keys_are_words_whatever_yaml_takes_them_for():
         parse_yaml("? [a]\n: 1\n")
 
 
-def test_a_byte_order_mark_is_no_character(tmp_path):
+def test_a_byte_order_mark_is_skipped(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_bytes(b"\xef\xbb\xbfdata:\r\n  dataset: world\r\n")
     assert load_configuration(str(path)).data.dataset == "world"
@@ -357,21 +357,21 @@ def test_a_configuration_saved_before_checkpoints_and_trackers_loads_with_their_
 # -- showing -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", shipped_configurations())
+@pytest.mark.parametrize("name", builtin_configurations())
 @pytest.mark.parametrize(
     "options", [{}, {"explain": True}, {"only_changed": True}, {"only_changed": True, "explain": True}]
 )
-def test_however_it_is_shown_it_loads_again(name, options, tmp_path):
+def test_every_form_of_a_dump_loads_again(name, options, tmp_path):
     config = load_configuration(name, ["trackers=[mlflow]"])
     assert load_configuration(written(tmp_path, dump_configuration(config, **options))) == config
 
 
 def test_an_explained_configuration_says_what_each_setting_is():
     text = dump_configuration(load_configuration("rgcn/nc-world"), explain=True)
-    assert "  # Width of the states between convolutions.\n  hidden: 16\n" in text
+    assert "  # Width of the hidden states between convolutions.\n  hidden: 16\n" in text
 
 
-def test_differences_are_told_in_the_order_of_the_knobs():
+def test_differences_are_listed_in_the_order_of_the_settings():
     a = load_configuration("rgcn/nc-world", ["trackers=[mlflow]"])
     b = load_configuration("rgcn/nc-world", ["training.epochs=3", "model.decomposition=basis", "model.bases=2"])
     found = differences(a, b)
@@ -379,19 +379,19 @@ def test_differences_are_told_in_the_order_of_the_knobs():
     assert found[1][1:] == (None, 2, True, True)
     assert differences(a, a) == []
     across = {d.key: d for d in differences(a, load_configuration("rgcn/lp-world"))}
-    assert not across["model.hidden"].in_b
-    assert not across["model.bottleneck"].in_a
+    assert not across["model.hidden"].is_in_b
+    assert not across["model.bottleneck"].is_in_a
 
 
-def test_changed_settings_always_say_the_task():
+def test_non_default_settings_include_the_task():
     config = NodeClassificationRun(data={"dataset": "world"})
-    assert changed_settings(config) == {"task": "node-classification", "data": {"dataset": "world"}}
+    assert non_default_settings(config) == {"task": "node-classification", "data": {"dataset": "world"}}
 
 
 # -- JSON Schema ---------------------------------------------------------------------------------------
 
 
-def test_the_schema_tells_tasks_apart_and_describes_every_setting():
+def test_the_schema_distinguishes_tasks_and_describes_every_setting():
     schema = run_schema()
     assert schema["$schema"].endswith("2020-12/schema")
     parts = schema["$defs"]

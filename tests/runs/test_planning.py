@@ -1,4 +1,4 @@
-"""The plan of a run: made once, immutable; what it takes and what fits."""
+"""The plan of a run is made once and immutable; its resource estimate, and settings that fit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.models.estimator import Estimator
 from rgcn.runs import load_configuration
-from rgcn.runs.assembly import make_model, plan_run, refuse_what_does_not_fit
-from rgcn.runs.configuration import changed
-from rgcn.system.memory import LIMIT, available_bytes, held_bytes, limit_memory
+from rgcn.runs.assembly import check_resources, make_model, plan_run
+from rgcn.runs.configuration import replace_settings
+from rgcn.system.memory import MEMORY_VARIABLE, available_bytes, limit_memory, resident_bytes
 
 
 def drawn(triples=20_000, nodes=5_000):
@@ -31,18 +31,18 @@ def drawn(triples=20_000, nodes=5_000):
 @pytest.fixture
 def limited(monkeypatch):
     def to(size):
-        monkeypatch.setenv(LIMIT, str(held_bytes() + size))
+        monkeypatch.setenv(MEMORY_VARIABLE, str(resident_bytes() + size))
 
     return to
 
 
 @pytest.mark.parametrize("name", ["e-rgcn/nc-world", "rgcn/nc-world", "distmult/lp-world", "c-rgcn/lp-world"])
-def test_more_of_anything_takes_more(name):
+def test_larger_graphs_and_models_need_more(name):
     graph, larger = drawn(), drawn(40_000, 10_000)
     plan = plan_run(load_configuration(name), graph).resources
     assert plan_run(load_configuration(name), larger).resources.needed > plan.needed > 0
     width = "model.hidden" if name == "rgcn/nc-world" else "model.embedding"
-    wider = plan_run(changed(load_configuration(name), {width: 256}), graph).resources
+    wider = plan_run(replace_settings(load_configuration(name), {width: 256}), graph).resources
     assert wider.parts["weights"] > plan.parts["weights"]
     assert wider.disk > plan.disk
 
@@ -51,37 +51,39 @@ def test_more_of_anything_takes_more(name):
     ("name", "change"),
     [("e-rgcn/nc-world", {"model.embedding": 4096}), ("distmult/lp-world", {"model.embedding": 4096})],
 )
-def test_what_does_not_fit_is_refused_with_settings_that_do(name, change, limited):
+def test_a_run_that_does_not_fit_is_refused_with_settings_that_fit(name, change, limited):
     graph = drawn()
-    plan = plan_run(changed(load_configuration(name), change), graph)
-    refuse_what_does_not_fit(plan, None)
+    plan = plan_run(replace_settings(load_configuration(name), change), graph)
+    check_resources(plan, None)
     limited(plan.resources.needed - 1)
     with pytest.raises(ConfigError, match=r"Planned: .* of memory .*may be used: these fit: --set .*=") as refused:
-        refuse_what_does_not_fit(plan, None)
+        check_resources(plan, None)
     said = str(refused.value).split("these fit: ")[1].split(";")[0]
     settings = dict(one.split("=") for one in said.replace("--set ", "").split(" (")[0].split())
-    smaller = changed(plan.config, {key: int(value) if value.isdigit() else value for key, value in settings.items()})
-    refuse_what_does_not_fit(plan_run(smaller, graph), None)
+    smaller = replace_settings(
+        plan.config, {key: int(value) if value.isdigit() else value for key, value in settings.items()}
+    )
+    check_resources(plan_run(smaller, graph), None)
     limited(1)
     with pytest.raises(ConfigError, match="no setting of this model fits"):
-        refuse_what_does_not_fit(plan, None)
+        check_resources(plan, None)
 
 
-def test_a_full_disk_is_told_beforehand(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_the_run(tmp_path, monkeypatch):
     graph = drawn()
     plan = plan_run(load_configuration("distmult/lp-world"), graph)
     monkeypatch.setattr("shutil.disk_usage", lambda place: type("usage", (), {"free": 1000}))
     with pytest.raises(ConfigError, match=r"of disk in .*, and .* are free"):
-        refuse_what_does_not_fit(plan, Path(tmp_path) / "new" / "run")
+        check_resources(plan, Path(tmp_path) / "new" / "run")
 
 
 def test_a_limit_is_what_is_left_of_it(monkeypatch):
-    monkeypatch.delenv(LIMIT, raising=False)
-    with pytest.raises(ConfigError, match="'much' is no size, such as 8GiB"):
+    monkeypatch.delenv(MEMORY_VARIABLE, raising=False)
+    with pytest.raises(ConfigError, match="'much' is not a size; write one like 8GiB"):
         limit_memory("much")
-    monkeypatch.setenv(LIMIT, str(held_bytes() + (1 << 20)))
+    monkeypatch.setenv(MEMORY_VARIABLE, str(resident_bytes() + (1 << 20)))
     assert available_bytes() <= 65 << 20
-    monkeypatch.setenv(LIMIT, "1")
+    monkeypatch.setenv(MEMORY_VARIABLE, "1")
     assert available_bytes() == 0
 
 
@@ -98,12 +100,12 @@ def test_a_plan_cannot_be_changed():
 @pytest.mark.parametrize("name", ["e-rgcn/nc-world", "distmult/lp-world", "c-rgcn/cl-world", "rgcn/lp-world"])
 def test_everything_is_decided_once_in_a_run(name, tmp_path, monkeypatch):
     """A training, its resumption, and fit in Python each plan once; the estimator holds nothing out by itself."""
-    config = changed(load_configuration(name), {"training.epochs": 2, "training.validation": 0.2})
+    config = replace_settings(load_configuration(name), {"training.epochs": 2, "training.validation": 0.2})
     graph, planned = rgcn.load("world"), []
     plan_of_estimator = Estimator.plan
     monkeypatch.setattr(Estimator, "plan", lambda model, kg: planned.append(model) or plan_of_estimator(model, kg))
     held_out = {"nodes": 0, "links": 0}
-    for owner, method, kind in ((NodeLabels, "holding_out", "nodes"), (KnowledgeGraph, "split", "links")):
+    for owner, method, kind in ((NodeLabels, "hold_out", "nodes"), (KnowledgeGraph, "split", "links")):
         real = getattr(owner, method)
 
         def counted(*given, real=real, kind=kind, **named):

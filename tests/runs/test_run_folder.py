@@ -1,4 +1,4 @@
-"""The folder of a run: whole, locked while written, and never destroyed."""
+"""The folder of a run: complete, locked while it is written, and never overwritten."""
 
 import errno
 import hashlib
@@ -35,7 +35,7 @@ def finished(config, world, tmp_path):
     return RunFolder(tmp_path / "run")
 
 
-def test_everything_the_layout_promises_is_there(finished, config, world):
+def test_all_files_of_the_layout_exist(finished, config, world):
     names = {path.name for path in finished.path.iterdir()}
     promised = {"run.json", "config.yaml", "environment.json", "metrics.jsonl", "metrics.csv", "log.txt", "model"}
     assert promised | {"result.json"} <= names
@@ -52,7 +52,7 @@ def test_everything_the_layout_promises_is_there(finished, config, world):
     assert "began" in (finished.path / "log.txt").read_text()
 
 
-def test_a_finished_run_is_not_begun_again_but_can_be_looked_at_again(finished, config, world):
+def test_a_finished_run_is_not_repeated_but_can_be_loaded(finished, config, world):
     with pytest.raises(DataError, match="already holds a finished run"):
         train(config, world, finished.path)
     again = resume(finished.path)
@@ -87,7 +87,7 @@ def test_two_processes_never_write_the_same_run(finished, config, world, tmp_pat
         holder.kill()
         holder.wait()
     assert finished.status() == "incomplete"
-    assert resume(finished.path, graph=world).epochs == 3  # killed as it was, it holds no lock any more
+    assert resume(finished.path, graph=world).length == 3  # killed as it was, it holds no lock any more
 
 
 def test_changed_data_are_refused(finished, config, world):
@@ -97,7 +97,7 @@ def test_changed_data_are_refused(finished, config, world):
         resume(finished.path, graph=other)
 
 
-def test_a_run_of_a_newer_version_is_refused_in_words_and_left_alone(finished):
+def test_a_run_of_a_newer_version_is_refused_and_unchanged(finished):
     path = finished.path / "run.json"
     text = json.dumps({**json.loads(path.read_text()), "version": 99})
     path.write_text(text)
@@ -112,13 +112,13 @@ def test_a_run_of_a_newer_version_is_refused_in_words_and_left_alone(finished):
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"format": "other"}', b'{"format": "rgcn-run", "version": 1}']
 )
-def test_a_damaged_description_is_refused_in_words(finished, content):
+def test_a_damaged_description_is_refused(finished, content):
     (finished.path / "run.json").write_bytes(content)
     with pytest.raises(DataError, match=r"run\.json"):
         finished.check()
 
 
-def test_a_run_killed_before_it_began_is_no_obstacle(config, world, tmp_path):
+def test_a_run_killed_before_it_began_can_be_trained(config, world, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "lock").touch()
@@ -126,11 +126,11 @@ def test_a_run_killed_before_it_began_is_no_obstacle(config, world, tmp_path):
     train(config, world, folder)
     for name in ("result.json", "config.yaml", "environment.json", "metrics.jsonl"):
         (folder / name).unlink()  # as if killed right after run.json
-    assert resume(folder, graph=world).epochs == 3
+    assert resume(folder, graph=world).length == 3
     assert RunFolder(folder).config() == config
 
 
-def test_what_is_no_run_is_left_alone(config, world, tmp_path):
+def test_a_folder_that_is_no_run_is_unchanged(config, world, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(DataError, match="holds no run"):
@@ -142,7 +142,7 @@ def test_what_is_no_run_is_left_alone(config, world, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(config, world, tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_reported(config, world, tmp_path, monkeypatch):
     def refuse(self, *arguments, **more):
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -151,19 +151,19 @@ def test_a_folder_that_cannot_be_written_is_said(config, world, tmp_path, monkey
         train(config, world, tmp_path / "run")
 
 
-def test_a_truncated_metrics_file_is_no_obstacle_and_is_kept(finished, world):
+def test_a_truncated_metrics_file_is_repaired_and_copied(finished, world):
     (finished.path / "result.json").unlink()
     path = finished.path / "metrics.jsonl"
     content = path.read_bytes()
     path.write_bytes(content[:-20])
     with pytest.warns(UserWarning, match="metrics"):
         result = resume(finished.path, graph=world)
-    assert result.epochs == 3
+    assert result.length == 3
     assert (finished.path / "metrics.damaged-1.jsonl").read_bytes() == content[:-20]
     assert [row["number"] for row in finished.metrics()] == [1, 2, 3]
 
 
-def test_paths_in_the_kept_configuration_do_not_depend_on_where_one_stands(tmp_path, monkeypatch):
+def test_paths_in_the_stored_configuration_do_not_depend_on_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "g.tsv").write_text("".join(f"p{i}\treads\tb{i % 2}\n" for i in range(8)))
     (tmp_path / "l.tsv").write_text("".join(f"p{i}\tc{i % 2}\n" for i in range(8)))
     (tmp_path / "mine.yaml").write_text("data: {path: g.tsv, labels: l.tsv}\ntraining: {epochs: 2, device: cpu}\n")
@@ -173,10 +173,10 @@ def test_paths_in_the_kept_configuration_do_not_depend_on_where_one_stands(tmp_p
     Path("run/result.json").unlink()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert resume(Path("../run")).epochs == 2
+    assert resume(Path("../run")).length == 2
 
 
-def test_a_failure_is_noted_in_the_run(config, world, tmp_path):
+def test_a_failure_is_recorded_in_the_run(config, world, tmp_path):
     def fail(epoch):
         raise RuntimeError("out of luck")
 
@@ -185,12 +185,12 @@ def test_a_failure_is_noted_in_the_run(config, world, tmp_path):
     run = RunFolder(tmp_path / "run")
     assert run.status() == "failed"
     assert "out of luck" in (run.path / "log.txt").read_text()
-    assert resume(run.path, graph=world).epochs == 3
+    assert resume(run.path, graph=world).length == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_measuring_is_obeyed_and_nothing_is_lost(config, world, tmp_path, monkeypatch, number):
+def test_a_signal_while_measuring_stops_the_run_without_loss(config, world, tmp_path, monkeypatch, number):
     expected = train(config, world).metrics
 
     def measure(model):
@@ -208,7 +208,7 @@ def test_a_signal_while_measuring_is_obeyed_and_nothing_is_lost(config, world, t
     assert run.about()["sessions"][-1]["from_step"] == 3
 
 
-def test_what_killed_writers_left_is_cleared_away_when_writing_again(finished, world):
+def test_temporary_files_of_killed_processes_are_removed(finished, world):
     left = [finished.path / place / ".writing-x.abc" for place in ("", "checkpoints", "model", "model/graph")]
     for path in left:
         path.parent.mkdir(exist_ok=True)
@@ -217,7 +217,7 @@ def test_what_killed_writers_left_is_cleared_away_when_writing_again(finished, w
         assert not any(path.exists() for path in left)
 
 
-def test_an_unfinished_run_can_be_looked_at_on_another_device(config, world, tmp_path):
+def test_an_unfinished_run_can_be_opened_on_another_device(config, world, tmp_path):
     every = config.model_copy(update={"checkpoints": CheckpointConfig(every_steps=1)})
 
     def stop(epoch):
@@ -247,7 +247,7 @@ def test_runs_are_listed_without_pytorch(finished, tmp_path):
     assert done.stdout.split() == ["finished", "test", "accuracy", "0", "False"]
 
 
-def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
+def test_the_best_metric_so_far_of_an_unfinished_run_is_listed(finished):
     (finished.path / "result.json").unlink()
     rows = [
         {"number": 1, "loss": 1.0, "valid_accuracy": 0.2, "seconds": 1.0},
@@ -258,7 +258,7 @@ def test_of_an_unfinished_run_the_best_figure_so_far_is_listed(finished):
     (finished.path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n" + half)
     (line,), complaints = list_runs(finished.path)
     assert complaints == []
-    assert (line.metric, line.value, line.epoch, line.seconds) == ("valid accuracy", 0.4, 3, 3.0)
+    assert (line.metric, line.value, line.reached, line.seconds) == ("valid accuracy", 0.4, 3, 3.0)
 
 
 @pytest.mark.parametrize("edit", [("\nseed: 0", "\nseed: 5"), ("epochs: 3", "epochs: 9"), ("hidden: 4", "hidden: 5")])
@@ -270,40 +270,40 @@ def test_a_configuration_that_was_edited_is_refused(finished, world, edit):
         resume(finished.path, graph=world)
 
 
-def test_how_a_run_is_saved_and_whom_it_tells_may_be_edited(finished, world):
+def test_checkpoints_and_trackers_of_a_run_may_be_edited(finished, world):
     (finished.path / "result.json").unlink()
     path = finished.path / "config.yaml"
     path.write_text(path.read_text().replace("keep_last: 2", "keep_last: 5"))
     assert resume(finished.path, graph=world).config.checkpoints.keep_last == 5
 
 
-def test_a_tracker_that_is_gone_can_be_left_out(finished, world, monkeypatch):
+def test_a_missing_tracker_can_be_left_out(finished, world, monkeypatch):
     (finished.path / "result.json").unlink()
     path = finished.path / "config.yaml"
     path.write_text(path.read_text().replace("trackers: []", "trackers: [mlflow]"))
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ConfigError, match="mlflow"):
         resume(finished.path, graph=world)
-    assert resume(finished.path, graph=world, track=False).epochs == 3
+    assert resume(finished.path, graph=world, track=False).length == 3
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "environment.json"])
 @pytest.mark.parametrize("content", ["", "]["])
-def test_what_run_json_also_knows_or_only_tells_is_no_obstacle_when_damaged(finished, world, name, content):
+def test_damaged_files_that_are_not_needed_give_a_warning(finished, world, name, content):
     (finished.path / "result.json").unlink()
     (finished.path / name).write_text(content)
     with pytest.warns(UserWarning, match=name):
-        assert resume(finished.path, graph=world).epochs == 3
+        assert resume(finished.path, graph=world).length == 3
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '"x"', ""])
-def test_a_damaged_result_is_said(finished, content):
+def test_a_damaged_result_is_reported(finished, content):
     (finished.path / "result.json").write_text(content)
     with pytest.raises(DataError, match=r"result\.json: damaged"):
         resume(finished.path)
 
 
-def test_a_lost_record_does_not_take_the_table_with_it(config, world, tmp_path):
+def test_a_table_is_copied_if_metrics_jsonl_is_lost(config, world, tmp_path):
     every = config.model_copy(update={"checkpoints": CheckpointConfig(every_steps=2)})
     train(every, world, tmp_path / "run")
     for name in ("result.json", "metrics.jsonl"):
@@ -314,7 +314,7 @@ def test_a_lost_record_does_not_take_the_table_with_it(config, world, tmp_path):
     assert (tmp_path / "run" / "metrics.damaged-1.csv").read_text() == table
 
 
-def test_a_full_disk_at_the_beginning_is_said(config, world, tmp_path, monkeypatch):
+def test_a_full_disk_at_the_start_is_reported(config, world, tmp_path, monkeypatch):
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -323,7 +323,7 @@ def test_a_full_disk_at_the_beginning_is_said(config, world, tmp_path, monkeypat
         train(config, world, tmp_path / "run")
 
 
-def test_a_folder_one_may_not_look_into_is_passed_over(finished, monkeypatch):
+def test_an_unreadable_folder_is_skipped(finished, monkeypatch):
     (finished.path.parent / "closed").mkdir()
     look = Path.iterdir
 
@@ -337,7 +337,7 @@ def test_a_folder_one_may_not_look_into_is_passed_over(finished, monkeypatch):
     assert (len(lines), complaints) == (1, [])
 
 
-def test_a_model_too_large_for_the_memory_is_said_in_words(config, world, tmp_path):
+def test_a_model_too_large_for_the_memory_is_reported(config, world, tmp_path):
     huge = config.model_copy(update={"model": config.model.model_copy(update={"hidden": 10**11})})
     for folder in (None, tmp_path / "run"):
         with pytest.raises(DataError, match=r"not enough memory.*model\.hidden"):

@@ -1,4 +1,4 @@
-"""Several seeds of one configuration: figures, folders, processes, interruptions."""
+"""Several seeds of one configuration: metrics, folders, processes, interruptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.runs import load_configuration
 from rgcn.runs.configuration import differences
 from rgcn.runs.run_record import Spread, summarize
-from rgcn.runs.series import SeriesListener, read_series, run_series
+from rgcn.runs.series import SeriesCallback, read_series, run_series
 
 QUICK = ["training.epochs=3", "training.device=cpu"]
 
@@ -42,15 +42,15 @@ def test_mean_deviation_and_error():
 
 
 def test_every_seed_has_a_folder_and_the_series_a_summary(config, tmp_path):
-    heard = []
+    seeds = []
     folder = tmp_path / "deep" / "series"
 
-    class Ear(SeriesListener):
-        def ran(self, row):
-            heard.append(row.seed)
+    class Recorder(SeriesCallback):
+        def run_ended(self, row):
+            seeds.append(row.seed)
 
-    result = run_series(config.model_copy(update={"seed": 4}), 3, folder=folder, listener=Ear())
-    assert heard == [row.seed for row in result.rows] == [4, 5, 6]
+    result = run_series(config.model_copy(update={"seed": 4}), 3, folder=folder, callback=Recorder())
+    assert seeds == [row.seed for row in result.rows] == [4, 5, 6]
     assert {row.outcome for row in result.rows} == {"finished"}
     kept = json.loads((folder / "series.json").read_text())
     assert (kept["format"], kept["version"], kept["planned"], len(kept["runs"])) == ("rgcn-series", 1, 3, 3)
@@ -92,14 +92,14 @@ def test_a_folder_with_something_else_in_it_is_left_alone(config, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
 
 
-def test_nothing_is_kept_without_a_folder(config, tmp_path, monkeypatch):
+def test_nothing_is_stored_without_a_folder(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run_series(config, 2, folder=None)
     assert len(result.results) == 2
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_runs_and_no_jobs_are_mistakes(config):
+def test_no_runs_and_no_jobs_are_refused(config):
     with pytest.raises(ConfigError, match="at least one"):
         run_series(config, 0, folder=None)
     with pytest.raises(ConfigError, match="at least one"):
@@ -119,13 +119,13 @@ def test_one_failing_seed_does_not_lose_the_others(config, tmp_path):
     assert [run["error"] is None for run in kept["runs"]] == [True, False, True]
 
 
-def test_data_that_cannot_be_had_stop_the_series_at_once(config, tmp_path, monkeypatch):
+def test_missing_data_stop_the_series_at_once(config, tmp_path, monkeypatch):
     monkeypatch.setattr("rgcn.runs.assembly.load_data", lambda *_: (_ for _ in ()).throw(DataError("no data")))
     with pytest.raises(DataError, match="no data"):
         run_series(config, 3, folder=None)
 
 
-def test_processes_give_the_same_figures(config, tmp_path):
+def test_processes_give_the_same_metrics(config, tmp_path):
     alone = run_series(config, 2, folder=tmp_path / "alone")
     together = run_series(config, 2, folder=tmp_path / "together", jobs=2)
     assert metrics_of(together) == metrics_of(alone)
@@ -137,7 +137,7 @@ from pathlib import Path
 from rgcn.runs import load_configuration
 from rgcn.runs.series import run_series
 if __name__ == "__main__":
-    config = load_configuration("c-rgcn/lp-world", ["training.epochs=200000", "training.evaluate_every=null"])
+    config = load_configuration("c-rgcn/lp-world", ["training.steps=200000", "training.evaluate_every=null"])
     run_series(config, 3, folder=Path("series"), jobs=2)
 """
 
@@ -162,7 +162,7 @@ def wait_for(condition, seconds=90):
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert condition(), "waited in vain"
+    assert condition(), "timeout"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
@@ -189,7 +189,7 @@ def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_
     assert {session["outcome"] for session in sessions} == {"terminated"}
 
 
-def test_an_interrupted_seed_goes_on(tmp_path):
+def test_an_interrupted_seed_is_resumed(tmp_path):
     config = load_configuration("rgcn/nc-world", ["training.epochs=6", "checkpoints.every_steps=2"])
     whole = run_series(config, 1, folder=tmp_path / "whole")
     cut = tmp_path / "cut" / "seed-0"
@@ -210,7 +210,7 @@ def test_an_interrupted_seed_goes_on(tmp_path):
     assert len(json.loads((cut / "run.json").read_text())["sessions"]) == 2
 
 
-def test_a_series_on_own_relative_paths_goes_on_from_anywhere(tmp_path, monkeypatch):
+def test_a_series_on_own_relative_paths_can_be_resumed_from_any_folder(tmp_path, monkeypatch):
     (tmp_path / "g.tsv").write_text("".join(f"p{i}\treads\tb{i % 2}\n" for i in range(8)))
     (tmp_path / "l.tsv").write_text("".join(f"p{i}\tc{i % 2}\n" for i in range(8)))
     (tmp_path / "mine.yaml").write_text("data: {path: g.tsv, labels: l.tsv}\ntraining: {epochs: 2, device: cpu}\n")
@@ -222,7 +222,7 @@ def test_a_series_on_own_relative_paths_goes_on_from_anywhere(tmp_path, monkeypa
     assert [row.outcome for row in again.rows] == ["reused", "reused", "finished"]
 
 
-def test_a_series_killed_before_its_first_run_began_goes_on(tmp_path):
+def test_a_series_killed_before_its_first_run_began_can_be_resumed(tmp_path):
     config = load_configuration("rgcn/nc-world", ["training.epochs=1", "training.device=cpu"])
     run_series(config, 1, folder=tmp_path / "series")
     shutil.rmtree(tmp_path / "series" / "seed-0")

@@ -52,7 +52,7 @@ def test_each_report_is_on_disk_at_once_in_both_files(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_no_number_is_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_null(tmp_path: Path) -> None:
     files = MetricFiles(tmp_path, COLUMNS)
     files.report(1, {"loss": float("nan"), "valid_accuracy": float("inf"), "seconds": None})
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -65,7 +65,7 @@ def test_what_is_no_number_is_null(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.csv").read_text().splitlines()[1] == "1,,,"
 
 
-def test_resuming_drops_what_will_be_made_again(tmp_path: Path) -> None:
+def test_resuming_removes_reports_that_are_repeated(tmp_path: Path) -> None:
     _report(MetricFiles(tmp_path, COLUMNS), 1, 2, 3, 4, 5)
     whole = (tmp_path / "metrics.jsonl").read_bytes(), (tmp_path / "metrics.csv").read_bytes()
     resumed = MetricFiles(tmp_path, COLUMNS, from_step=3)
@@ -82,12 +82,12 @@ def test_a_new_run_begins_with_empty_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b'{"number": 4, "lo', b"\xff\xfe\x00", b"[1, 2]", b'{"loss": 1.0}', b"\0" * 20])
-def test_a_damaged_line_is_kept_aside_and_said(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_line_gives_a_warning_and_a_copy(tmp_path: Path, damage: bytes) -> None:
     _report(MetricFiles(tmp_path, COLUMNS), 1, 2, 3)
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes() + damage)
     broken = path.read_bytes()
-    with pytest.warns(UserWarning, match=r"line 4 cannot be read.*kept as metrics\.damaged-1\.jsonl"):
+    with pytest.warns(UserWarning, match=r"line 4 cannot be read.*copy of the file is metrics\.damaged-1\.jsonl"):
         files = MetricFiles(tmp_path, COLUMNS, from_step=3)
     assert (tmp_path / "metrics.damaged-1.jsonl").read_bytes() == broken
     _report(files, 4)
@@ -137,7 +137,7 @@ class _FullDisk:
 
 @pytest.mark.parametrize("room", [0, 5])
 @pytest.mark.parametrize("full", [0, 1])
-def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path: Path, room: int, full: int) -> None:
+def test_a_full_disk_is_reported_and_leaves_what_was_there(tmp_path: Path, room: int, full: int) -> None:
     files = MetricFiles(tmp_path, COLUMNS)
     _report(files, 1, 2)
     before = [(tmp_path / name).read_bytes() for name in ("metrics.jsonl", "metrics.csv")]
@@ -147,13 +147,13 @@ def test_a_full_disk_is_said_and_leaves_what_was_there(tmp_path: Path, room: int
     assert [(tmp_path / name).read_bytes() for name in ("metrics.jsonl", "metrics.csv")] == before
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         MetricFiles(tmp_path / "file" / "run", COLUMNS)
 
 
-def test_a_value_outside_the_columns_is_a_mistake(tmp_path: Path) -> None:
+def test_a_value_outside_the_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="mrr"):
         MetricFiles(tmp_path, COLUMNS).report(1, {"mrr": 0.5})
 
@@ -226,7 +226,7 @@ def test_mlflow_keeps_one_run_over_two_sessions(tmp_path: Path, monkeypatch: pyt
     assert client.get_run(other).info.status == "FAILED"
 
 
-def test_mlflow_hears_after_a_kill_what_had_not_been_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_receives_what_a_killed_session_did_not_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
@@ -284,7 +284,7 @@ class _FakeWandb(types.ModuleType):
         self.calls.append(("finish", exit_code))
 
 
-def test_wandb_is_told_everything_and_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_receives_everything_and_keeps_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = _FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     first = _open(tmp_path, "wandb")
@@ -322,26 +322,26 @@ def test_an_unknown_tracker_is_named_with_the_closest(tmp_path: Path) -> None:
         open_tracker("tensorbord", tmp_path, "a", CONFIG, 0)
 
 
-def test_a_tracker_that_fails_midway_is_left_behind_with_one_warning() -> None:
-    heard = []
+def test_a_tracker_that_fails_midway_is_disabled_with_one_warning() -> None:
+    steps = []
 
     class Failing:
         def report(self, step: int, values: Any) -> None:
-            heard.append(step)
+            steps.append(step)
             raise ConnectionError("the server is gone")
 
         def finish(self, metrics: Any) -> None:
-            pytest.fail("was already left behind")
+            pytest.fail("was already disabled")
 
         def close(self, outcome: str) -> None:
-            pytest.fail("was already left behind")
+            pytest.fail("was already disabled")
 
     tracker = SurvivingTracker("mlflow", Failing())
-    with pytest.warns(UserWarning, match=r"mlflow stopped.*the server is gone.*goes on"):
+    with pytest.warns(UserWarning, match=r"mlflow stopped.*the server is gone.*continues"):
         tracker.report(1, {"loss": 1.0})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tracker.report(2, {"loss": 1.0})
         tracker.finish({})
         tracker.close("finished")
-    assert heard == [1]
+    assert steps == [1]

@@ -6,22 +6,22 @@ import pytest
 from rgcn import KnowledgeGraph
 from rgcn.errors import DataError
 from rgcn.sampling import synthetic_graphs as module
-from rgcn.sampling.synthetic_graphs import augmented, draw_graph
+from rgcn.sampling.synthetic_graphs import augment, draw_graph
 
 
 def test_a_seed_gives_one_view():
     graph = draw_graph(5, "world")
-    assert augmented(graph, 3).fingerprint == augmented(graph, 3).fingerprint
-    assert len({augmented(graph, seed).fingerprint for seed in range(8)}) == 8
+    assert augment(graph, 3).fingerprint == augment(graph, 3).fingerprint
+    assert len({augment(graph, seed).fingerprint for seed in range(8)}) == 8
 
 
 def test_views_are_never_larger_and_seldom_tiny():
     graph = draw_graph(5, "world")
-    sizes = np.array([len(augmented(graph, seed)) for seed in range(80)])
+    sizes = np.array([len(augment(graph, seed)) for seed in range(80)])
     assert sizes.max() <= len(graph)
     assert np.median(sizes) > len(graph) / 3
     for seed in range(20):
-        assert (augmented(graph, seed).degrees() > 0).all()
+        assert (augment(graph, seed).degrees() > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_views_are_never_larger_and_seldom_tiny():
 def test_two_nodes_and_a_triple_are_always_left(triples):
     graph = KnowledgeGraph.from_triples(triples)
     for seed in range(60):
-        view = augmented(graph, seed)
+        view = augment(graph, seed)
         assert view.num_nodes >= 2
         assert len(view) >= 1
 
@@ -45,13 +45,13 @@ def test_two_nodes_and_a_triple_are_always_left(triples):
 @pytest.mark.parametrize("triples", [[], [("a", "r", "a")]])
 def test_nothing_to_see_is_said(triples):
     with pytest.raises(DataError, match="between two nodes"):
-        augmented(KnowledgeGraph.from_triples(triples), 0)
+        augment(KnowledgeGraph.from_triples(triples), 0)
 
 
 def test_only_training_triples_are_seen():
     triples = [("a", "r", "b"), ("b", "r", "c"), ("x", "held_out", "y")]
     graph = KnowledgeGraph.from_triples(triples, triple_splits=np.array([0, 0, 2]))
-    assert max(augmented(graph, seed).num_nodes for seed in range(30)) == 3
+    assert max(augment(graph, seed).num_nodes for seed in range(30)) == 3
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -77,7 +77,7 @@ def test_a_relation_known_of_few_looks_like_labels():
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
     graph, nodes = KnowledgeGraph.from_triples(triples), set()
     for seed in range(20):
-        view, asked = module.with_labels(graph, seed)
+        view, asked = module.node_classification_view(graph, seed)
         heard = np.bincount(view.split_triples("train")[:, 1], minlength=2)
         assert heard[graph.relations["knows"]] == 80
         assert 1 <= heard[graph.relations["is"]] < 32
@@ -93,5 +93,5 @@ def test_the_objects_of_labels_are_nodes_of_their_own_in_half_of_the_views():
     graph = KnowledgeGraph.from_triples(
         [(f"n{i}", "is", f"n{i % 2}") for i in range(40)] + [(f"n{i}", "knows", f"n{(i + 1) % 40}") for i in range(40)]
     )
-    sizes = {module.with_labels(graph, seed)[0].num_nodes for seed in range(20)}
+    sizes = {module.node_classification_view(graph, seed)[0].num_nodes for seed in range(20)}
     assert sizes == {40, 42}

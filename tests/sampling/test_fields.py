@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from naive import small_graphs
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.sampling import walk_loops as _walk
-from rgcn.sampling.edges import FieldSampler, seed_word
+from rgcn.sampling.edges import FieldSampler, seed_words
 
 
 def operator_of(graph):
@@ -45,7 +45,7 @@ def test_dropped_edges_are_the_same_in_every_layer_and_the_rest_is_normalized_ag
     adjacency, nodes = operator_of(graph), drawn_nodes(data, graph)
     origins = np.arange(len(graph.triples) + graph.num_nodes)
     keep = np.empty(len(origins), dtype=np.float32)
-    _walk.kept(seed_word(seed)[0], origins, len(graph.triples), 0.4, 0.2, keep)
+    _walk.draw_mask(seed_words(seed)[0], origins, len(graph.triples), 0.4, 0.2, keep)
     expected, targets = adjacency.masked(torch.from_numpy(keep)).to_dense(), nodes
     fields = [FieldSampler(adjacency, depth, dropout=(0.4, 0.2)).field(nodes, seed) for depth in (1, 2)]
     for field in fields:  # a deeper one has one layer more, below, which reads for the inputs of the other

@@ -25,15 +25,15 @@ def test_hidden_is_what_a_loop_hides(graph, data, hidden):
     triples, num_nodes, num_relations = graph
     asked = data.draw(st.lists(st.sampled_from(triples), max_size=6)) if triples else []
     rows, batch = (torch.tensor(t, dtype=torch.int64).reshape(-1, 3) for t in (triples, asked))
-    heard = HiddenTriples(rows, num_nodes, num_relations, hidden).heard(batch)
+    heard = HiddenTriples(rows, num_nodes, num_relations, hidden).visibility(batch)
     assert heard.tolist() == naive_heard(triples, asked, hidden)
 
 
 def test_what_is_not_among_the_triples_hides_nothing():
     triples = torch.tensor([[0, 0, 1], [1, 0, 2]])
     hidden = HiddenTriples(triples, 4, 2)
-    assert hidden.heard(torch.tensor([[0, 1, 1], [3, 1, 3]])).tolist() == [1.0, 1.0]
-    assert HiddenTriples(triples[:0], 4, 2).heard(triples).tolist() == []
+    assert hidden.visibility(torch.tensor([[0, 1, 1], [3, 1, 3]])).tolist() == [1.0, 1.0]
+    assert HiddenTriples(triples[:0], 4, 2).visibility(triples).tolist() == []
 
 
 @pytest.mark.parametrize("hidden", ["triple", "pair"])
@@ -41,7 +41,7 @@ def test_inverse_edges_and_duplicates_go_with_a_hidden_triple_and_the_rest_is_no
     triples = [(0, 0, 1), (2, 0, 1), (1, 1, 0), (0, 0, 1), (0, 1, 1), (3, 1, 0)]
     rows = torch.tensor(triples)
     adjacency = RelationalAdjacency.from_triples(rows, 4, 2)
-    heard = HiddenTriples(rows, 4, 2, hidden).heard(rows[:1])
+    heard = HiddenTriples(rows, 4, 2, hidden).visibility(rows[:1])
     left = [t for t, keep in zip(triples, naive_heard(triples, triples[:1], hidden), strict=True) if keep]
     dense = adjacency.masked(torch.cat([heard, torch.ones(4)])).to_dense().double()
     torch.testing.assert_close(dense, naive_adjacency(SmallGraph(left, 4, 2)), rtol=1e-6, atol=1e-6)

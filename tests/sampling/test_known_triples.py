@@ -136,8 +136,8 @@ def test_as_many_nodes_and_relations_as_there_are(triples: list[Triple], at_once
     """Numbers of triples would have 73 bits; nodes are sorted a few at a time, or one at a time."""
     far = torch.tensor([20_000_000, 2**18, 20_000_000])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_module, "SORTED_AT_ONCE", at_once)
-        patch.setattr(known_module, "AT_ONCE", at_once)
+        patch.setattr(known_module, "SORT_TRIPLES", at_once)
+        patch.setattr(known_module, "BLOCK_TRIPLES", at_once)
         apart = KnownTriples.of(rows(triples) * far, num_nodes=100_000_001, num_relations=2**20)
         near = KnownTriples.of(rows(triples), num_nodes=NODES, num_relations=RELATIONS)
         assert torch.equal(apart.contains(EVERY * far), near.contains(EVERY))

@@ -41,7 +41,7 @@ def test_a_negative_differs_from_its_positive_in_the_chosen_side_only(device: st
     assert found.positive.tolist() == [i for i in range(50) for _ in range(4)]
     for i, (s, r, o) in enumerate(triples.tolist()):
         ps, pr, po = positives[i // 4].tolist()
-        node, head = int(found.node[i]), bool(found.is_head[i])
+        node, head = int(found.node[i]), bool(found.is_subject[i])
         assert (s, r, o) == ((node, pr, po) if head else (ps, pr, node))
 
 
@@ -55,7 +55,7 @@ def test_shared_negatives_are_the_same_for_a_chunk(count: int, chunk: int) -> No
         for k in range(4):
             of_chunk = found.shared[:, p // min(chunk, count), k].tolist()
             assert written[:, p, k].tolist() == [[s, r, of_chunk[0]], [of_chunk[1], r, o]]
-    moved = found.with_drawn(found.drawn + 100)
+    moved = found.with_nodes(found.drawn_nodes + 100)
     assert torch.equal(moved.node, found.node + 100)
     assert torch.equal(found.shared, share(positives, 20, rate=4, chunk=chunk, generator=seeded(1)).shared)
 
@@ -63,12 +63,12 @@ def test_shared_negatives_are_the_same_for_a_chunk(count: int, chunk: int) -> No
 def test_sides_and_nodes_have_their_probabilities() -> None:
     positives = some_triples(2000, 5)
     found = corrupt(positives, 5, rate=10, head_probability=0.3, generator=seeded(2))
-    assert found.is_head.double().mean().item() == pytest.approx(0.3, abs=0.015)
-    for side in (found.node[found.is_head], found.node[~found.is_head]):
+    assert found.is_subject.double().mean().item() == pytest.approx(0.3, abs=0.015)
+    for side in (found.node[found.is_subject], found.node[~found.is_subject]):
         share = torch.bincount(side, minlength=5) / side.numel()
         assert (share - 0.2).abs().max().item() < 0.02
-    assert corrupt(positives, 5, head_probability=1.0, generator=seeded(0)).is_head.all()
-    assert not corrupt(positives, 5, head_probability=0.0, generator=seeded(0)).is_head.any()
+    assert corrupt(positives, 5, head_probability=1.0, generator=seeded(0)).is_subject.all()
+    assert not corrupt(positives, 5, head_probability=0.0, generator=seeded(0)).is_subject.any()
 
 
 def test_a_seed_gives_the_same_negatives() -> None:
@@ -79,7 +79,7 @@ def test_a_seed_gives_the_same_negatives() -> None:
 
 @pytest.mark.parametrize("at_hand", [("cpu",), ()])
 def test_filtered_negatives_are_never_known(at_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negatives, "AT_HAND", at_hand)
+    monkeypatch.setattr(negatives, "SYNCHRONOUS_DEVICES", at_hand)
     positives = some_triples(150, 10, relations=2)
     known = KnownTriples.of(positives, num_nodes=10, num_relations=2)
     unfiltered = corrupt(positives, 10, generator=seeded(4))
@@ -89,12 +89,12 @@ def test_filtered_negatives_are_never_known(at_hand: tuple[str, ...], monkeypatc
     # Those that did not hit stay what they were.
     fine = ~known.contains(unfiltered.triples(positives))
     assert torch.equal(filtered.node[fine], unfiltered.node[fine])
-    assert torch.equal(filtered.is_head, unfiltered.is_head)
+    assert torch.equal(filtered.is_subject, unfiltered.is_subject)
 
 
 @pytest.mark.parametrize("at_hand", [("cpu",), ()])
 def test_filtering_ends_where_everything_is_true(at_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(negatives, "AT_HAND", at_hand)
+    monkeypatch.setattr(negatives, "SYNCHRONOUS_DEVICES", at_hand)
     everything = torch.cartesian_prod(torch.arange(3), torch.arange(1), torch.arange(3))
     found = corrupt(everything, 3, generator=seeded(0), known=KnownTriples.of(everything, num_nodes=3, num_relations=1))
     assert len(found) == 90

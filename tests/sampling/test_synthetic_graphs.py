@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rgcn.sampling import synthetic_graphs as drawn_graphs
-from rgcn.sampling.synthetic_graphs import KINDS, composed, draw_graph, inverse, renumbered
+from rgcn.sampling.synthetic_graphs import KINDS, compose, draw_graph, inverse, renumbered
 
 
 def test_a_seed_gives_one_graph():
@@ -48,8 +48,8 @@ def test_a_composition_is_what_its_definition_says(seed):
     first, second = (np.unique(rng.integers(n * n, size=40)) for _ in range(2))
     pairs = [[divmod(int(key), n) for key in keys] for keys in (first, second)]
     wanted = {(x, z) for x, y in pairs[0] for w, z in pairs[1] if y == w and x != z}
-    assert {divmod(int(key), n) for key in composed(first, second, n, rng)} == wanted
-    fewer = composed(first, second, n, rng, most=20)
+    assert {divmod(int(key), n) for key in compose(first, second, n, rng)} == wanted
+    fewer = compose(first, second, n, rng, most=20)
     assert {divmod(int(key), n) for key in fewer} <= wanted
     assert len(fewer) <= 20
 
@@ -60,12 +60,12 @@ def test_an_inverse_is_sorted_and_turned_round():
 
 def a_world(types=(60, 40), seed=0):
     types = np.repeat(np.arange(len(types)), types)
-    return drawn_graphs._World(np.random.default_rng(seed), types, alike=5, columns=7)
+    return drawn_graphs._World(np.random.default_rng(seed), types, group_size=5, columns=7)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_facts_keep_to_their_types(seed):
-    for fact in drawn_graphs.FACTS[:3]:
+    for fact in drawn_graphs.BASE_RELATIONS[:3]:
         world = a_world(seed=seed)
         subjects, objects = np.divmod(fact(world, 50), len(world.types))
         assert len(np.unique(world.types[subjects])) == len(np.unique(world.types[objects])) == 1
@@ -86,20 +86,20 @@ def test_same_set_is_an_equivalence():
     world = a_world((80,))
     pairs = world.same_set(10_000)
     assert np.array_equal(inverse(pairs, 80), pairs)
-    assert np.isin(composed(pairs, pairs, 80, world.rng), pairs).all()
+    assert np.isin(compose(pairs, pairs, 80, world.rng), pairs).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_what_follows_holds(seed):
     """Each rule's conclusions lie where its premises put them."""
     world = a_world((50,), seed)
-    world.relations = [world.liking(60), world.tree(60), world.beside(60)]
+    world.relations = [world.affinity(60), world.tree(60), world.neighbor(60)]
     either_way = [pairs for known in world.relations for pairs in (known, inverse(known, 50))]
     one = np.unique(np.concatenate(either_way))
-    two = np.unique(np.concatenate([composed(a, b, 50, world.rng) for a in either_way for b in either_way]))
-    three = np.unique(np.concatenate([two, *(composed(two, a, 50, world.rng) for a in either_way)]))
+    two = np.unique(np.concatenate([compose(a, b, 50, world.rng) for a in either_way for b in either_way]))
+    three = np.unique(np.concatenate([two, *(compose(two, a, 50, world.rng) for a in either_way)]))
     for rule, allowed in enumerate((three, one, one, np.union1d(one, two), one)):
-        assert np.isin(world.ruled(rule, 10_000), allowed).all()
+        assert np.isin(world.derived(rule, 10_000), allowed).all()
 
 
 def test_renumbering_keeps_the_graph():

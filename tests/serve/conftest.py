@@ -23,7 +23,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     here, kg = tmp_path_factory.mktemp("served"), rgcn.load("world")
     settings = {
         CLASSES: ("rgcn/nc-world", ["training.epochs=20"]),
-        LINKS: ("rgcn/lp-world", ["training.epochs=10", "model.embedding=32", "training.evaluate_every=10"]),
+        LINKS: ("rgcn/lp-world", ["training.steps=10", "model.embedding=32", "training.evaluate_every=10"]),
     }
     for name, (configuration, changes) in settings.items():
         train(load_configuration(configuration, changes), kg, here / name)

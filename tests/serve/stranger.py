@@ -7,8 +7,8 @@ from typing import ClassVar
 from rgcn.models import NodeClassifier
 from rgcn.models.link_classifier import LinkClassifier
 from rgcn.models.task import NodeClassification
-from rgcn.serve.batching import Lane
-from rgcn.serve.schemas import AnswerShape, Name, QuestionShape
+from rgcn.serve.batching import RequestQueue
+from rgcn.serve.schemas import Name, RequestSchema, ResponseSchema
 from rgcn.serve.served_model import Endpoints, endpoint
 
 
@@ -17,7 +17,7 @@ class Cousins(NodeClassification):
 
     name = "stranger:Cousins"
     answers = ()
-    brings: ClassVar = {**NodeClassification.brings, "Endpoints": "stranger:CousinEndpoints"}
+    parts: ClassVar = {**NodeClassification.parts, "Endpoints": "stranger:CousinEndpoints"}
     estimator = "stranger:CousinFinder"
 
 
@@ -25,11 +25,11 @@ class CousinFinder(NodeClassifier):
     task = "stranger:Cousins"
 
 
-class CousinsQuery(QuestionShape):
+class CousinsQuery(RequestSchema):
     node: Name
 
 
-class CousinsAnswer(AnswerShape):
+class CousinsAnswer(ResponseSchema):
     cousins: list[str]
 
 
@@ -39,12 +39,12 @@ class CousinEndpoints(Endpoints):
     def __init__(self, served, on_step):
         super().__init__(served, on_step)
         on_step("looking for cousins")
-        self._lane = Lane((served.name, "cousins"), self.answer)
+        self._queue = RequestQueue((served.name, "cousins"), self.answer)
 
     @endpoint("GET", "cousins")
-    async def find_cousins(self, desk, query: CousinsQuery) -> CousinsAnswer:
+    async def find_cousins(self, dispatcher, query: CousinsQuery) -> CousinsAnswer:
         """Nodes of the same class."""
-        return (await desk.ask(self._lane, [self.served.names.node(query.node)]))[0]
+        return (await dispatcher.ask(self._queue, [self.served.names.node(query.node)]))[0]
 
     def answer(self, nodes):
         labels = self.served.graph.labels
@@ -52,8 +52,8 @@ class CousinEndpoints(Endpoints):
         found = [[n for n in class_of if n != node and class_of[n] == class_of.get(node)] for node in nodes]
         return [CousinsAnswer([self.served.graph.nodes[n] for n in some]) for some in found]
 
-    def examples(self, shown):
-        return {"GET cousins": ({"node": shown.words["node"]}, {"cousins": ["somebody"]})}
+    def examples(self, entities):
+        return {"GET cousins": ({"node": entities.parameters["node"]}, {"cousins": ["somebody"]})}
 
 
 class Both(NodeClassification):
@@ -72,7 +72,7 @@ class Thief(Cousins):
     """Brings an endpoint that is there already."""
 
     name = "stranger:Thief"
-    brings: ClassVar = {**NodeClassification.brings, "Endpoints": "stranger:ThiefEndpoints"}
+    parts: ClassVar = {**NodeClassification.parts, "Endpoints": "stranger:ThiefEndpoints"}
     estimator = "stranger:ThiefFinder"
 
 
@@ -84,6 +84,6 @@ class ThiefEndpoints(Endpoints):
     tag = "theft"
 
     @endpoint("GET", "links")
-    async def links(self, desk, query: CousinsQuery) -> CousinsAnswer:
+    async def links(self, dispatcher, query: CousinsQuery) -> CousinsAnswer:
         """Something else."""
         return CousinsAnswer([])

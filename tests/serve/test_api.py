@@ -15,10 +15,11 @@ from rgcn.nn.scorer import Questions
 from rgcn.predict import questions as question_notes
 from rgcn.serve import Limits, create_app
 from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
-from rgcn.serve.graph_endpoints import Facts, Found, ModelDetails, Neighbors
+from rgcn.serve.graph_endpoints import ModelDetails, Neighbors, NodeFacts, SearchResults
 from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswerList, Scores
 from rgcn.serve.schemas import Error
 from rgcn.serve.server import Health, Models
+from small_models import named_rows
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 
@@ -66,12 +67,12 @@ def test_a_card_in_markdown(client):
 
 
 def test_search(client, models):
-    found = checked(client.get(LP + "/search", params={"q": "swit"}), Found)
+    found = checked(client.get(LP + "/search", params={"q": "swit"}), SearchResults)
     assert (found["query"], found["nodes"][0]["name"]) == ("swit", "Switzerland")
     kg = models[1].graph
     assert found["nodes"][0]["degree"] == len({tuple(t) for t in kg.named() if "Switzerland" in (t[0], t[2])})
-    assert checked(client.get(LP + "/search", params={"q": ""}), Found)["nodes"] == []
-    assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), Found)["nodes"]) == 3
+    assert checked(client.get(LP + "/search", params={"q": ""}), SearchResults)["nodes"] == []
+    assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), SearchResults)["nodes"]) == 3
 
 
 def test_facts_come_in_pages_that_join(client, models):
@@ -95,13 +96,15 @@ def test_facts_come_in_pages_that_join(client, models):
 def test_the_class_of_a_node(client, models):
     answer = checked(client.get(NC + "/class", params={"node": "switzerland"}), ClassAnswer)
     opened = models[0].opened
-    expected = opened.model.predict(["Switzerland"])[0]
-    assert answer["class"]["name"] == expected.label
+    logits, classes = opened.model.logits(["Switzerland"])[0].tolist(), opened.model.classes_
+    assert [answer["class"]["name"]] == opened.model.predict(["Switzerland"]).tolist()
     scores = [row["score"] for row in answer["classes"]]
     assert scores == sorted(scores, reverse=True)
-    assert scores == pytest.approx(sorted(expected.scores.values(), reverse=True), rel=1e-4)
+    assert scores == pytest.approx(sorted(logits, reverse=True), rel=1e-4)
     shares = {row["class"]["name"]: row["probability"] for row in answer["classes"]}
-    assert shares == pytest.approx(expected.probabilities, rel=1e-4)
+    assert shares == pytest.approx(
+        dict(zip(classes, opened.model.predict_proba(["Switzerland"])[0], strict=True)), rel=1e-4
+    )
     first = answer["classes"][0]
     assert {key: answer[key] for key in first} == first
     assert answer["label"]["name"] == "Europe"
@@ -150,7 +153,9 @@ def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
 
 
 def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(client, monkeypatch):
-    monkeypatch.setattr(question_notes, "UNLIKELY", 2.0)  # as if by their number further answers never were expected
+    monkeypatch.setattr(
+        question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
+    )  # as if by their number further answers never were expected
     said = {}
     for k in (1, 1000):  # none of which is known
         asked = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
@@ -181,7 +186,7 @@ def test_scores_of_triples(client, models):
     ]
     answer = checked(client.post(LP + "/score", json={"triples": triples}), Scores)
     named = [tuple(t.values()) for t in (triples[0], {**triples[1], "subject": "Peru"})]
-    expected = models[1].opened.model.score(named)
+    expected = named_rows(models[1].opened.model.triples_frame(named))
     assert [row["score"] for row in answer["triples"]] == pytest.approx([one.score for one in expected], rel=1e-4)
     assert answer["triples"][0]["probability"] is expected[0].probability is None  # it is in the data
     assert answer["triples"][1]["probability"] == pytest.approx(expected[1].probability, rel=1e-4)
@@ -193,7 +198,7 @@ def test_a_triple_that_was_kept_from_the_model_is_not_known_to_it(models):
     relation, kept = graph.relations.id("member_of"), graph.split_triples("test")
     subject, held_out = (graph.nodes[end] for end in kept[kept[:, 1] == relation][0, [0, 2]])
     asked, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
-    with asking(create_app(models, Limits(k=graph.num_nodes))) as client:
+    with asking(create_app(models, Limits(max_k=graph.num_nodes))) as client:
         for known in ("mark", "drop"):
             links = client.get(LP + "/links", params={**asked, "known": known}).json()["links"]
             splits[known] = {link["node"]["name"]: link["split"] for link in links}
@@ -239,7 +244,7 @@ def test_unknown_names_are_answered_with_near_ones(client):
 def test_a_model_of_another_task_says_what_it_can_be_asked(client):
     error = refused(client.get(LP + "/class", params={"node": "Peru"}), 409, "wrong_task")
     assert "is for link-prediction and does not answer /class" in error["message"]
-    assert "ask it /card, /search, /neighbors, /explain, /links, /score, or ask another model" in error["message"]
+    assert "use /card, /search, /neighbors, /explain, /links, /score, or another model" in error["message"]
     parameters = {"subject": "Peru", "relation": "borders"}
     error = refused(client.get(NC + "/links", params=parameters), 409, "wrong_task")
     assert "/class, /classes" in error["message"]
@@ -334,9 +339,9 @@ def test_facts_of_a_graph_with_loops_and_repeats():
     import rgcn
 
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "a"), ("a", "r", "b"), ("a", "r", "b")])
-    facts = Facts(kg)
-    assert (facts.total(0), facts.degree([0, 1])) == (4, [3, 2])
-    assert [(node, outgoing) for _, node, outgoing, _ in facts.page(0, 10, 0)] == [
+    facts = NodeFacts(kg)
+    assert (facts.page(0, 1, 0)[1], facts.degree([0, 1])) == (4, [3, 2])
+    assert [(node, outgoing) for _, node, outgoing, _ in facts.page(0, 10, 0)[0]] == [
         (0, True),
         (1, True),
         (1, True),

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from rgcn.serve.batching import Batcher, Lane
-from rgcn.serve.schemas import Refusal
+from rgcn.serve.batching import BatchingExecutor, RequestQueue
+from rgcn.serve.schemas import RequestError
 
 A, B = ("model", "a"), ("model", "b")
 
@@ -26,8 +26,8 @@ class Slow:
         return [question * 10 for question in questions]
 
 
-def a_batcher(**settings):
-    return Batcher("test", **{"waiting": 1000, "seconds": 20, **settings})
+def a_executor(**settings):
+    return BatchingExecutor("test", **{"max_waiting": 1000, "timeout_s": 20, **settings})
 
 
 async def begun(slow):
@@ -38,15 +38,15 @@ def test_what_arrives_meanwhile_is_the_next_batch():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, slow)
-        first = asyncio.create_task(batcher.ask(lane, [0]))
+        executor, queue = a_executor(), RequestQueue(A, slow)
+        first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
-        rest = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(1, 31)]
+        rest = [asyncio.create_task(executor.ask(queue, [i])) for i in range(1, 31)]
         await asyncio.sleep(0)
-        assert len(batcher) == 31
+        assert len(executor) == 31
         slow.go.set()
         answers = [(await task)[0] for task in (first, *rest)]
-        assert len(batcher) == 0
+        assert len(executor) == 0
         return answers
 
     assert asyncio.run(scenario()) == [i * 10 for i in range(31)]
@@ -57,11 +57,11 @@ def test_a_long_request_comes_in_parts_beside_short_ones():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, slow, most=8)
-        first = asyncio.create_task(batcher.ask(lane, [0]))
+        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=8)
+        first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
-        long = asyncio.create_task(batcher.ask(lane, list(range(100, 130))))
-        short = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(1, 15)]
+        long = asyncio.create_task(executor.ask(queue, list(range(100, 130))))
+        short = [asyncio.create_task(executor.ask(queue, [i])) for i in range(1, 15)]
         await asyncio.sleep(0)
         slow.go.set()
         await first
@@ -79,10 +79,10 @@ def test_two_long_requests_take_turns():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, slow, most=4)
-        first = asyncio.create_task(batcher.ask(lane, [0]))
+        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=4)
+        first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
-        both = [asyncio.create_task(batcher.ask(lane, list(range(at, at + 10)))) for at in (100, 200)]
+        both = [asyncio.create_task(executor.ask(queue, list(range(at, at + 10)))) for at in (100, 200)]
         await asyncio.sleep(0)
         slow.go.set()
         await first
@@ -92,7 +92,7 @@ def test_two_long_requests_take_turns():
     assert [batch[0] // 100 for batch in slow.batches[1:5]] == [1, 2, 1, 2]
 
 
-def test_lanes_take_turns():
+def test_queues_take_turns():
     slow, asked = Slow(), []
 
     def other(questions):
@@ -100,10 +100,10 @@ def test_lanes_take_turns():
         return questions
 
     async def scenario():
-        batcher, lane, second = a_batcher(), Lane(A, slow, most=2), Lane(B, other)
-        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(9)]
+        executor, queue, second = a_executor(), RequestQueue(A, slow, max_batch=2), RequestQueue(B, other)
+        tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(9)]
         await begun(slow)
-        tasks.append(asyncio.create_task(batcher.ask(second, [1])))
+        tasks.append(asyncio.create_task(executor.ask(second, [1])))
         await asyncio.sleep(0)
         slow.go.set()
         await asyncio.gather(*tasks)
@@ -116,14 +116,14 @@ def test_too_many_that_wait_are_refused():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(waiting=3), Lane(A, slow)
-        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(3)]
+        executor, queue = a_executor(max_waiting=3), RequestQueue(A, slow)
+        tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(3)]
         await begun(slow)
-        with pytest.raises(Refusal) as caught:
-            await batcher.ask(lane, [9])
+        with pytest.raises(RequestError) as caught:
+            await executor.ask(queue, [9])
         slow.go.set()
         await asyncio.gather(*tasks)
-        assert await batcher.ask(lane, [1]) == [10]
+        assert await executor.ask(queue, [1]) == [10]
         return caught.value
 
     refusal = asyncio.run(scenario())
@@ -134,13 +134,13 @@ def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(seconds=0.05), Lane(A, slow, most=1)
-        tasks = [asyncio.create_task(batcher.ask(lane, [i])) for i in range(3)]
+        executor, queue = a_executor(timeout_s=0.05), RequestQueue(A, slow, max_batch=1)
+        tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(3)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         slow.go.set()
-        batcher.seconds = 20
-        assert await batcher.ask(lane, [7]) == [70]
-        return results, len(batcher)
+        executor.timeout_s = 20
+        assert await executor.ask(queue, [7]) == [70]
+        return results, len(executor)
 
     results, left = asyncio.run(scenario())
     assert [result.code for result in results] == ["took_too_long"] * 3
@@ -153,14 +153,14 @@ def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
     slow.go.set()
 
     async def scenario():
-        batcher, lane = a_batcher(seconds=10), Lane(A, slow, most=4)
-        await batcher.ask(lane, list(range(8)))
-        assert 0 < lane.seconds_each < 1
-        lane.seconds_each = 0.5  # as if a question cost half a second
-        with pytest.raises(Refusal) as caught:
-            await batcher.ask(lane, list(range(30)))
-        lane.seconds_each = 0.1
-        assert len(await batcher.ask(lane, list(range(30)))) == 30
+        executor, queue = a_executor(timeout_s=10), RequestQueue(A, slow, max_batch=4)
+        await executor.ask(queue, list(range(8)))
+        assert 0 < queue.seconds_each < 1
+        queue.seconds_each = 0.5  # as if a question cost half a second
+        with pytest.raises(RequestError) as caught:
+            await executor.ask(queue, list(range(30)))
+        queue.seconds_each = 0.1
+        assert len(await executor.ask(queue, list(range(30)))) == 30
         return caught.value
 
     refusal = asyncio.run(scenario())
@@ -172,18 +172,18 @@ def test_what_nobody_waits_for_any_more_leaves_at_once_and_is_not_computed():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, slow, most=4)
-        tasks = [asyncio.create_task(batcher.ask(lane, list(range(10)))) for _ in range(20)]
+        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=4)
+        tasks = [asyncio.create_task(executor.ask(queue, list(range(10)))) for _ in range(20)]
         await begun(slow)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        left = len(batcher), batcher.questions_waiting, len(batcher._lanes)
-        honest = [asyncio.create_task(batcher.ask(lane, [i])) for i in (7, 8)]
+        left = len(executor), executor.num_questions, len(executor._queues)
+        honest = [asyncio.create_task(executor.ask(queue, [i])) for i in (7, 8)]
         await asyncio.sleep(0)
         slow.go.set()
         assert await asyncio.gather(*honest) == [[70], [80]]
-        return left, (len(batcher), batcher.questions_waiting)
+        return left, (len(executor), executor.num_questions)
 
     assert asyncio.run(scenario()) == ((0, 0, 1), (0, 0))
     assert slow.batches == [[0, 1, 2, 3], [7, 8]]
@@ -193,16 +193,16 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
     slow = Slow()
 
     async def scenario():
-        batcher, lane = a_batcher(questions=10), Lane(A, slow)
-        tasks = [asyncio.create_task(batcher.ask(lane, list(range(30))))]  # too many, but nothing else waits
+        executor, queue = a_executor(max_questions=10), RequestQueue(A, slow)
+        tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but nothing else waits
         await begun(slow)
-        with pytest.raises(Refusal, match="30 questions wait already"):
-            await batcher.ask(lane, [1, 2])
-        tasks.append(asyncio.create_task(batcher.ask(lane, [5])))
+        with pytest.raises(RequestError, match="30 questions wait already"):
+            await executor.ask(queue, [1, 2])
+        tasks.append(asyncio.create_task(executor.ask(queue, [5])))
         await asyncio.sleep(0)
         slow.go.set()
         answers = await asyncio.gather(*tasks)
-        assert await batcher.ask(lane, [1, 2]) == [10, 20]
+        assert await executor.ask(queue, [1, 2]) == [10, 20]
         return answers[1]
 
     assert asyncio.run(scenario()) == [50]
@@ -215,23 +215,23 @@ def test_a_failure_reaches_those_who_asked_and_nobody_else():
         return questions
 
     async def scenario():
-        batcher, lane = a_batcher(), Lane(A, fails, most=4)
+        executor, queue = a_executor(), RequestQueue(A, fails, max_batch=4)
         with pytest.raises(ValueError, match="thirteen"):
-            await batcher.ask(lane, [1, 2, 3, 4, 5, 13, 7, 8, 9, 10, 11, 12])
-        assert await batcher.ask(lane, [1]) == [1]
-        return len(batcher)
+            await executor.ask(queue, [1, 2, 3, 4, 5, 13, 7, 8, 9, 10, 11, 12])
+        assert await executor.ask(queue, [1]) == [1]
+        return len(executor)
 
     assert asyncio.run(scenario()) == 0
 
 
 def test_after_stopping_nothing_is_taken():
     async def scenario():
-        batcher, lane = Batcher("ending", 10, 20), Lane(A, lambda questions: questions)
-        await batcher.ask(lane, [1])
+        executor, queue = BatchingExecutor("ending", 10, 20), RequestQueue(A, lambda questions: questions)
+        await executor.ask(queue, [1])
         [thread] = [thread for thread in threading.enumerate() if thread.name.startswith("ending")]
-        batcher.stop()
-        with pytest.raises(Refusal):
-            await batcher.ask(lane, [1])
+        executor.stop()
+        with pytest.raises(RequestError):
+            await executor.ask(queue, [1])
         thread.join(20)
         assert not thread.is_alive()
 

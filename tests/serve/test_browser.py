@@ -15,7 +15,7 @@ CLASSIFIER, PREDICTOR, UNCALIBRATED = "classes", "links", "uncalibrated"
 SETTINGS = {
     CLASSIFIER: ("rgcn/nc-world", ["training.epochs=20"]),
     # Trained until facts that are known are among its first guesses.
-    PREDICTOR: ("rgcn/lp-world", ["training.epochs=30", "model.embedding=32", "training.learning_rate=0.05"]),
+    PREDICTOR: ("rgcn/lp-world", ["training.steps=30", "model.embedding=32", "training.learning_rate=0.05"]),
 }
 TOKEN = "open-sesame-1234"
 HOSTILE = [
@@ -47,7 +47,7 @@ def site(chromium, tmp_path_factory):
         train(load_configuration(configuration, changes), kg, here / name)
     books = [(f"p{i}", "reads", f"book{(i + j) % 5}") for i in range(15) for j in range(2)]
     reading = rgcn.KnowledgeGraph.from_triples(books, name="reading")
-    small = rgcn.LinkPredictor("rgcn", embedding=8, epochs=5, device="cpu").fit(reading)
+    small = rgcn.LinkPredictor("rgcn", embedding=8, steps=5, device="cpu").fit(reading)
     small.save(str(here / UNCALIBRATED))
     with served([here / name for name in (*SETTINGS, UNCALIBRATED)]) as url:
         yield url
@@ -128,7 +128,7 @@ def test_a_walk_with_a_classifier(browser, site):
     browser.settled("Switzerland")
     assert browser.focused.tag_name == "h1"
     assert browser.driver.title.startswith("Switzerland")
-    assert "Switzerland" in browser.run("return document.getElementById('said').textContent")
+    assert "Switzerland" in browser.run("return document.getElementById('announcement').textContent")
     assert "node=Switzerland" in browser.driver.current_url
     assert browser.see("dt", "capital").find_element("xpath", "following-sibling::dd").text == "Bern"
     assert "… borders it" in browser.texts("dt")
@@ -418,7 +418,7 @@ def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
     assert "tabindex" not in drawn
     assert browser.run("return window.broken") is None
     broken = browser.imported(f"{site}/assets/why.js", "m.drawing('<svg><g></svg>', {})")
-    assert "came broken" in broken
+    assert "is broken" in broken
     # The browser saw what it would have refused too: the page's policy is the lock behind this one.
     assert all("Content Security Policy" in row for row in browser.complaints())
 
@@ -494,6 +494,6 @@ def test_without_its_token_the_page_says_so(browser, guarded_site):
     browser.open(guarded_site)
     browser.see("#token-dialog")
     browser.click("#token-cancel")
-    browser.see(".trouble", "Without its token the server does not answer.")
+    browser.see(".trouble", "The server does not answer without its token.")
     browser.click(".trouble button", "Try again")
     browser.see("#token-dialog")

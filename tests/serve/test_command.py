@@ -30,7 +30,7 @@ def test_a_port_in_use_is_said_in_a_sentence(runs):
         other.listen()
         port = other.getsockname()[1]
         said = refused(runs[LINKS], "--port", port)
-    assert said == f"rgcn: port {port} is in use: stop what is there, or choose --port {port + 1}\n"
+    assert said == f"rgcn: port {port} is in use: stop the program that uses it, or choose --port {port + 1}\n"
 
 
 def test_another_address_needs_a_token(runs):
@@ -51,7 +51,7 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path, monkeypatch):
     assert read_token(file) == "from-a-file"
     for bad in ("short", "has a space in it", "ümlaute-ümlaute", ""):
         file.write_text(bad, encoding="utf-8")
-        with pytest.raises(ConfigError, match="at least 8 characters"):
+        with pytest.raises(ConfigError, match="at least 8 printable"):
             read_token(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_token(tmp_path / "nothing")

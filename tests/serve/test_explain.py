@@ -12,8 +12,8 @@ from servers import asking
 from rgcn.explain import methods as explaining
 from rgcn.plugins import EXPLAINERS
 from rgcn.serve import Limits, batching, create_app
-from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.why_endpoints import Explained
+from rgcn.serve.batching import BatchingExecutor, Dispatcher
+from rgcn.serve.explain_endpoints import ExplainAnswer
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
@@ -24,7 +24,7 @@ def test_why_a_class(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
     assert response.status_code == 200, response.text
-    msgspec.json.decode(response.content, type=Explained)
+    msgspec.json.decode(response.content, type=ExplainAnswer)
     why = response.json()
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
@@ -37,7 +37,7 @@ def test_why_a_class(client, method):
 
 def test_why_a_link(client):
     response = client.get(LP + "/explain", params=TRIPLE)
-    msgspec.json.decode(response.content, type=Explained)
+    msgspec.json.decode(response.content, type=ExplainAnswer)
     why = response.json()
     assert why["question"]["object"]["name"] == "Chile"
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
@@ -67,14 +67,14 @@ def test_asked_again_it_is_not_made_again(models, monkeypatch):
 
 
 def test_only_so_many_are_remembered(monkeypatch):
-    monkeypatch.setattr(batching, "REMEMBERED", 3)
-    slow, made = Batcher("test", 10, 20), []
-    desk = Desk([], slow, slow, Limits())
+    monkeypatch.setattr(batching, "CACHED_ANSWERS", 3)
+    slow, made = BatchingExecutor("test", 10, 20), []
+    dispatcher = Dispatcher([], slow, slow, Limits())
 
     async def ask(*nodes):
         for node in nodes:
-            assert await desk.remembered(node, lambda node=node: made.append(node) or [node]) == [node]
-        return list(desk.kept)
+            assert await dispatcher.cached_answer(node, lambda node=node: made.append(node) or [node]) == [node]
+        return list(dispatcher.cache)
 
     assert asyncio.run(ask(0, 1, 2, 3, 4)) == [2, 3, 4]
     assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # what was asked for least lately is forgotten
@@ -85,7 +85,7 @@ def test_only_so_many_are_remembered(monkeypatch):
 def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr(explaining, "explain", lambda *a, **k: go.wait(30))
-    with asking(create_app(models, Limits(seconds=0.2, explaining=2))) as client:
+    with asking(create_app(models, Limits(timeout_s=0.2, max_explaining=2))) as client:
         late = client.get(NC + "/explain", params={"node": "Peru"})
         assert (late.status_code, late.json()["error"]["code"]) == (503, "took_too_long")
         assert late.headers["retry-after"]
@@ -102,7 +102,7 @@ def test_too_many_explanations_are_503(models, monkeypatch):
         nodes = ["Peru", "Chile", "Norway", "Kenya", "Japan"]
         return await asyncio.gather(*(client.asking.get(NC + "/explain", params={"node": node}) for node in nodes))
 
-    with asking(create_app(models, Limits(seconds=0.5, explaining=2))) as client:
+    with asking(create_app(models, Limits(timeout_s=0.5, max_explaining=2))) as client:
         codes = sorted(response.json()["error"]["code"] for response in client.do(crowd(client)))
         assert codes == ["too_busy"] * 3 + ["took_too_long"] * 2
         go.set()

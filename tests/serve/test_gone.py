@@ -14,9 +14,9 @@ import httpx
 import uvicorn
 
 from rgcn.serve import Limits, create_app
+from rgcn.serve.explain_endpoints import ExplainEndpoints
 from rgcn.serve.link_endpoints import LinkEndpoints
 from rgcn.serve.server import protocol_for
-from rgcn.serve.why_endpoints import WhyEndpoints
 
 LP = "/api/models/links-of-world"
 QUESTION = {"subject": "Peru", "relation": "borders"}
@@ -28,10 +28,10 @@ BULK = (
 WHY = f"GET {LP}/explain?subject=Peru&relation=borders&object=Chile&edges=%d HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def lane_of_links(served):
-    """The lane in which the questions below wait."""
+def queue_of_links(served):
+    """The queue in which the questions below wait."""
     (group,) = (group for group in served.groups if isinstance(group, LinkEndpoints))
-    return group.lane("mark", 10)
+    return group.queue("mark", 10)
 
 
 @contextmanager
@@ -89,9 +89,9 @@ def all_gone(port, requests):
 
 
 def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, caplog):
-    lane = lane_of_links(models[1])
-    gated = Gated(lane.answer)
-    monkeypatch.setattr(lane, "answer", gated)
+    queue = queue_of_links(models[1])
+    gated = Gated(queue.answer)
+    monkeypatch.setattr(queue, "answer", gated)
     with caplog.at_level(logging.ERROR), listening(create_app(models)) as port:
         all_gone(port, [BULK] * 30)
         assert figure(port, "rgcn_waiting") == figure(port, "rgcn_waiting_questions") == 0
@@ -100,7 +100,7 @@ def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, ca
         answer = httpx.get(f"http://127.0.0.1:{port}{LP}/links", params={**QUESTION, "k": 3}, timeout=60)
         assert len(answer.json()["links"]) == 3
         counted = httpx.get(f"http://127.0.0.1:{port}/metrics").text
-    assert begun <= lane.most
+    assert begun <= queue.max_batch
     assert len(gated.asked) == begun + 1
     assert 'endpoint="/api/models/{model}/links",method="POST",status="499"} 30.0' in counted
     assert not caplog.records
@@ -108,7 +108,7 @@ def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, ca
 
 def test_explanations_for_clients_that_went_are_not_made(models, monkeypatch):
     gated = Gated(lambda questions: [{"made": True}])
-    monkeypatch.setattr(WhyEndpoints, "_make", lambda self, *question: gated([question])[0])
+    monkeypatch.setattr(ExplainEndpoints, "_explain", lambda self, *question: gated([question])[0])
     with listening(create_app(models)) as port:
         all_gone(port, [(WHY % edges).encode() for edges in range(1, 11)])
         assert figure(port, "rgcn_explaining") <= 1  # the one that is being made
@@ -123,9 +123,9 @@ ONE = f"GET {LP}/links?subject=Peru&relation=borders HTTP/1.1\r\nHost: localhost
 
 
 def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog):
-    lane = lane_of_links(models[1])
-    gated = Gated(lane.answer)
-    monkeypatch.setattr(lane, "answer", gated)
+    queue = queue_of_links(models[1])
+    gated = Gated(queue.answer)
+    monkeypatch.setattr(queue, "answer", gated)
     with caplog.at_level(logging.DEBUG), listening(create_app(models)) as port:
         gone = socket.create_connection(("127.0.0.1", port), timeout=20)
         gone.sendall((ONE + b"\r\n") * 30)
@@ -140,11 +140,11 @@ def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog)
 
 
 def test_a_timer_that_fired_in_vain_is_armed_again(models, monkeypatch):
-    lane = lane_of_links(models[1])
-    gated = Gated(lane.answer)
-    monkeypatch.setattr(lane, "answer", gated)
+    queue = queue_of_links(models[1])
+    gated = Gated(queue.answer)
+    monkeypatch.setattr(queue, "answer", gated)
     with (
-        listening(create_app(models), Limits(slow=0.3)) as port,
+        listening(create_app(models), Limits(client_timeout_s=0.3)) as port,
         socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
     ):
         connection.sendall(ONE + b"\r\nGET /api/hea")  # half a request behind one that takes long

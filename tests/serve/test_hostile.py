@@ -148,7 +148,7 @@ def test_without_the_token_nothing_is_told(models):
 
 
 def test_limits_can_be_smaller(models):
-    with asking(create_app(models, Limits(k=5, items=2, name=10, body=2000))) as client:
+    with asking(create_app(models, Limits(max_k=5, max_items=2, max_name_length=10, max_body_bytes=2000))) as client:
         ask = LINKS + "&k="
         assert (client.get(ask + "5").status_code, client.get(ask + "6").status_code) == (200, 422)
         assert "at most 2 entries" in client.post(NC + "/classes", json={"nodes": ["Peru"] * 3}).text

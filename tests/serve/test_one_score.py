@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from small_models import named_rows
+
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from servers import asking
@@ -20,7 +22,7 @@ from in_process import rgcn as command
 
 from small_models import random_graph
 
-SMALL = {"epochs": 3, "device": "cpu", "seed": 0}
+SMALL = {"steps": 3, "device": "cpu", "seed": 0}
 WALKS = {"encoder": "path", "width": 6, "layers": 3, "objective": "softmax", "batch_edges": 8, "sampler": "uniform"}
 MODELS = {
     "path": {**WALKS, **SMALL},
@@ -60,7 +62,7 @@ def from_end(served, triple, end):
     given, answer = ("subject", object_) if end == "subject" else ("object", subject)
     asked = {given: triple[0 if end == "subject" else 2], "relation": relation}
     other = "object" if end == "subject" else "subject"
-    rows = opened.model.predict(**asked, k=100)
+    rows = named_rows(opened.model.predict_frame(**asked, k=100))
     (python,) = [row for row in rows if getattr(row, other) == answer]
     words = [part for key, value in asked.items() for part in (f"--{key}", value)]
     done = command("predict", place, *words, "-k", 100, "--device", "cpu", "--json")
@@ -82,12 +84,12 @@ def from_end(served, triple, end):
 def scored(served, triple):
     """What a score of the triple says: in Python, by HTTP, and in explanations of either."""
     _, place, opened, client = served
-    (python,) = opened.model.score([triple])
+    (python,) = named_rows(opened.model.triples_frame([triple]))
     named = dict(zip(("subject", "relation", "object"), triple, strict=True))
     (row,) = client.post(f"/api/models/{place.name}/score", json={"triples": [named]}).json()["triples"]
     assert [row["score"], row["known"]] == [six_digits(python.score), python.known]
     assert row["probability"] == (None if python.probability is None else six_digits(python.probability))
-    if opened.model.num_layers_:
+    if opened.model.hooks_.num_layers:
         words = [part for key, value in named.items() for part in (f"--{key}", value)]
         done = command("explain", place, *words, "--draws", 1, "--device", "cpu", "--json")
         assert done.returncode == 0, done.stderr
@@ -103,8 +105,8 @@ def of_both_kinds(opened, of_each=2):
     """Known triples and proposed ones, each an answer from both ends."""
     graph, model, found = opened.graph, opened.model, {True: [], False: []}
     for subject, relation in sorted({row[:2] for row in graph.named(graph.split_triples("train"))}):
-        for row in model.predict(subject=subject, relation=relation, k=100):
-            back = model.predict(object=row.object, relation=relation, k=100)
+        for row in named_rows(model.predict_frame(subject=subject, relation=relation, k=100)):
+            back = named_rows(model.predict_frame(object=row.object, relation=relation, k=100))
             if len(found[row.known]) < of_each and subject in [one.subject for one in back]:
                 found[row.known].append(tuple(row[:3]))
         if min(map(len, found.values())) == of_each:
@@ -132,9 +134,9 @@ def test_command_line_http_and_python_agree_about_every_triple(served):
 def test_doubtful_triples_are_those_of_the_lowest_scores(served):
     _, _, opened, _ = served
     train = sorted({tuple(row) for row in opened.graph.named(opened.graph.split_triples("train"))})
-    every = sorted(opened.model.score(train), key=lambda row: row.score)
+    every = sorted(named_rows(opened.model.triples_frame(train)), key=lambda row: row.score)
     kg = rgcn.KnowledgeGraph(opened.graph.split_triples("train"), opened.graph.nodes, opened.graph.relations)
-    found = opened.model.doubtful(kg, k=5)
+    found = named_rows(opened.model.least_likely(kg, k=5))
     assert [row.score for row in found] == pytest.approx([row.score for row in every[:5]], rel=1e-5, abs=1e-5)
     assert all(row.known for row in found)
 
@@ -142,11 +144,11 @@ def test_doubtful_triples_are_those_of_the_lowest_scores(served):
 def test_of_hundreds_of_known_answers_few_are_shown_and_the_note_says_so(tmp_path):
     rows = [("hub", "has", f"n{i}") for i in range(300)] + [(f"n{i}", "next", f"n{i + 1}") for i in range(300)]
     place = tmp_path / "hub"
-    rgcn.LinkPredictor(**{**MODELS["path"], "epochs": 1}).fit(rgcn.KnowledgeGraph.from_triples(rows)).save(str(place))
+    rgcn.LinkPredictor(**{**MODELS["path"], "steps": 1}).fit(rgcn.KnowledgeGraph.from_triples(rows)).save(str(place))
     (model,) = models = load_models([place], device="cpu")
     links = next(group for group in model.groups if group.tag == "links")
-    at_once = model.opened.scorer().questions_at_once
-    assert [links.lane(known, 10).most for known in ("mark", "drop")] == [at_once // 8, at_once]
+    at_once = model.opened.scorer().questions_per_batch
+    assert [links.queue(known, 10).max_batch for known in ("mark", "drop")] == [at_once // 8, at_once]
     asked = {"subject": "hub", "relation": "has"}
     with asking(create_app(models)) as client:
         for k, note in ((5, False), (100, True)):

@@ -34,7 +34,7 @@ def tiny(tmp_path_factory):
         name="tiny",
     )
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(str(folder))
+    rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(kg).save(str(folder))
     with asking(create_app(load_models([folder, folder], device="cpu"))) as client:
         yield client
 
@@ -60,7 +60,7 @@ def long_names(tmp_path_factory):
     triples = [(name, relation, other) for name in LONG for relation in ("r", "s" * 3000) for other in (*LONG, "short")]
     kg = rgcn.KnowledgeGraph.from_triples(triples, name="long", labels={name: name for name in LONG})
     folder = tmp_path_factory.mktemp("models")
-    rgcn.LinkPredictor("rgcn", embedding=4, epochs=1, device="cpu").fit(kg).save(str(folder / "links"))
+    rgcn.LinkPredictor("rgcn", embedding=4, steps=1, device="cpu").fit(kg).save(str(folder / "links"))
     rgcn.NodeClassifier(hidden=4, epochs=1, device="cpu").fit(kg).save(str(folder / "classes"))
     with asking(create_app(load_models([folder / "links", folder / "classes"], device="cpu"))) as client:
         yield client
@@ -70,7 +70,7 @@ def test_whatever_an_answer_names_can_be_asked_for(long_names):
     def ask(model, what, **asked):
         response = long_names.get(f"/api/models/{model}{what}", params=asked)
         assert response.status_code == 200, response.text[:300]
-        assert len(response.request.url.raw_path) < Limits().head - 4096  # what headers may take
+        assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # what headers may take
         return response.json()
 
     given = [link["node"]["name"] for link in ask("links", "/links", subject="short", relation="r", k=10)["links"]]
@@ -134,11 +134,11 @@ def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
 
 
 def test_a_very_large_graph_is_searched_by_the_models_thread(monkeypatch, tmp_path):
-    monkeypatch.setattr(titles, "QUICKLY_FOUND", 0)
+    monkeypatch.setattr(titles, "MAX_FAST_NAMES", 0)
     kg = rgcn.KnowledgeGraph.from_triples([("New Zealand", "near", "Zealandia"), ("Old Zealand", "near", "Zealandia")])
-    rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(kg).save(str(tmp_path / "tiny"))
+    rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(kg).save(str(tmp_path / "tiny"))
     (served,) = load_models([tmp_path / "tiny"], device="cpu")
-    assert not served.names.finds_quickly
+    assert not served.names.is_search_fast
     asked = []
     (group,) = (group for group in served.groups if isinstance(group, GraphEndpoints))
     monkeypatch.setattr(group.searches, "answer", lambda questions: asked.append(questions) or [[2]])

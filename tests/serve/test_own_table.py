@@ -13,11 +13,11 @@ from rgcn.pages.node_report import confusion_chart
 from rgcn.pages.run_comparison import compare_runs, comparison_page
 from rgcn.pages.run_report import model_card
 from rgcn.predict import open_model
-from rgcn.predict.answer_tables import nodes_to_classify, of_labelled_kind
+from rgcn.predict.answer_tables import nodes_like_labelled, nodes_to_classify
 from rgcn.runs import RunFolder, load_data, train
 from rgcn.serve import create_app, load_models
 from rgcn.serve.class_endpoints import ClassEndpoints
-from rgcn.serve.served_model import Served
+from rgcn.serve.served_model import ServedModel
 
 PEOPLE, TOWNS = 12, 3
 
@@ -81,9 +81,9 @@ def test_classes_are_offered_for_the_kind_that_has_labels(place):
     # Those who are typed alike are of a kind, though all kinds have a type.
     rows = [(f"{kind}{i}", "type", kind) for kind in "ab" for i in range(6)]
     graph = rgcn.KnowledgeGraph.from_triples(rows, labels={"a0": "x", "a1": "y"})
-    assert [graph.nodes[node] for node in of_labelled_kind(graph)] == [f"a{i}" for i in range(6)]
+    assert [graph.nodes[node] for node in nodes_like_labelled(graph)] == [f"a{i}" for i in range(6)]
     alone = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "s", "d")], labels={"a": "x", "d": "y"})
-    assert len(of_labelled_kind(alone)) == 4  # they share nothing: who knows
+    assert len(nodes_like_labelled(alone)) == 4  # they share nothing: who knows
 
 
 def test_a_network_that_walks_is_asked_for_classes_when_somebody_asks(place, monkeypatch):
@@ -108,8 +108,8 @@ def test_the_explorer_begins_with_well_described_things_that_are_no_hubs():
     rows = [(f"thing{i}", "is in", "everything") for i in range(60)]
     rows += [(f"thing{i}", f"r{k}", f"value{i}-{k}") for i in range(6) for k in range(4)]
     graph = rgcn.KnowledgeGraph.from_triples(rows, name="hub")
-    served = Served(open_model(graph, device="cpu"))
-    assert {graph.nodes[node] for node in served.shown.nodes} <= {f"thing{i}" for i in range(6)}
+    served = ServedModel(open_model(graph, device="cpu"))
+    assert {graph.nodes[node] for node in served.entities.nodes} <= {f"thing{i}" for i in range(6)}
 
 
 def test_every_pair_of_classes_that_is_mixed_up_is_listed():
@@ -117,7 +117,7 @@ def test_every_pair_of_classes_that_is_mixed_up_is_listed():
     counts = rng.integers(0, 2, (60, 60)) * rng.integers(1, 9, (60, 60))
     shown = str(confusion_chart(counts.tolist(), names))
     wrong = counts - np.diag(np.diag(counts))
-    assert f"All {np.count_nonzero(wrong):,} pairs" in shown
+    assert f"All {np.count_nonzero(wrong):,} confused pairs" in shown
     listed = shown[shown.index("<details>") :]
     assert listed.count("<tr>") == np.count_nonzero(wrong) + 1
     first = np.unravel_index(wrong.argmax(), wrong.shape)

@@ -28,7 +28,7 @@ def written_package(folder: Path, name: str, code: str, monkeypatch: pytest.Monk
 def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process: the module is not loaded, and nothing is allowed."""
     monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setenv(axes.ALLOWED, "")
+    monkeypatch.setenv(axes.ALLOW_VARIABLE, "")
     monkeypatch.setattr(axes, "_allowed", [])
 
 

@@ -1,4 +1,4 @@
-"""What a package from outside may bring: an encoder, a decoder, an objective, a sampler and a head, a class each."""
+"""Components of a package outside rgcn: an encoder, a decoder, an objective, a sampler and a head, a class each."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.config import Section
-from rgcn.nn.decoders import BatchScores, Decoder
-from rgcn.nn.encoders import Encoder
-from rgcn.nn.link_network import Heard, LinkNetwork, LinkPlan
-from rgcn.nn.relational_encoder import Head
-from rgcn.nn.scorer import Questions, Scorer
+from rgcn.nn import BatchScores, Decoder, Encoder, Head, LinkNetwork, Questions, Scorer
+from rgcn.nn.link_network import ExplainedTriple, LinkPlan
 from rgcn.sampling.edges import EdgeSampler
 from rgcn.sampling.negatives import Negatives
 from rgcn.training.objectives import Objective, ObjectivePlan
 
 
 class TranslationOptions(Section):
+    """What a user may set in `model.options`."""
+
     scale: float = 1.0
+    """Standard deviation of the initial relation vectors."""
 
 
 class Translation(Decoder):
-    """TransE, f(s, r, o) = -|s + r - o|²: not bilinear, so that nothing of the built-in decoder helps it."""
+    """The decoder TransE, f(s, r, o) = -|s + r - o|². It is not bilinear, so it defines all of `Decoder`."""
 
     Options = TranslationOptions
 
-    def __init__(self, relation: Tensor, width: int) -> None:
+    def __init__(self, relation: Tensor, dim: int) -> None:
         super().__init__()
-        self.relation, self.width = nn.Parameter(relation), width
+        self.relation, self.dim = nn.Parameter(relation), dim
 
     @classmethod
-    def build(cls, plan: LinkPlan, width: int) -> Translation:
+    def build(cls, plan: LinkPlan, dim: int) -> Translation:
         scale = cls.read_options(plan.model.options).scale
-        return cls(scale * torch.randn(plan.num_relations, width, generator=plan.generator), width)
+        return cls(scale * torch.randn(plan.num_relations, dim, generator=plan.generator), dim)
 
     def score(self, subject: Tensor, relation: Tensor, object: Tensor) -> Tensor:
         return -(subject + self.relation[relation] - object).square().sum(1)
@@ -53,10 +53,10 @@ class Translation(Decoder):
 
 
 class Walks(Encoder):
-    """No vectors of nodes at all: every question (h, r, ?) starts a convolution of its own from h."""
+    """An encoder without node vectors: every question (h, r, ?) runs a convolution from its node h."""
 
     @classmethod
-    def for_links(cls, plan: LinkPlan) -> WalkNetwork:
+    def build_link_network(cls, plan: LinkPlan) -> WalkNetwork:
         return WalkNetwork(plan)
 
 
@@ -65,28 +65,37 @@ class WalkNetwork(LinkNetwork):
 
     def __init__(self, plan: LinkPlan) -> None:
         super().__init__()
-        self.num_layers, self.relations, width = plan.model.layers, plan.num_relations, plan.model.embedding
+        self.num_layers, self.relations, dim = plan.model.layers, plan.num_relations, plan.model.embedding
 
-        def drawn(count: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(count, width, generator=plan.generator))
+        def vectors(count: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(count, dim, generator=plan.generator))
 
-        self.question, self.answer = drawn(2 * plan.num_relations), drawn(2 * plan.num_relations)
-        self.message = drawn(plan.adjacency.structure.num_relations)
+        self.question, self.answer = vectors(2 * plan.num_relations), vectors(2 * plan.num_relations)
+        self.message = vectors(plan.adjacency.structure.num_relations)
 
-    def walk(self, layers: list[RelationalAdjacency], start: Tensor, ask: Tensor) -> Tensor:
-        """start [sources of the first layer, q]: where each question begins; ask int64 [q] → scores [q, targets]."""
-        begin = start[:, :, None] * self.question[ask]
-        x = begin
+    def walk(self, layers: list[RelationalAdjacency], start: Tensor, relation: Tensor) -> Tensor:
+        """Run the layers.
+
+        Args:
+            layers: The edges of each layer.
+            start: One-hot vectors of the questions' nodes, `[num_sources, num_questions]`.
+            relation: The relation of the edges that lead to the answers, int64 `[num_questions]`.
+
+        Returns:
+            Scores `[num_questions, num_targets]`.
+        """
+        x = start[:, :, None] * self.question[relation]
         for layer in layers:
             edges = layer.structure
-            carried = x[edges.source] * (self.message[edges.relation] * layer.weight[:, None])[:, None]
-            heard = torch.zeros(edges.num_targets, *x.shape[1:], dtype=x.dtype).index_add(0, edges.target, carried)
-            x = torch.tanh(heard)
-        return torch.einsum("vqd, qd -> qv", x, self.answer[ask])
+            messages = x[edges.source] * (self.message[edges.relation] * layer.weight[:, None])[:, None]
+            sums = torch.zeros(edges.num_targets, *x.shape[1:], dtype=x.dtype).index_add(0, edges.target, messages)
+            x = torch.tanh(sums)
+        return torch.einsum("vqd, qd -> qv", x, self.answer[relation])
 
-    def ask(self, adjacency: RelationalAdjacency, node: Tensor, ask: Tensor) -> Tensor:
+    def ask(self, adjacency: RelationalAdjacency, node: Tensor, relation: Tensor) -> Tensor:
+        """Score all nodes, `[num_questions, num_nodes]`."""
         start = F.one_hot(node, adjacency.num_sources).T.to(self.question.dtype)
-        return self.walk([adjacency] * self.num_layers, start, ask)
+        return self.walk([adjacency] * self.num_layers, start, relation)
 
     def score_batch(
         self, adjacency: RelationalAdjacency | None, positives: Tensor, negatives: Negatives
@@ -96,25 +105,26 @@ class WalkNetwork(LinkNetwork):
         objects = self.ask(adjacency, subject, relation)
         subjects = self.ask(adjacency, object_, relation + self.relations)
         both = torch.stack([objects, subjects])
-        negative = both[negatives.is_head.long(), negatives.positive, negatives.node]
+        negative = both[negatives.is_subject.long(), negatives.positive, negatives.node]
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, torch.zeros(()))
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         assert adjacency is not None
-        turned = (~questions.asks_objects()).long() * self.relations
-        return self.ask(adjacency, questions.node, questions.relation + turned)
+        return self.ask(adjacency, questions.node, questions.edge_relation(self.relations))
 
-    def score_heard(self, heard: Heard) -> Tensor:
-        start = (heard.field.inputs == heard.subject).to(self.question.dtype)[:, None]
-        scores = self.walk(list(heard.field.layers), start, torch.tensor([heard.relation]))
-        return scores[:, heard.asked.tolist().index(heard.object)]
+    def score_explained(self, triple: ExplainedTriple) -> Tensor:
+        start = (triple.field.inputs == triple.subject).to(self.question.dtype)[:, None]
+        scores = self.walk(list(triple.field.layers), start, torch.tensor([triple.relation]))
+        return scores[:, triple.nodes.tolist().index(triple.object)]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> WalkScorer:
         return WalkScorer(self, adjacency)
 
 
 class WalkScorer(Scorer):
-    questions_at_once = 16
+    """Runs `WalkNetwork` for sixteen questions at a time."""
+
+    questions_per_batch = 16
 
     def __init__(self, network: WalkNetwork, adjacency: RelationalAdjacency) -> None:
         self.network, self.adjacency = network, adjacency
@@ -122,19 +132,13 @@ class WalkScorer(Scorer):
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        turned = (~questions.asks_objects()).long() * self.network.relations
-        found = torch.cat(
-            [
-                self.network.ask(self.adjacency, part.node, part.relation + turned[first : first + 16])
-                for first, part in zip(range(0, questions.size, 16), questions.parts(16), strict=True)
-            ]
-            or [torch.empty(0, self.num_nodes)]
-        )
-        return found if candidates is None else found[:, candidates]
+        batches = [self.network.score_nodes(self.adjacency, batch) for batch in questions.parts(16)]
+        scores = torch.cat(batches or [torch.empty(0, self.num_nodes)])
+        return scores if candidates is None else scores[:, candidates]
 
 
 class Softmax(Objective):
-    """-log softmax of the right object among all nodes: needs no drawn triples, but scores against all of them."""
+    """The loss -log softmax of the right object among all nodes. It needs no negatives, but scores all nodes."""
 
     def __init__(self, num_nodes: int) -> None:
         self.num_nodes = num_nodes
@@ -147,21 +151,24 @@ class Softmax(Objective):
         self, network: LinkNetwork, adjacency: RelationalAdjacency | None, positives: Tensor, drawn: Any
     ) -> Tensor:
         count = len(positives)
-        every = Negatives(
+        all_nodes = Negatives(
             torch.arange(count).repeat_interleave(self.num_nodes),
             torch.arange(self.num_nodes).repeat(count),
             torch.zeros(count * self.num_nodes, dtype=torch.bool),
         )
-        scores = network.score_batch(adjacency, positives, every).negative.view(count, self.num_nodes)
+        scores = network.score_batch(adjacency, positives, all_nodes).negative.view(count, self.num_nodes)
         return F.cross_entropy(scores, positives[:, 2])
 
 
 class EveryOtherOptions(Section):
+    """What a user may set in `training.options`."""
+
     apart: int = 2
+    """Distance between the triples of a batch."""
 
 
 class EveryOther(EdgeSampler):
-    """The even triples, then the odd ones, and so on."""
+    """Samples the triples with even numbers, then those with odd numbers, and so on."""
 
     Options = EveryOtherOptions
 
@@ -176,16 +183,12 @@ class EveryOther(EdgeSampler):
 
 
 class Doubled(Head):
-    """Two matrices where one would do."""
+    """A head with two matrices, logits = H U V."""
 
-    def __init__(self, hidden: int, classes: int, generator: torch.Generator) -> None:
+    def __init__(self, dim: int, num_classes: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.first = nn.Parameter(torch.randn(hidden, hidden, generator=generator) / hidden**0.5)
-        self.second = nn.Parameter(torch.randn(hidden, classes, generator=generator) / hidden**0.5)
-
-    @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Any, generator: torch.Generator) -> Doubled:
-        return cls(hidden, num_classes, generator)
+        self.first = nn.Parameter(torch.randn(dim, dim, generator=generator) / dim**0.5)
+        self.second = nn.Parameter(torch.randn(dim, num_classes, generator=generator) / dim**0.5)
 
     def forward(self, states: Tensor) -> Tensor:
         return states @ self.first @ self.second

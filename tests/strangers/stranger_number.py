@@ -17,19 +17,19 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.config.model_section import Head as HeadName
-from rgcn.explain.question import Question, Reach, frozen
+from rgcn.explain.question import ComputationGraph, Question, frozen_copy
 from rgcn.models import NodeClassifier
 from rgcn.models.answer_kind import AnswerKind
 from rgcn.models.task import NodeClassification
 from rgcn.nn.relational_encoder import Head
 from rgcn.predict.answer_tables import NodeTables, known_columns
-from rgcn.serve.batching import Lane
-from rgcn.serve.schemas import AnswerShape, Node, NodeName, QuestionShape
+from rgcn.serve.batching import RequestQueue
+from rgcn.serve.schemas import Node, NodeName, RequestSchema, ResponseSchema
 from rgcn.serve.served_model import Endpoints, endpoint
 from rgcn.training.fitting import Trainer
 from rgcn.training.history import Metric
 
-ERROR = Metric("rmse", "root mean square error", higher=False)
+ERROR = Metric("rmse", "root mean square error", higher_is_better=False)
 
 
 # -- what is learned ------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class NumberPredictor(NodeClassifier):
 
     task = "stranger_number:Regression"
     model_section = NumberModel
-    columns = ("valid_rmse",)
+    metric_columns = ("valid_rmse",)
 
     @staticmethod
     def labelled(graph: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -124,13 +124,13 @@ class Numbers(AnswerKind):
     """Which number does a node have?"""
 
     name = "number"
-    about = "nodes"
-    does = "gives nodes a number"
+    topic = "nodes"
+    ability = "gives nodes a number"
     question = "a question about a node's number"
     example = "`rgcn train numbers.yaml`"
     commands = ("rgcn predict RUN --nodes names.txt --out numbers.csv",)
     needs_labels = True
-    brings: ClassVar = {
+    parts: ClassVar = {
         "NodeTables": "stranger_number:NumberTables",
         "Question": "stranger_number:NumberQuestion",
         "Endpoints": "stranger_number:NumberEndpoints",
@@ -142,14 +142,14 @@ class Regression(NodeClassification):
 
     name = "regression"
     noun = "numbers"
-    about = "Regression: how large is the number of a node?"
-    metrics = watched = (ERROR,)
+    description = "Regression: how large is the number of a node?"
+    metrics = validation_metrics = (ERROR,)
     answers = (Numbers,)
     run = "stranger_number:Run"
     estimator = "stranger_number:NumberPredictor"
     folds = 1
     memory = None
-    brings: ClassVar = {}
+    parts: ClassVar = {}
 
     def candidates(self) -> dict[str, Any]:
         return {}
@@ -168,16 +168,16 @@ class NumberTables(NodeTables):
 class NumberQuestion(Question):
     """`rgcn explain`: which triples make a node's number larger, and which smaller?"""
 
-    named = ("node",)
+    argument_kinds = ("node",)
     strength_name = "the number"
 
     @classmethod
     def of(cls, opened: Any, *asked: int) -> NumberQuestion:
-        model, network = opened.model, frozen(opened.model.network_)
-        reach = Reach.of_model(model, list(asked))
+        model, network = opened.model, frozen_copy(opened.model.network_)
+        subgraph = ComputationGraph.of_model(model, list(asked))
         with torch.no_grad():
-            full = network(reach.field)
-        made = cls(reach, opened.calibration, full=full, nodes=asked)
+            full = network(subgraph.field)
+        made = cls(subgraph, opened.calibration, full_output=full, nodes=asked)
         object.__setattr__(made, "network", network)
         return made
 
@@ -185,27 +185,27 @@ class NumberQuestion(Question):
         return {"kind": "number", "node": opened.describe(self.nodes[0])}
 
     def title(self, opened: Any) -> str:
-        return f"Why {self.full.item():.3g} for {opened.titles.of(self.nodes[0])}?"
+        return f"Why {self.full_output.item():.3g} for {opened.titles.of(self.nodes[0])}?"
 
     def output(self, field: Any) -> Tensor:
         return self.network(field)
 
-    def unheard(self) -> Tensor:
-        return self.network(self.reach.silent(loops=0.0))
+    def baseline_output(self) -> Tensor:
+        return self.network(self.subgraph.without_messages(loops=0.0))
 
     def score(self, output: Tensor) -> Tensor:
         return output[0, 0]
 
     def log_probability(self, output: Tensor) -> Tensor:
         """As of a normal distribution around the full answer."""
-        return -(self.score(output) - self.full[0, 0]).square() / 2
+        return -(self.score(output) - self.full_output[0, 0]).square() / 2
 
 
-class NumberQuery(QuestionShape):
+class NumberQuery(RequestSchema):
     node: NodeName
 
 
-class NumberAnswer(AnswerShape):
+class NumberAnswer(ResponseSchema):
     """The number that the model gives a node."""
 
     node: Node
@@ -219,16 +219,16 @@ class NumberEndpoints(Endpoints):
 
     def __init__(self, served: Any, on_step: Any) -> None:
         super().__init__(served, on_step)
-        self._lane = Lane((served.name, "number"), self.answers)
+        self._queue = RequestQueue((served.name, "number"), self.answers)
 
     @endpoint("GET", "number")
-    async def predict_number(self, desk: Any, query: NumberQuery) -> NumberAnswer:
+    async def predict_number(self, dispatcher: Any, query: NumberQuery) -> NumberAnswer:
         """The number of a node."""
-        return (await desk.ask(self._lane, [self.served.names.node(query.node)]))[0]
+        return (await dispatcher.ask(self._queue, [self.served.names.node(query.node)]))[0]
 
     def answers(self, nodes: list[int]) -> list[NumberAnswer]:
         numbers = self.served.opened.model.numbers(nodes)
         return [NumberAnswer(self.served.node(node), number) for node, number in zip(nodes, numbers, strict=True)]
 
-    def examples(self, shown: Any) -> dict[str, Any]:
-        return {"GET number": ({"node": shown.words["node"]}, self.answers(shown.nodes[:1])[0])}
+    def examples(self, entities: Any) -> dict[str, Any]:
+        return {"GET number": ({"node": entities.parameters["node"]}, self.answers(entities.nodes[:1])[0])}

@@ -24,6 +24,7 @@ from rgcn.nn import RelationalGraphConv
 from rgcn.nn.decompositions import Decomposition, MatrixWeights
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.runs import load_configuration
+from small_models import named_rows
 
 
 class LowRankOptions(Section):
@@ -41,8 +42,8 @@ class LowRank(Decomposition):
 
     Options = LowRankOptions
 
-    def numbers(self, relations: int, width_in: int, width_out: int) -> int:
-        return relations * self.rank * (width_in + width_out)
+    def num_parameters(self, num_relations: int, in_features: int, out_features: int) -> int:
+        return num_relations * self.rank * (in_features + out_features)
 
     def weights(self, shape: WeightShape, init: Initializer, generator: torch.Generator) -> LowRankWeights:
         relations, width_in, width_out = shape
@@ -96,19 +97,21 @@ def test_nodes_are_classified_from_python_saved_and_loaded(tmp_path):
     assert second.weights.left.shape[1:] == (16, 3)
     assert model.score(kg, split="train") > 0.4
     model.save(str(tmp_path))
-    assert rgcn.load_model(tmp_path).predict(["Peru"]) == model.predict(["Peru"])
+    assert rgcn.load_model(tmp_path).predict_frame(["Peru"]).equals(model.predict_frame(["Peru"]))
 
 
 def test_links_are_learned_explained_saved_and_described(tmp_path):
     kg = rgcn.load("world").subgraph(range(90))
-    model = rgcn.LinkPredictor("rgcn", decomposition=LowRank, embedding=6, epochs=4, batch_edges=60, seed=1).fit(kg)
+    model = rgcn.LinkPredictor("rgcn", decomposition=LowRank, embedding=6, steps=4, batch_edges=60, seed=1).fit(kg)
     model.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
     asked = kg.named(kg.split_triples("test"))[:5]
-    assert [t.score for t in opened.model.score(asked)] == [t.score for t in model.score(asked)]
+    assert [t.score for t in named_rows(opened.model.triples_frame(asked))] == [
+        t.score for t in named_rows(model.triples_frame(asked))
+    ]
     why = explain_link(opened, 0, 0, 1, edges=3, draws=2)
-    assert why.score == pytest.approx(model.score([(0, 0, 1)])[0].score, rel=1e-4, abs=1e-5)
-    assert model.model.described().made_of["Weight matrices"] == f"LowRank, from {__name__}"
+    assert why.score == pytest.approx(named_rows(model.triples_frame([(0, 0, 1)]))[0].score, rel=1e-4, abs=1e-5)
+    assert model.model.describe().parts["Weight matrices"] == f"LowRank, from {__name__}"
 
 
 FILE = "task: node-classification\ndata: {dataset: world}\nmodel: {encoder: e-rgcn}\ntraining: {epochs: 4}\n"
@@ -124,7 +127,7 @@ def test_the_command_line_trains_it_by_its_place(tmp_path):
     assert opened.network_.layers[1].weights.left.shape[2] == 3
     asked = command("predict", "run", "--node", "Peru", "--json", cwd=tmp_path)
     assert asked.returncode == 0, asked.stderr
-    assert opened.predict(["Peru"])[0].label in asked.stdout
+    assert opened.predict(["Peru"])[0] in asked.stdout
 
 
 def test_an_entry_point_gives_it_a_name(tmp_path, monkeypatch):
@@ -141,5 +144,5 @@ def test_an_entry_point_gives_it_a_name(tmp_path, monkeypatch):
 
 def test_one_hot_nodes_are_refused():
     adjacency = rgcn.RelationalAdjacency.from_graph(rgcn.KnowledgeGraph.from_triples([("a", "r", "b")]))
-    with pytest.raises(ConfigError, match=f"LowRank, from {__name__} needs vectors to multiply: give"):
+    with pytest.raises(ConfigError, match=f"LowRank, from {__name__} needs node vectors: use"):
         RelationalGraphConv.one_hot(adjacency, 4, decomposition=LowRank(2))

@@ -14,7 +14,7 @@ from outside import command, forgotten, installed, written_package
 
 import rgcn
 from rgcn.errors import ConfigError, DataError
-from rgcn.explain import Explainer, explain_class, methods_of
+from rgcn.explain import Explainer, available_methods, explain_class
 from rgcn.explain.attribution import Attribution
 from rgcn.explain.question import Question
 from rgcn.graph import KnowledgeGraph
@@ -27,21 +27,21 @@ class LeaveOneOut(Explainer):
     words = "leaving out one triple after the other"
 
     def attribute(self, question: Question, steps: int, on_step: Callable[[], Any] = lambda: None) -> Attribution:
-        reach, lost = question.reach, []
+        subgraph, lost = question.subgraph, []
         with torch.no_grad():
-            for triple in range(len(reach)):
-                keep = np.arange(len(reach)) != triple
-                without = question.strength_with(reach.keeping(keep))
-                lost.append(float(question.strength(question.full) - without))
+            for triple in range(len(subgraph)):
+                keep = np.arange(len(subgraph)) != triple
+                without = question.strength_with(subgraph.keep_triples(keep))
+                lost.append(float(question.strength(question.full_output) - without))
         on_step()
         # The triple's edges share what it changes; self-loops, the last place, change nothing.
-        places = [place.cpu().numpy() for place in reach.place]
-        count = np.bincount(np.concatenate(places), minlength=len(reach) + 1)
-        return Attribution(reach, tuple(np.append(lost, 0.0)[place] / count[place] for place in places), None)
+        places = [place.cpu().numpy() for place in subgraph.edge_triples]
+        count = np.bincount(np.concatenate(places), minlength=len(subgraph) + 1)
+        return Attribution(subgraph, tuple(np.append(lost, 0.0)[place] / count[place] for place in places), None)
 
     @classmethod
-    def why_not(cls, model: Any) -> str | None:
-        return "answers by walking" if model.hides_asked_ else None
+    def unsupported_reason(cls, model: Any) -> str | None:
+        return "answers by walking" if model.hooks_.hides_query else None
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,9 @@ def test_a_class_is_a_method(opened: OpenModel) -> None:
 
 def test_it_says_which_models_it_suits() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
-    with pytest.raises(DataError, match="answers by walking: take paths or integrated-gradients or edge-mask"):
+    with pytest.raises(
+        DataError, match="answers by walking: use the method paths or integrated-gradients or edge-mask"
+    ):
         explain_class(open_model(graph, classes=True), 2, method=LeaveOneOut)
 
 
@@ -92,5 +94,5 @@ def test_the_command_line_takes_a_dotted_name(opened: OpenModel, elsewhere: Path
 
 def test_an_installed_one_is_listed(opened: OpenModel, elsewhere: Path) -> None:
     with installed(elsewhere, "rgcn.explanation_methods", "leave-one-out = stranger_method:LeaveOneOut"):
-        assert methods_of(opened) == ("integrated-gradients", "edge-mask", "leave-one-out")
+        assert available_methods(opened) == ("integrated-gradients", "edge-mask", "leave-one-out")
         assert explain_class(opened, opened.node("p3"), method="leave-one-out", draws=2).method == "leave-one-out"

@@ -21,13 +21,14 @@ import rgcn
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain import explain_class, explain_link
 from rgcn.links.completion import complete
-from rgcn.links.relation_constraints import EVERYTHING
+from rgcn.links.relation_constraints import ALLOW_ALL
 from rgcn.links.top_k import answer_links
 from rgcn.models import LinkClassifier
 from rgcn.nn.link_network import VectorNetwork
 from rgcn.nn.scorer import Questions
 from rgcn.predict.opened_model import with_new_triples
 from rgcn.runs import load_configuration
+from small_models import named_rows
 
 HERE = Path(__file__).parent
 MODELS = {
@@ -47,23 +48,29 @@ def small_world():
 
 @pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
 def fitted(request):
-    return rgcn.LinkPredictor(epochs=6, evaluate_every=3, seed=1, **request.param).fit(small_world())
+    return rgcn.LinkPredictor(steps=6, evaluate_every=3, seed=1, **request.param).fit(small_world())
 
 
 def test_it_is_measured_asked_and_calibrated(fitted):
     figures = fitted.evaluate(split="test")
     assert 0 < figures["mrr"] <= 1
-    answers = fitted.predict(subject=0, relation=0, k=5)
+    answers = named_rows(fitted.predict_frame(subject=0, relation=0, k=5))
     assert [t.score for t in answers] == sorted((t.score for t in answers), reverse=True)
     assert fitted.calibration_.fitted
     assert all(t.probability is None if t.known else 0 <= t.probability <= 1 for t in answers)
-    scored, subjects = fitted.score([t[:3] for t in answers]), fitted.predict(relation=0, object=3, k=3)
+    scored, subjects = (
+        named_rows(fitted.triples_frame([t[:3] for t in answers])),
+        named_rows(fitted.predict_frame(relation=0, object=3, k=3)),
+    )
     assert len(subjects) == 3
     if isinstance(fitted.network_, VectorNetwork):  # the same from both ends
-        scored += fitted.score([t[:3] for t in subjects])
+        scored += named_rows(fitted.triples_frame([t[:3] for t in subjects]))
         both = [t.score for t in (*answers, *subjects)]
     else:  # a walk from the other end is another walk
-        backs = [fitted.predict(relation=0, object=t.object, k=200, permitted=EVERYTHING) for t in answers]
+        backs = [
+            named_rows(fitted.predict_frame(relation=0, object=t.object, k=200, answer_filter=ALLOW_ALL))
+            for t in answers
+        ]
         back = [next(b.score for b in rows if b.subject == t.subject) for t, rows in zip(answers, backs, strict=True)]
         both = [(t.score + other) / 2 for t, other in zip(answers, back, strict=True)]
     assert [t.score for t in scored] == pytest.approx(both, rel=1e-4, abs=1e-5)
@@ -85,12 +92,12 @@ def test_saved_and_loaded_it_answers_the_same(fitted, tmp_path):
 def test_it_is_explained_by_its_triples(fitted, tmp_path):
     fitted.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
-    if not fitted.num_layers_:
+    if not fitted.hooks_.num_layers:
         with pytest.raises(DataError, match="no message passing"):
             explain_link(opened, 0, 0, 1)
         return
     why = explain_link(opened, 0, 0, 1, edges=3, draws=2)
-    assert why.score == pytest.approx(fitted.score([(0, 0, 1)])[0].score, rel=1e-4, abs=1e-5)
+    assert why.score == pytest.approx(named_rows(fitted.triples_frame([(0, 0, 1)]))[0].score, rel=1e-4, abs=1e-5)
     assert why.fidelity.strength.full == pytest.approx(why.score, abs=1e-6)
     assert "<svg" in why.as_page()
 
@@ -103,11 +110,11 @@ def test_it_is_served(fitted, tmp_path):
 
     fitted.save(str(tmp_path / "mine"))
     names, relation = fitted.graph_.nodes, fitted.graph_.relations[0]
-    best = fitted.predict(subject=0, relation=0, k=3)
+    best = named_rows(fitted.predict_frame(subject=0, relation=0, k=3))
     (served,) = models = load_models([tmp_path / "mine"], device="cpu")
     links = next(group for group in served.groups if group.tag == "links")
     most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as suit the scorer
-    assert [links.lane("mark", k).most for k in (10, 100, 1000)] == [most, most // 2, most // 8]
+    assert [links.queue("mark", k).max_batch for k in (10, 100, 1000)] == [most, most // 2, most // 8]
     with asking(create_app(models)) as client:
         query = {"subject": names[0], "relation": relation, "k": 3}
         links = client.get("/api/models/mine/links", params=query).json()["links"]
@@ -115,13 +122,15 @@ def test_it_is_served(fitted, tmp_path):
         assert [link["score"] for link in links] == pytest.approx([t.score for t in best], rel=1e-4, abs=1e-5)
         triple = {"subject": names[0], "relation": relation, "object": names[1]}
         scored = client.post("/api/models/mine/score", json={"triples": [triple]}).json()["triples"][0]
-        assert scored["score"] == pytest.approx(fitted.score([(0, 0, 1)])[0].score, rel=1e-4, abs=1e-5)
+        assert scored["score"] == pytest.approx(
+            named_rows(fitted.triples_frame([(0, 0, 1)]))[0].score, rel=1e-4, abs=1e-5
+        )
         why = client.get("/api/models/mine/explain", params={**triple, "edges": 3})
-        assert (why.status_code == 200) == bool(fitted.num_layers_)
+        assert (why.status_code == 200) == bool(fitted.hooks_.num_layers)
 
 
 def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_path):
-    model = rgcn.LinkPredictor(epochs=3, **MODELS["encoder"]).fit(small_world())
+    model = rgcn.LinkPredictor(steps=3, **MODELS["encoder"]).fit(small_world())
     assert not isinstance(model.network_, VectorNetwork)
     assert model.network_.source is None
     model.save(str(tmp_path / "model"))
@@ -129,24 +138,24 @@ def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_pat
     larger = with_new_triples(rgcn.open_model(tmp_path / "model"), tmp_path / "new.tsv")
     before, after = model.network_.state_dict(), larger.model.network_.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert len(larger.model.predict(subject="Atlantis", relation="borders", k=3)) == 3
+    assert len(named_rows(larger.model.predict_frame(subject="Atlantis", relation="borders", k=3))) == 3
     with pytest.raises(DataError, match="no vectors of nodes"):
-        model.vectors(np.arange(3))
+        model.embeddings()
 
 
 def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
     kg = rgcn.load("world")
-    for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "epochs": 5}, MODELS["encoder"]):
-        classifier = LinkClassifier(**{"epochs": 2, **settings, "edge_dropout": 0.2}).fit(kg)
+    for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "steps": 5}, MODELS["encoder"]):
+        classifier = LinkClassifier(**{"steps": 2, **settings, "edge_dropout": 0.2}).fit(kg)
         figures = classifier.measure()
         assert set(figures) == {"train", "valid", "test"}
         classifier.save(str(tmp_path))
         opened = rgcn.open_model(tmp_path)
         assert opened.answers("classes")
-        ours, theirs = classifier.predict(["Peru"])[0], opened.model.predict(["Peru"])[0]
-        assert ours == theirs
+        ours = classifier.predict_frame(["Peru"])
+        assert ours.equals(opened.model.predict_frame(["Peru"]))
         why = explain_class(opened, opened.node("Peru"), draws=2, edges=3)
-        assert why.score == pytest.approx(ours.score, rel=1e-4, abs=1e-5)
+        assert why.score == pytest.approx(ours["score"][0], rel=1e-4, abs=1e-5)
     assert figures["test"]["count"] == 51
 
 
@@ -229,7 +238,7 @@ WALKS = """
 task: link-prediction
 data: {path: PATH}
 model: {encoder: "stranger_models:Walks", embedding: 4, layers: 2}
-training: {epochs: 6, evaluate_every: 3, objective: "stranger_models:Softmax", batch_edges: 8, sampler: uniform}
+training: {steps: 6, evaluate_every: 3, objective: "stranger_models:Softmax", batch_edges: 8, sampler: uniform}
 checkpoints: {every_steps: 2}
 """
 
@@ -262,7 +271,7 @@ def in_a_process(*arguments, cwd, **variables):
 def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuration, tmp_path, monkeypatch):
     whole = command("train", configuration, "--out", tmp_path / "whole", "--quiet")
     assert whole.returncode == 0, whole.stderr
-    short = command("train", configuration, "--out", tmp_path / "short", "--set", "training.epochs=6", "--quiet")
+    short = command("train", configuration, "--out", tmp_path / "short", "--set", "training.steps=6", "--quiet")
     assert short.returncode == 0, short.stderr
     # Back to where it stood after four steps, as if killed there.
     run = tmp_path / "short"
@@ -279,7 +288,7 @@ def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuratio
     assert report.returncode == 0, report.stderr
     assert "Walks" in (tmp_path / "whole" / "report.html").read_text()
     tuned = command("tune", configuration, "--trials", "2", "--out", tmp_path / "tune", "--quiet", "--set",
-                    "training.epochs=3")  # fmt: skip
+                    "training.steps=3")  # fmt: skip
     assert tuned.returncode == 0, tuned.stderr
 
 
@@ -301,7 +310,7 @@ def test_a_file_that_names_code_is_believed_only_where_the_user_says_so(configur
 def test_an_entry_point_needs_no_word(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     with installed(tmp_path, "rgcn.encoders", "walks = stranger_models:Walks"):
-        model = rgcn.LinkPredictor(encoder="walks", embedding=4, epochs=2, batch_edges=20).fit(small_world())
+        model = rgcn.LinkPredictor(encoder="walks", embedding=4, steps=2, batch_edges=20).fit(small_world())
         model.save(str(tmp_path / "model"))
         assert json.loads((tmp_path / "model" / "model.json").read_text())["settings"]["encoder"] == "walks"
         forgotten("stranger_models", monkeypatch)
@@ -318,7 +327,7 @@ def test_a_callback_stops_a_training():
         seen.append(epoch.number)
         return epoch.number < 4
 
-    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=100).fit(kg, enough)
+    model = rgcn.LinkPredictor("distmult", embedding=4, steps=100).fit(kg, enough)
     assert seen == [1, 2, 3, 4]
     assert model.history_[-1].number == 4
     model.evaluate(split="test")
@@ -326,7 +335,7 @@ def test_a_callback_stops_a_training():
 
 @pytest.mark.parametrize(("watch", "best"), [("hits@10", max), ("mean_rank", min), ("mrr", max)])
 def test_the_best_weights_are_told_by_any_figure_of_the_task(watch, best):
-    model = rgcn.LinkPredictor("distmult", embedding=6, epochs=12, evaluate_every=2, learning_rate=0.3, watch=watch)
+    model = rgcn.LinkPredictor("distmult", embedding=6, steps=12, evaluate_every=2, learning_rate=0.3, watch=watch)
     model.fit(small_world())
     measured = [epoch[f"valid_{watch}"] for epoch in model.history_]
     assert model.evaluate(split="valid")[watch] == best(value for value in measured if value is not None)

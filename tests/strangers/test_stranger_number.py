@@ -106,7 +106,7 @@ def test_nodes_are_asked_for_their_number(here: Path) -> None:
     )
     assert kind_of("stranger_number:Numbers") is kind_of(stranger_number.Numbers)
     with pytest.raises(DataError, match="this model gives nodes a number; a question about a node's class needs"):
-        open_model(here / "run").must_answer(ClassKind)
+        open_model(here / "run").require_kind(ClassKind)
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "edge-mask"])

@@ -27,7 +27,7 @@ CODE = """
     class EdgeList(TripleReader):
         '''A line "source target" each.'''
 
-        endings = ("edges",)
+        suffixes = ("edges",)
 
         def read(self, reading):
             reading.add(self.triples(reading))
@@ -70,7 +70,7 @@ def test_a_class_fits_wherever_a_format_does(edges: Path) -> None:
     kg = rgcn.read(edges, format=EdgeList)
     assert (list(kg.nodes), list(kg.relations), kg.triples.tolist()) == (["Bern", "Zug", "Chur"], ["linked"], TRIPLES)
     assert kg.metadata == {"source": ["graph.edges"], "format": MINE, "duplicates": 1, "skipped_lines": 0}
-    with pytest.raises(DataError, match="cannot be told from its name"):  # by ending, only if it is installed
+    with pytest.raises(DataError, match="does not follow from its name"):  # by ending, only if it is installed
         rgcn.read(edges)
 
 
@@ -174,7 +174,7 @@ def test_a_training_reads_with_it_by_dotted_name(labelled: Path, monkeypatch: py
     assert f"format: {MINE}" in _train(labelled, f"format: {MINE}")
     # A new process has the name from the run's folder, and that is no reason to import anything.
     forgotten(PACKAGE, monkeypatch)
-    READERS._met.clear()
+    READERS._classes.clear()
     monkeypatch.chdir(labelled)
     assert rgcn.open_model("a")  # whose graph is with the model, so that nothing has to be read
     (labelled / "graph.edges").write_text(EDGES + "\nBern Chur\n")
@@ -208,7 +208,7 @@ def test_a_class_is_kept_by_its_name(edges: Path) -> None:
         (f"{PACKAGE}:NoReader", "NoReader is no reader: it does not derive from rgcn.data.readers:TripleReader"),
         (f"{PACKAGE}:Nobody", "there is no Nobody"),
         ("not_there_at_all:Mine", "'not_there_at_all', which is not installed"),
-        (f"{PACKAGE}:Forgetful", "a name is empty"),
+        (f"{PACKAGE}:Forgetful", "a triple with an empty name"),
     ],
 )
 def test_what_is_wrong_is_said(edges: Path, choice: str, words: str) -> None:

@@ -23,7 +23,7 @@ from pydantic import Field
 from rgcn.cli.output import Outcome
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, RunConfig
 from rgcn.pages import PageSection
-from rgcn.pages.reporting import Measured, Reporting
+from rgcn.pages.reporting import SplitEvaluation, Reporting
 from rgcn.models import NodeClassifier, Task
 from rgcn.training.history import Metric
 
@@ -45,21 +45,21 @@ class Estimator(NodeClassifier):
 class Mistakes(Task):
     name = "counting-mistakes"
     noun = "mistakes"
-    about = "Counting mistakes: how often is it wrong?"
-    metrics = (Metric("mistakes", "share of mistakes", higher=False, share=True),)
-    watched = (Metric("loss", "loss", higher=False), Metric("accuracy", "accuracy", share=True))
+    description = "Counting mistakes: how often is it wrong?"
+    metrics = (Metric("mistakes", "share of mistakes", higher_is_better=False, is_share=True),)
+    validation_metrics = (Metric("loss", "loss", higher_is_better=False), Metric("accuracy", "accuracy", is_share=True))
     answers = ("classes",)
     run = "MODULE:Run"
     estimator = "MODULE:Estimator"
-    brings = BRINGS
+    parts = BRINGS
 
-    def blinded(self, graph):
+    def without_test_split(self, graph):
         return graph.without_test_labels()
 
-    def for_trials(self, config):
+    def trial_settings(self, config):
         return {"training.validation": 0.3}
 
-    def after_trials(self, config, epoch):
+    def settings_after_trials(self, config, epoch):
         return {"training.epochs": epoch}
 
 
@@ -67,14 +67,14 @@ class Pages(Reporting):
     def measure(self, model, split, on_progress=None):
         found = super().measure(model, split, on_progress)
         section = PageSection("Who is mistaken", "", Markup("<p>{:.0%} of all</p>").format(found.values["mistakes"]))
-        return Measured(split, found.values, found.tiles, [section], ["To err is human."])
+        return SplitEvaluation(split, found.values, found.tiles, [section], ["To err is human."])
 
     def limits(self):
         return ["It cannot do better."]
 
 
 class Said(Outcome):
-    def beside(self, model, split, measured):
+    def baseline(self, model, split, metrics):
         return "as people do"
 """
 BRINGS = {"Reporting": "MODULE:Pages", "Outcome": "MODULE:Said"}
@@ -85,8 +85,8 @@ def stranger(request, tmp_path, monkeypatch):
     """(configuration, the task's name in it, whether it brings anything): a package with a task, in a folder."""
     module = f"stranger_task_{request.param.replace(' ', '_')}"
     name = "counting" if request.param == "entry point" else f"{module}:Mistakes"
-    brings = {} if "nothing" in request.param else BRINGS
-    code = CODE.replace("BRINGS", repr(brings)).replace("NAME", name).replace("MODULE", module)
+    parts = {} if "nothing" in request.param else BRINGS
+    code = CODE.replace("BRINGS", repr(parts)).replace("NAME", name).replace("MODULE", module)
     written_package(tmp_path, module, code, monkeypatch)
     people = [f"p{i}" for i in range(40)]
     (tmp_path / "graph.tsv").write_text("".join(f"{p}\treads\tbook{i % 5 % 2}\n" for i, p in enumerate(people)))
@@ -98,9 +98,9 @@ def stranger(request, tmp_path, monkeypatch):
     task_of.cache_clear()
     if request.param == "entry point":
         with installed(tmp_path, "rgcn.tasks", f"counting = {module}:Mistakes"):
-            yield tmp_path / "mine.yaml", name, bool(brings)
+            yield tmp_path / "mine.yaml", name, bool(parts)
     else:
-        yield tmp_path / "mine.yaml", name, bool(brings)
+        yield tmp_path / "mine.yaml", name, bool(parts)
     task_of.cache_clear()
 
 
@@ -111,11 +111,11 @@ def done(*arguments, cwd):
 
 
 def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
-    configuration, name, brings = stranger
+    configuration, name, parts = stranger
     folder = configuration.parent
     said = done("train", configuration, "--out", "runs/one", "-q", cwd=folder)
     assert "test   share of mistakes" in said
-    assert ("(as people do)" in said) == brings
+    assert ("(as people do)" in said) == parts
     done("train", configuration, "--out", "runs/two", "--set", "training.learning_rate=0.5", "-q", cwd=folder)
     measured = [json.loads((folder / "runs" / run / "result.json").read_text()) for run in ("one", "two")]
     assert [result["task"] for result in measured] == [name, name]
@@ -131,12 +131,12 @@ def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     page = (folder / "runs" / "one" / "report.html").read_text()
     for expected in ("how often is it wrong", "test share of mistakes", "2 relational convolutions", "Loss"):
         assert expected in page, expected
-    assert ("Who is mistaken" in page, "To err is human" in page) == (brings, brings)
+    assert ("Who is mistaken" in page, "To err is human" in page) == (parts, parts)
 
     card = done("card", "runs/one", cwd=folder)
     assert "share of mistakes" in card
     assert "rgcn predict RUN --nodes" in card
-    assert ("It cannot do better" in card) == brings
+    assert ("It cannot do better" in card) == parts
 
     compared = json.loads(done("compare", "runs/one", "runs/two", "--out", "both.html", "--json", cwd=folder))
     best = [run for run, figure in zip(("one", "two"), figures, strict=True) if figure == min(figures)]

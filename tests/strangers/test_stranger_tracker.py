@@ -122,7 +122,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert _train(tmp_path, "--track", MINE).returncode == 130
     monkeypatch.delenv("STOP_AT")
     forgotten(PACKAGE, monkeypatch)
-    TRACKERS._met.clear()
+    TRACKERS._classes.clear()
     assert told(tmp_path / "a") == [[0, "report", 1], [0, "close", "interrupted"]]
     return tmp_path / "a"
 

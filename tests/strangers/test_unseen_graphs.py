@@ -18,6 +18,7 @@ from rgcn.errors import DataError
 from rgcn.explain import explain_link
 from rgcn.graph import KnowledgeGraph
 from rgcn.predict.opened_model import with_new_triples
+from small_models import named_rows
 
 ENCODERS = {
     "walks": {"encoder": Walks, "objective": Softmax, "embedding": 4, "layers": 2},
@@ -28,7 +29,7 @@ ENCODERS = {
 @pytest.fixture(scope="module", params=ENCODERS.values(), ids=ENCODERS)
 def walks(request) -> rgcn.LinkPredictor:
     settings = {"batch_edges": 16, "sampler": "uniform", **request.param}
-    return rgcn.LinkPredictor(epochs=4, evaluate_every=2, seed=1, **settings).fit(small_world())
+    return rgcn.LinkPredictor(steps=4, evaluate_every=2, seed=1, **settings).fit(small_world())
 
 
 def renamed(kg: KnowledgeGraph, seed: int = 0) -> KnowledgeGraph:
@@ -51,8 +52,10 @@ def test_the_same_graph_under_other_names_gets_the_same_ranks(walks):
     for relation, figures in mine["by_relation"].items():
         assert theirs["by_relation"][relation]["count"] == figures["count"]
     asked = {"subject": f"new {kg.nodes[0]}", "relation": "borders", "k": 4}
-    best = walks.predict(**{**asked, "subject": kg.nodes[0]})
-    assert [t.score for t in other.predict(**asked)] == pytest.approx([t.score for t in best], abs=1e-5)
+    best = named_rows(walks.predict_frame(**{**asked, "subject": kg.nodes[0]}))
+    assert [t.score for t in named_rows(other.predict_frame(**asked))] == pytest.approx(
+        [t.score for t in best], abs=1e-5
+    )
 
 
 def test_weights_are_shared_and_probabilities_are_the_other_graphs(walks):
@@ -62,7 +65,7 @@ def test_weights_are_shared_and_probabilities_are_the_other_graphs(walks):
     assert other.calibration_.examples == len(other.graph_.split_triples("valid"))
     plain = replace(small_world(), triple_splits=None)  # nothing held out, though the training measured on validation
     moved = walks.over(plain)
-    assert moved.calibration_.fitted == moved.scorer().hides  # on known triples, where these can be hidden
+    assert moved.calibration_.fitted == moved.scorer().can_hide_triples  # on known triples, where these can be hidden
 
 
 def test_names_of_relations_written_as_rdf_are_read_back(walks, tmp_path):
@@ -93,7 +96,7 @@ def test_an_empty_split_and_an_unknown_node_are_said(walks):
     with pytest.raises(DataError, match="no test triples to rank; it has 1 train, 1 valid"):
         walks.over(held_out).evaluate(split="test")
     with pytest.raises(rgcn.errors.UnknownNameError, match="unknown node 'd'"):
-        other.predict(subject="d", relation="borders")
+        named_rows(other.predict_frame(subject="d", relation="borders"))
     with pytest.raises(DataError, match=r"over\(kg\)"):
         walks.evaluate(other.graph_, split="train")
 
@@ -102,9 +105,9 @@ def test_an_empty_split_and_an_unknown_node_are_said(walks):
     "settings", [{"model": "c-rgcn"}, {"model": "distmult"}, {"model": "rgcn", "input": "one-hot"}]
 )
 def test_models_that_hold_something_of_nodes_say_why_not(settings):
-    model = rgcn.LinkPredictor(embedding=4, epochs=1, edge_dropout=0.1, **settings).fit(small_world())
-    assert model.network_.knows_nodes
-    with pytest.raises(DataError, match=r"numbers for every node.*--with FILE.*path/lp-fb237-v1"):
+    model = rgcn.LinkPredictor(embedding=4, steps=1, edge_dropout=0.1, **settings).fit(small_world())
+    assert model.network_.has_node_weights
+    with pytest.raises(DataError, match=r"weights for every node.*--with FILE.*path/lp-fb237-v1"):
         model.over(small_world())
 
 
@@ -119,13 +122,15 @@ def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path
     first, second = walks.graph_.nodes[0], walks.graph_.nodes[1]
     (tmp_path / "new.tsv").write_text(f"Atlantis\tborders\t{first}\nMu\tborders\tAtlantis\nMu\tborders\t{second}\n")
     larger = with_new_triples(rgcn.open_model(tmp_path / "model"), tmp_path / "new.tsv")
-    assert not larger.model.network_.knows_nodes
+    assert not larger.model.network_.has_node_weights
     # What is heard over the larger graph is what the same weights hear over it, were it read in one piece.
     whole = walks.over(larger.graph)
     asked = {"subject": "Atlantis", "relation": "borders", "k": 5}
-    assert [t.score for t in larger.model.predict(**asked)] == [t.score for t in whole.predict(**asked)]
+    assert [t.score for t in named_rows(larger.model.predict_frame(**asked))] == [
+        t.score for t in named_rows(whole.predict_frame(**asked))
+    ]
     why = explain_link(larger, larger.node("Mu"), larger.relation("borders"), larger.node(first), edges=3, draws=2)
-    asked_again = larger.model.score([("Mu", "borders", first)])[0]
+    asked_again = named_rows(larger.model.triples_frame([("Mu", "borders", first)]))[0]
     assert why.score == pytest.approx(asked_again.score, rel=1e-4, abs=1e-5)
 
 

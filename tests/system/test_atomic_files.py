@@ -19,7 +19,7 @@ from rgcn.data.split_files import write_splits
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.predict.answer_tables import write_lines, write_table
-from rgcn.system.atomic_files import full_disk, replace_atomically
+from rgcn.system.atomic_files import disk_error_message, replace_atomically
 from rgcn.visualization.vectors import write_table as write_vectors
 
 LIMIT = 4096  # bytes of a file, as `ulimit -f 4` sets it
@@ -60,7 +60,7 @@ def test_a_limit_on_file_sizes_is_an_error_of_the_system(tmp_path: Path, write: 
     with small_files(), pytest.raises(OSError, match="File too large") as failed:
         replace_atomically(path, write)
     assert failed.value.errno == errno.EFBIG
-    assert full_disk(failed.value, path) is not None
+    assert disk_error_message(failed.value, path) is not None
     assert [entry.read_text() for entry in tmp_path.iterdir()] == ["as it was"]
 
 

@@ -18,12 +18,12 @@ from rgcn.plugins import allow
 from rgcn.runs.worker_pool import ProcessSettings
 from rgcn.system import memory, threads
 from rgcn.system.memory import limit_memory, memory_limit
-from rgcn.system.threads import DEFAULTS, NUMBERS, WAITING_CHOSEN, prepare_process
+from rgcn.system.threads import DEFAULT_VARIABLES, THREAD_VARIABLES, WAIT_POLICY_VARIABLES, prepare_process
 from rgcn.training.fitting import CUBLAS_WORKSPACE, FIXED_WORKSPACES, _fixed_order
 from test_structure import structure
 
 SOURCE = Path(threads.__file__).parents[1]
-WRITTEN = (*DEFAULTS, *WAITING_CHOSEN, *NUMBERS, "MKL_DYNAMIC", "TORCH_CPP_LOG_LEVEL")
+WRITTEN = (*DEFAULT_VARIABLES, *WAIT_POLICY_VARIABLES, *THREAD_VARIABLES, "MKL_DYNAMIC", "TORCH_CPP_LOG_LEVEL")
 
 LIBRARY = """
 import json, os
@@ -37,7 +37,7 @@ world = rgcn.load("world").subgraph(range(60))
 rgcn.allow("somebody")
 limit_memory("64GiB")
 rgcn.NodeClassifier(hidden=2, epochs=1, device="cpu").fit(rgcn.load("world")).predict([0, 1])
-rgcn.LinkPredictor("distmult", embedding=2, epochs=1, device="cpu").fit(world).predict(subject=0, relation=0, k=2)
+rgcn.LinkPredictor("distmult", embedding=2, steps=1, device="cpu").fit(world).predict(subject=0, relation=0, k=2)
 opened = rgcn.open_model(world)
 opened.model.predict(subject=0, relation=0, k=2)
 after = dict(os.environ)
@@ -93,8 +93,8 @@ def test_only_processes_of_its_own_write_variables():
     writers = {function.name for function in functions if list(writes(function))}
     while more := {function.name for function in functions if writers & names_in(function)} - writers:
         writers |= more
-    assert writers >= {"prepare_process", "use_threads", "limit_threads", "quiet_distributed", "wait_passively"}
-    assert "in_order" not in writers
+    assert writers >= {"prepare_process", "use_threads", "limit_threads", "silence_distributed_logs", "wait_passively"}
+    assert "map_in_threads" not in writers
     writers.remove("wait_passively")
     others = {file: tree for file, tree in structure.parsed(SOURCE).items() if file != "system/threads"}
     users = {file for file, tree in others.items() if writers & names_in(tree)}
@@ -120,12 +120,12 @@ def test_what_the_user_set_stays(monkeypatch):
     monkeypatch.setenv("DO_NOT_TRACK", "0")
     monkeypatch.setenv("GOMP_SPINCOUNT", "1")
     prepare_process()
-    assert {name: os.environ.get(name) for name in DEFAULTS} == {**DEFAULTS, "DO_NOT_TRACK": "0"}
-    assert threads.WAITING not in os.environ
+    assert {name: os.environ.get(name) for name in DEFAULT_VARIABLES} == {**DEFAULT_VARIABLES, "DO_NOT_TRACK": "0"}
+    assert threads.WAIT_POLICY_VARIABLE not in os.environ
 
 
 def test_deterministic_training_on_a_gpu_says_which_variable_is_missing(monkeypatch):
-    assert DEFAULTS[CUBLAS_WORKSPACE] in FIXED_WORKSPACES
+    assert DEFAULT_VARIABLES[CUBLAS_WORKSPACE] in FIXED_WORKSPACES
     monkeypatch.delenv(CUBLAS_WORKSPACE, raising=False)
     with pytest.raises(ConfigError, match=r"CUBLAS_WORKSPACE_CONFIG=:4096:8 in .* it is not set"):
         _fixed_order().__enter__()
@@ -138,19 +138,19 @@ def test_deterministic_training_on_a_gpu_says_which_variable_is_missing(monkeypa
 
 
 def test_a_limit_of_memory_and_trusted_packages_are_state_of_the_process(monkeypatch):
-    monkeypatch.setenv(memory.LIMIT, "2GiB")
-    monkeypatch.setenv(axes.ALLOWED, "theirs, ours")
-    monkeypatch.setattr(memory, "_limit", None)
+    monkeypatch.setenv(memory.MEMORY_VARIABLE, "2GiB")
+    monkeypatch.setenv(axes.ALLOW_VARIABLE, "theirs, ours")
+    monkeypatch.setattr(memory, "_limit_bytes", None)
     monkeypatch.setattr(axes, "_allowed", [])
     assert ProcessSettings(1) == ProcessSettings(1, 2 << 30, ("theirs", "ours"))
     limit_memory("1GiB")
     allow("ours", "mine:Class")
     assert ProcessSettings(3) == ProcessSettings(3, 1 << 30, ("theirs", "ours", "mine"))
-    assert (os.environ[memory.LIMIT], os.environ[axes.ALLOWED]) == ("2GiB", "theirs, ours")
+    assert (os.environ[memory.MEMORY_VARIABLE], os.environ[axes.ALLOW_VARIABLE]) == ("2GiB", "theirs, ours")
 
 
 def test_a_limit_in_the_environment_that_is_no_size_is_refused(monkeypatch):
-    monkeypatch.setattr(memory, "_limit", None)
-    monkeypatch.setenv(memory.LIMIT, "much")
-    with pytest.raises(ConfigError, match="RGCN_MEMORY in the environment: 'much' is no size, such as 8GiB"):
+    monkeypatch.setattr(memory, "_limit_bytes", None)
+    monkeypatch.setenv(memory.MEMORY_VARIABLE, "much")
+    with pytest.raises(ConfigError, match="RGCN_MEMORY in the environment: 'much' is not a size; write one like 8GiB"):
         memory_limit()

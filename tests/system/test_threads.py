@@ -13,11 +13,11 @@ import typer.main
 from rgcn.cli.commands import app
 from rgcn.system import threads
 from rgcn.system.threads import (
-    NUMBERS,
-    WAITING,
-    WAITING_CHOSEN,
+    THREAD_VARIABLES,
+    WAIT_POLICY_VARIABLE,
+    WAIT_POLICY_VARIABLES,
     thread_limits,
-    threads_each,
+    threads_per_process,
     use_threads,
     wait_passively,
 )
@@ -25,12 +25,12 @@ from rgcn.system.threads import (
 
 def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:
     """Python in a process of its own, whose user has chosen nothing but what is given."""
-    env = {name: value for name, value in os.environ.items() if name not in (*NUMBERS, *WAITING_CHOSEN)}
+    env = {name: value for name, value in os.environ.items() if name not in (*THREAD_VARIABLES, *WAIT_POLICY_VARIABLES)}
     command = [sys.executable, *options, "-c", code]
     return subprocess.run(command, env={**env, **given}, capture_output=True, text=True, check=True, timeout=120)
 
 
-ON_REQUEST = "import os, rgcn; rgcn.wait_passively()"
+ON_REQUEST = "import os, rgcn; rgcn.system.threads.wait_passively()"
 IN_A_COMMAND = """
 import contextlib, io, os, sys
 from rgcn.cli import main
@@ -46,7 +46,7 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
     [
         (IN_A_COMMAND, {}, "PASSIVE"),
         (ON_REQUEST, {}, "PASSIVE"),
-        (ON_REQUEST, {WAITING: "ACTIVE"}, "ACTIVE"),
+        (ON_REQUEST, {WAIT_POLICY_VARIABLE: "ACTIVE"}, "ACTIVE"),
         (ON_REQUEST, {"GOMP_SPINCOUNT": "1000"}, "None"),
         (ON_REQUEST, {"KMP_BLOCKTIME": "1"}, "None"),
     ],
@@ -54,27 +54,30 @@ with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
 def test_threads_wait_passively_in_commands_and_on_request_unless_the_user_chose(
     code: str, given: dict[str, str], expected: str
 ) -> None:
-    done = fresh(f"{code}\nprint(os.environ.get({WAITING!r}))", **given)
+    done = fresh(f"{code}\nprint(os.environ.get({WAIT_POLICY_VARIABLE!r}))", **given)
     assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
 def test_openmp_hears_it() -> None:
     """OpenMP says itself, when PyTorch loads it, how its threads wait."""
-    code = "import rgcn; rgcn.wait_passively(); rgcn.NodeClassifier"
-    said = fresh(code, OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
-    if WAITING not in said:
+    code = "import rgcn; rgcn.system.threads.wait_passively(); rgcn.NodeClassifier"
+    option_hint = fresh(code, OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
+    if WAIT_POLICY_VARIABLE not in option_hint:
         pytest.skip("PyTorch's threads are not OpenMP's here")
-    assert f"{WAITING}='PASSIVE'" in said
+    assert f"{WAIT_POLICY_VARIABLE}='PASSIVE'" in option_hint
 
 
 def test_pytorch_first_gives_one_hint_and_no_error() -> None:
-    code = "import torch, rgcn; rgcn.wait_passively(); rgcn.wait_passively(); import rgcn.models"
+    call = "rgcn.system.threads.wait_passively()"
+    code = f"import torch, rgcn; {call}; {call}; import rgcn.models"
     done = fresh(code, "-W", "error::UserWarning", OMP_NUM_THREADS="2")
-    assert done.stderr.count("torch was imported before rgcn.wait_passively() was called") == 1
+    assert done.stderr.count("torch was imported before wait_passively() was called") == 1
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("number", "chosen", "hints"), [(1, {}, 0), (2, {}, 1), (2, {WAITING: "ACTIVE"}, 0)])
+@pytest.mark.parametrize(
+    ("number", "chosen", "hints"), [(1, {}, 0), (2, {}, 1), (2, {WAIT_POLICY_VARIABLE: "ACTIVE"}, 0)]
+)
 def test_the_hint_comes_only_where_it_matters(
     number: int,
     chosen: dict[str, str],
@@ -83,7 +86,7 @@ def test_the_hint_comes_only_where_it_matters(
     caplog: pytest.LogCaptureFixture,
     restore_threads: None,
 ) -> None:
-    for name in WAITING_CHOSEN:
+    for name in WAIT_POLICY_VARIABLES:
         monkeypatch.setenv(name, "")  # noted, so that all is as it was afterwards
         monkeypatch.delenv(name)
     for name, value in chosen.items():
@@ -92,21 +95,21 @@ def test_the_hint_comes_only_where_it_matters(
     for _ in range(2):
         wait_passively()
     assert len(caplog.records) == hints
-    assert os.environ[WAITING] == chosen.get(WAITING, "PASSIVE")
+    assert os.environ[WAIT_POLICY_VARIABLE] == chosen.get(WAIT_POLICY_VARIABLE, "PASSIVE")
 
 
 def test_the_number_asked_for_is_this_process_s_and_every_child_s(
     monkeypatch: pytest.MonkeyPatch, restore_threads: None
 ) -> None:
-    for name in (*NUMBERS, "MKL_DYNAMIC"):
+    for name in (*THREAD_VARIABLES, "MKL_DYNAMIC"):
         monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(threads, "_asked", None)
+    monkeypatch.setattr(threads, "_num_threads", None)
     monkeypatch.setattr(threads, "available_cores", lambda: 8)
-    assert [threads_each(jobs) for jobs in (1, 3, 20)] == [8, 2, 1]
+    assert [threads_per_process(jobs) for jobs in (1, 3, 20)] == [8, 2, 1]
     use_threads(3)
     assert torch.get_num_threads() == 3
-    assert threads_each(20) == 3  # what was asked for, not a share
-    assert thread_limits(threads_each(20)) == dict.fromkeys(NUMBERS, "3")
+    assert threads_per_process(20) == 3  # what was asked for, not a share
+    assert thread_limits(threads_per_process(20)) == dict.fromkeys(THREAD_VARIABLES, "3")
 
 
 def test_every_command_that_computes_takes_a_number_of_threads() -> None:
@@ -132,7 +135,7 @@ def test_every_command_that_computes_takes_a_number_of_threads() -> None:
 def test_threads_are_limited_but_never_raised_above_what_the_user_set(
     given: dict[str, str], threads: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in NUMBERS:
+    for name in THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
         monkeypatch.setenv(name, value)

@@ -67,7 +67,7 @@ def models():
     for name, settings in NODE.items():
         yield pytest.param(lambda settings=settings: rgcn.NodeClassifier(seed=3, device="cpu", **settings), id=name)
     for name, settings in LINK.items():
-        whole = {"epochs": 7, "device": "cpu", **settings}
+        whole = {"steps": 7, "device": "cpu", **settings}
         yield pytest.param(lambda whole=whole: rgcn.LinkPredictor(seed=3, **whole), id=name)
 
 
@@ -122,7 +122,7 @@ def test_a_fitting_leaves_the_global_generator_as_it_was(world):
 
 
 def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
-    settings = {"model": "distmult", "embedding": 4, "epochs": 300, "batch_edges": 50, "device": "cpu"}
+    settings = {"model": "distmult", "embedding": 4, "steps": 300, "batch_edges": 50, "device": "cpu"}
     whole = rgcn.LinkPredictor(**settings).fit(world)
     with rgcn.LinkPredictor(**settings).fitting(world) as fitting:
         while fitting.steps_taken < 100:  # a report comes every third step: one loss stands alone
@@ -149,7 +149,7 @@ def test_a_state_of_another_model_or_device_is_refused(world):
 
 def test_predictions_follow_the_weights_that_were_put_back(world):
     """The best weights come back after the last measurement: nothing encoded before may be used."""
-    predictor = rgcn.LinkPredictor("distmult", embedding=8, epochs=2, evaluate_every=1)
+    predictor = rgcn.LinkPredictor("distmult", embedding=8, steps=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:
         for _ in fitting:
             assert predictor.scorer().nodes.any()

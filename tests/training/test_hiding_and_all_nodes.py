@@ -18,12 +18,12 @@ from strangers.stranger_models import WalkNetwork
 
 
 class HidingWalk(WalkNetwork):
-    hides_asked = True
+    must_hide_triples = True
 
 
 class HidingWalks(Encoder):
     @classmethod
-    def for_links(cls, plan):
+    def build_link_network(cls, plan):
         return HidingWalk(plan)
 
 
@@ -38,7 +38,7 @@ def parallel(length=20, weighted=False):
 
 
 def hiding(kg, **settings):
-    settings = {"embedding": 4, "layers": 2, "epochs": 3, "device": "cpu", "batch_edges": 5, **settings}
+    settings = {"embedding": 4, "layers": 2, "steps": 3, "device": "cpu", "batch_edges": 5, **settings}
     return LinkPredictor(encoder=HidingWalks, **settings).prepare(kg).trainer()
 
 
@@ -100,7 +100,7 @@ def test_something_is_left_to_be_heard(batch, size):
 
 def test_a_network_that_hides_trains_resumes_and_learns():
     kg = parallel(30)
-    settings = {"sampler": "shuffled", "objective": "softmax", "learning_rate": 0.02, "epochs": 60, "batch_edges": 16}
+    settings = {"sampler": "shuffled", "objective": "softmax", "learning_rate": 0.02, "steps": 60, "batch_edges": 16}
     whole, first, second = (hiding(kg, **settings) for _ in range(3))
     losses = [float(loss) for loss in whole.losses()]
     assert np.mean(losses[-10:]) < np.mean(losses[:10])
@@ -120,7 +120,7 @@ def test_a_network_that_hides_trains_resumes_and_learns():
 @pytest.mark.parametrize("objective", ["softmax", "bce", "self-adversarial"])
 def test_every_encoder_learns_with_every_objective(model, objective):
     kg = parallel(30)
-    settings = {"embedding": 8, "epochs": 40, "batch_edges": 40, "edge_dropout": 0.0, "device": "cpu", "bottleneck": 4}
+    settings = {"embedding": 8, "steps": 40, "batch_edges": 40, "edge_dropout": 0.0, "device": "cpu", "bottleneck": 4}
     predictor = LinkPredictor(model, objective=objective, sampler="shuffled", penalty=0.0, **settings).fit(kg)
     losses = [epoch.loss for epoch in predictor.history_]
     assert np.isfinite(losses).all()
@@ -129,14 +129,14 @@ def test_every_encoder_learns_with_every_objective(model, objective):
 
 def test_distmult_with_softmax_learns_world():
     kg = rgcn.load("world")
-    settings = {"embedding": 32, "batch_edges": 512, "sampler": "shuffled", "learning_rate": 0.05, "epochs": 40}
+    settings = {"embedding": 32, "batch_edges": 512, "sampler": "shuffled", "learning_rate": 0.05, "steps": 40}
     predictor = LinkPredictor("distmult", objective="softmax", device="cpu", **settings)
     untrained = predictor.prepare(kg).evaluate(split="valid")["mrr"]
     assert predictor.fit(kg).evaluate(split="valid")["mrr"] > 10 * untrained
 
 
 def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
-    monkeypatch.setattr("rgcn.training.objectives.MOST_IN_A_STEP", 200)
+    monkeypatch.setattr("rgcn.training.objectives.MAX_SCORES_PER_STEP", 200)
     predictor = LinkPredictor("distmult", embedding=4, objective="softmax", device="cpu")
     with pytest.raises(ConfigError, match=r"20 nodes for each of 35 triples.*batch_edges to 10 or less"):
         predictor.prepare(parallel()).trainer()
@@ -149,11 +149,11 @@ def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
 def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch):
     """Also where the new triples are too many for a step: then some of them at a time."""
     kg = parallel(30)
-    settings = {"embedding": 8, "bottleneck": 4, "epochs": 5, "batch_edges": 3, "device": "cpu"}
+    settings = {"embedding": 8, "bottleneck": 4, "steps": 5, "batch_edges": 3, "device": "cpu"}
     predictor = LinkPredictor("c-rgcn", objective="softmax", **settings).fit(kg)
     names = [(kg.nodes[s], kg.relations[r], kg.nodes[o]) for s, r, o in kg.triples.tolist()]
     larger = KnowledgeGraph.from_triples([*names, *[(f"new{i}", f"r{i % 3}", f"n{i}") for i in range(6)]])
-    monkeypatch.setattr("rgcn.training.objectives.MOST_IN_A_STEP", most)
+    monkeypatch.setattr("rgcn.training.objectives.MAX_SCORES_PER_STEP", most)
     found = extended(predictor, larger, steps=3)
     rows = found.network_.source.rows.values()
     assert torch.isfinite(rows).all()
@@ -163,7 +163,7 @@ def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("objective", ["softmax", "bce", "self-adversarial"])
 def test_steps_over_all_nodes_are_recorded_on_a_gpu(objective):
-    settings = {"objective": objective, "batch_edges": 16, "sampler": "shuffled", "epochs": 8, "device": "cuda"}
+    settings = {"objective": objective, "batch_edges": 16, "sampler": "shuffled", "steps": 8, "device": "cuda"}
 
     def trainer():
         return LinkPredictor("rgcn", embedding=4, **settings).prepare(parallel()).trainer()

@@ -12,7 +12,7 @@ import rgcn
 from rgcn.adjacency import ReceptiveField
 from rgcn.config import NodeModelConfig, NodeTrainingConfig
 from rgcn.runs import load_configuration, resume, train
-from rgcn.runs.configuration import changed
+from rgcn.runs.configuration import replace_settings
 from rgcn.training import plan as plans
 from rgcn.training.plan import default_batches, field_edges
 
@@ -25,7 +25,7 @@ def world():
 def test_an_epoch_is_every_label_once_in_another_order_each_time(world):
     model = rgcn.NodeClassifier(seed=1, batch_labels=60).prepare(world)
     trainer, (nodes, classes) = model.trainer(), world.labels.of("train")
-    assert trainer.steps_an_epoch == 3
+    assert trainer.steps_per_unit == 3
     epochs = []
     for epoch in range(2):
         batches = [trainer.batch(3 * epoch + part) for part in range(3)]
@@ -53,11 +53,11 @@ def test_one_batch_of_all_labels_and_all_edges_is_a_step_on_the_whole_graph(worl
 
 def test_a_run_of_batches_cut_off_within_an_epoch_is_resumed_to_the_same_bits(world, tmp_path):
     settings = {"training.batch_labels": 60, "training.fan_out": 3, "training.epochs": 3, "training.edge_dropout": 0.1}
-    config = changed(load_configuration("rgcn/nc-world"), {**settings, "checkpoints.every_steps": 2})
+    config = replace_settings(load_configuration("rgcn/nc-world"), {**settings, "checkpoints.every_steps": 2})
     parts = []
     whole = train(config, world, tmp_path / "whole", on_step=parts.append)
     assert parts == pytest.approx([step / 3 for step in range(1, 10)])
-    assert whole.epochs == 3
+    assert whole.length == 3
 
     def killed(reached):
         if reached > 1.5:  # a step after the checkpoint, in the middle of the second epoch
@@ -74,16 +74,16 @@ def test_a_run_of_batches_cut_off_within_an_epoch_is_resumed_to_the_same_bits(wo
 
 def test_batches_are_chosen_where_the_graph_is_large_and_has_many_labels_or_does_not_fit(world, monkeypatch):
     model, training = NodeModelConfig(), NodeTrainingConfig()
-    chosen = {"batch_labels": plans.LABELS_AT_ONCE, "fan_out": plans.FAN_OUT}
+    chosen = {"batch_labels": plans.DEFAULT_BATCH_LABELS, "fan_out": plans.DEFAULT_FAN_OUT}
     assert default_batches(model, training, world) == {}
-    monkeypatch.setattr(plans, "WHOLE_TRIPLES", 100)
+    monkeypatch.setattr(plans, "MAX_FULL_TRIPLES", 100)
     assert default_batches(model, training, world) == {}
     edges = field_edges(model, world, world.labels.of("train")[0])
-    at_most = edges * plans.BYTES_AN_EDGE
+    at_most = edges * plans.FULL_EDGE_BYTES
     for free, found in ((at_most, {}), (at_most - 1, chosen), (None, {})):
         monkeypatch.setattr(plans, "available_bytes", lambda device, free=free: free)
         assert default_batches(model, training, world) == found
-    monkeypatch.setattr(plans, "WHOLE_LABELS", 100)
+    monkeypatch.setattr(plans, "MAX_FULL_LABELS", 100)
     assert default_batches(model, training, world) == chosen
     assert default_batches(model, NodeTrainingConfig(batch_labels=7), world) == {}
     assert default_batches(model, NodeTrainingConfig(fan_out=7), world) == {}

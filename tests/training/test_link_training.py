@@ -56,7 +56,7 @@ def naive_scores(decoder, vectors, triples):
 @pytest.mark.parametrize(("count", "rate", "heads"), [(5, 3, 0.5), (1, 1, 0.5), (4, 2, 0.0), (4, 2, 1.0)])
 @pytest.mark.parametrize("large", [0, 1 << 25])
 def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count, rate, heads, large, monkeypatch):
-    monkeypatch.setattr(rgcn.nn.decoders, "LARGE", large)
+    monkeypatch.setattr(rgcn.nn.decoders, "MIN_ONE_PASS_SIZE", large)
     decoder, vectors = decoder_and_nodes(biases)
     positives = random_triples(count)
     generator = torch.Generator().manual_seed(2)
@@ -111,34 +111,34 @@ def test_loss_is_the_mean_over_positives_and_negatives_alike():
 def test_loss_of_many_scores_is_the_same(monkeypatch):
     scores = BatchScores(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0, -1.0, 0.0]), torch.zeros(()))
     few = cross_entropy(scores)
-    monkeypatch.setattr(rgcn.training.objectives, "MANY", 1)
+    monkeypatch.setattr(rgcn.training.objectives, "MAX_CONCATENATED", 1)
     torch.testing.assert_close(cross_entropy(scores), few)
 
 
 # -- learning rates ------------------------------------------------------------------------------------
 
 
-def factors(steps, **settings):
+def factors(numbers, **settings):
     factor = partial(learning_rate_factor, LinkTrainingConfig(**settings))
-    return [factor(step) for step in steps]
+    return [factor(step) for step in numbers]
 
 
 def test_schedules():
-    assert factors(range(5), epochs=5) == [1.0] * 5
-    assert factors((0, 1, 2, 3, 4), epochs=5, warmup=4) == [0.25, 0.5, 0.75, 1.0, 1.0]
-    halves = factors((0, 1, 2, 3, 4, 5), epochs=6, schedule="step", step_every=2, step_factor=0.5)
+    assert factors(range(5), steps=5) == [1.0] * 5
+    assert factors((0, 1, 2, 3, 4), steps=5, warmup=4) == [0.25, 0.5, 0.75, 1.0, 1.0]
+    halves = factors((0, 1, 2, 3, 4, 5), steps=6, schedule="step", step_every=2, step_factor=0.5)
     assert halves == [1, 1, 0.5, 0.5, 0.25, 0.25]
-    assert factors((1, 2, 3, 4), epochs=6, schedule="step", step_every=2, warmup=2) == [1.0, 1.0, 1.0, 0.5]
-    cosine = factors(range(11), epochs=10, schedule="cosine")
+    assert factors((1, 2, 3, 4), steps=6, schedule="step", step_every=2, warmup=2) == [1.0, 1.0, 1.0, 0.5]
+    cosine = factors(range(11), steps=10, schedule="cosine")
     assert cosine[0] == 1.0
     assert cosine[5] == pytest.approx(0.5)
     assert cosine[10] == pytest.approx(0.0)
     assert cosine == sorted(cosine, reverse=True)
-    assert factors((0, 50), epochs=3, schedule="cosine", warmup=100) == [0.01, 0.51]
+    assert factors((0, 50), steps=3, schedule="cosine", warmup=100) == [0.01, 0.51]
 
 
 def test_the_optimizer_is_given_the_scheduled_rate():
-    predictor = LinkPredictor("distmult", embedding=4, epochs=4, schedule="step", step_every=1, learning_rate=0.1)
+    predictor = LinkPredictor("distmult", embedding=4, steps=4, schedule="step", step_every=1, learning_rate=0.1)
     trainer = predictor.prepare(chains()).trainer()
     rates = []
     with trainer.running():
@@ -171,7 +171,7 @@ def test_a_schedule_scales_the_rate_of_each_parameter_group():
 
 def test_a_resumed_training_gives_each_parameter_group_its_rate():
     fittings = [
-        LinkPredictor("distmult", embedding=4, epochs=4, seed=1, device="cpu", **HALVING).fitting(chains())
+        LinkPredictor("distmult", embedding=4, steps=4, seed=1, device="cpu", **HALVING).fitting(chains())
         for _ in range(2)
     ]
     first, second = fittings
@@ -196,7 +196,7 @@ def chains(length=20):
 
 
 def trainer_of(kg, model="rgcn", **settings):
-    settings = {"embedding": 4, "epochs": 2, "device": "cpu", **settings}
+    settings = {"embedding": 4, "steps": 2, "device": "cpu", **settings}
     return LinkPredictor(model, **settings).prepare(kg).trainer()
 
 
@@ -344,7 +344,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
 
 def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is_forgotten():
     kg = chains()
-    predictor = LinkPredictor("rgcn", embedding=4, epochs=5, device="cpu").prepare(kg)
+    predictor = LinkPredictor("rgcn", embedding=4, steps=5, device="cpu").prepare(kg)
     trainer = predictor.trainer()
     trainer.step_on(trainer.triples)
     before = predictor.scorer().nodes
@@ -358,7 +358,7 @@ def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is
 @pytest.mark.parametrize("batch", [None, 10])
 def test_recorded_steps_on_a_gpu_are_the_steps_that_were_asked_for(batch):
     kg = chains()
-    settings = {"batch_edges": batch, "epochs": 8, "device": "cuda", "schedule": "cosine"}
+    settings = {"batch_edges": batch, "steps": 8, "device": "cuda", "schedule": "cosine"}
     recorded, plain = (trainer_of(kg, **settings) for _ in range(2))
     plain.recording = None
     ours = [(float(loss), recorded.recording.graph is not None) for loss in recorded.losses()]
@@ -382,7 +382,7 @@ def test_a_step_does_not_check_its_rows_again(monkeypatch):
     def asked(*_):
         raise AssertionError("the numbers were checked in a step")
 
-    monkeypatch.setattr("rgcn.adjacency.operator.refuse_numbers_out_of_range", asked)
+    monkeypatch.setattr("rgcn.adjacency.operator.check_triple_ids", asked)
     trainer.step_on(trainer.triples[:10])
     with pytest.raises(AssertionError):
         RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)
@@ -405,7 +405,7 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
     for rows_of_nodes, old in zip(tables, before, strict=True):
         table = rows_of_nodes.trained
         assert table.grad is None
-        [(rows, leaf)] = trainer.optimizer.taken[rows_of_nodes]
+        [(rows, leaf)] = trainer.optimizer.gathered_rows[rows_of_nodes]
         assert leaf.grad.shape == (len(rows), table.shape[1])
         assert 0 < len(rows) < 30
         still = torch.ones(60, dtype=torch.bool).index_fill(0, rows, False)
@@ -432,7 +432,7 @@ def test_the_first_lazy_step_is_that_of_adam(model):
 
 def test_an_optimizer_from_outside_fits():
     predictor = LinkPredictor("distmult", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
-    assert predictor.get_params()["optimizer"] == "torch.optim.sgd:SGD"
+    assert predictor.settings_["optimizer"] == "torch.optim.sgd:SGD"
 
 
 def test_settings_that_a_large_graph_wants(monkeypatch):
@@ -443,7 +443,7 @@ def test_settings_that_a_large_graph_wants(monkeypatch):
 
     kg = chains(50)
     assert chosen(kg) == {}
-    monkeypatch.setattr(plans, "LARGE_TABLE", 50 * 200)
+    monkeypatch.setattr(plans, "MIN_LARGE_TABLE", 50 * 200)
     assert chosen(kg) == {}  # every step sees all of it
     assert chosen(kg, batch_edges=5) == {"optimizer": "lazy-adam"}
     assert chosen(kg, batch_edges=5, model="rgcn", input="one-hot", decomposition="basis", bases=2) == {}

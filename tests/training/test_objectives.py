@@ -35,7 +35,7 @@ class Table:
     def score_nodes(self, adjacency, questions):
         self.questions = questions
         asked = zip(
-            questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True
+            questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True
         )
         return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in asked])
 
@@ -69,9 +69,9 @@ def wrong_answers(triples, num_nodes, positive, asks_object):
     return [v for v in range(num_nodes) if ((s, r, v) if asks_object else (v, r, o)) not in known]
 
 
-def naive_among_all(kind, table, triples, num_nodes, positives, asks_objects, temperature):
+def naive_among_all(kind, table, triples, num_nodes, positives, is_for_objects, temperature):
     losses = []
-    for (s, r, o), asks_object in zip(positives, asks_objects, strict=True):
+    for (s, r, o), asks_object in zip(positives, is_for_objects, strict=True):
         wrong = wrong_answers(triples, num_nodes, (s, r, o), asks_object)
         negatives = [table[r, s, v] if asks_object else table[r, v, o] for v in wrong]
         positive = table[r, s, o]
@@ -104,14 +104,14 @@ def test_all_nodes_but_other_known_answers_count(kind, graph, data, heads, tempe
     )
     network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rgcn.sampling.known_triples, "MOST_PLACES", most_places)  # in one block, and in many
+        patch.setattr(rgcn.sampling.known_triples, "MAX_PADDED", most_places)  # in one block, and in many
         drawn = objective.draw(rows, torch.Generator().manual_seed(1))
         ours = objective.loss(network, None, rows, drawn)
-    asks_objects = network.questions.for_objects.tolist()
+    is_for_objects = network.questions.for_objects.tolist()
     if heads in (0.0, 1.0):
-        assert asks_objects == [heads == 0.0] * len(positives)
+        assert is_for_objects == [heads == 0.0] * len(positives)
     expected = naive_among_all(
-        kind, network.table, triples or positives, num_nodes, positives, asks_objects, temperature
+        kind, network.table, triples or positives, num_nodes, positives, is_for_objects, temperature
     )
     assert_same_value_and_gradient(ours, expected, network.table)
 
@@ -124,8 +124,8 @@ def test_self_adversarial_negatives(graph, data, temperature, filtered):
     objective = built(SelfAdversarial, triples or positives, num_nodes, num_relations, **settings)
     network, rows = Table(num_nodes, num_relations), torch.tensor(positives)
     drawn = objective.draw(rows, torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
-    assert drawn.one_sided
-    sides = drawn.is_head.view(-1, 4)
+    assert drawn.is_one_sided
+    sides = drawn.is_subject.view(-1, 4)
     assert (sides == sides[:, :1]).all()
     ours = objective.loss(network, None, rows, drawn)
     known, losses = set(triples or positives), []

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.kernels import cpu, reference
 from rgcn.kernels.reference import AdamSettings
-from rgcn.kernels.sparse import distinct
+from rgcn.kernels.sparse import padded_unique
 from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, RelationalGraphConv
 from rgcn.nn.row_tables import NodeTable
@@ -187,7 +187,7 @@ def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, 
                 ids = torch.tensor(touched[part], dtype=torch.int64)
                 if not len(ids):
                     continue
-                rows, place = distinct(ids) if how == "padded" else torch.unique(ids, return_inverse=True)
+                rows, place = padded_unique(ids) if how == "padded" else torch.unique(ids, return_inverse=True)
                 taken.append((rows_of_nodes.take(rows)[place] * slope[part]).sum())
         (sum(taken) + other @ other_slope).backward()
         assert table.grad is None
@@ -232,7 +232,7 @@ def test_a_table_used_as_a_whole_moves_in_every_row():
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
 def test_distinct_ids_without_knowing_how_many(ids):
-    found, place = distinct(torch.tensor(ids))
+    found, place = padded_unique(torch.tensor(ids))
     rows = sorted(set(ids))
     assert found.tolist() == rows + rows[-1:] * (len(ids) - len(rows))
     assert found[place].tolist() == ids

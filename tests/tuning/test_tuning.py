@@ -1,4 +1,4 @@
-"""A study looks for better settings without ever seeing the test split, and survives being killed."""
+"""A study searches settings without reading the test split, and can be continued after a kill."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from rgcn.graph import KnowledgeGraph, NodeLabels
 from rgcn.graph.vocabulary import Vocabulary
 from rgcn.models.task import ACCURACY, LOSS, task_of
 from rgcn.runs import load_configuration
-from rgcn.runs.worker_pool import Done
-from rgcn.training.history import Epoch, Metric
+from rgcn.runs.worker_pool import TaskResult
+from rgcn.training.history import Metric, TrainingReport
 from rgcn.tuning import StudyPlan, TuneResult, check_objective, choose_spaces, tune
 from rgcn.tuning import study as studies
 from rgcn.tuning.result import configuration_of
-from rgcn.tuning.spaces import draw, own_values
-from rgcn.tuning.study import StudyObjective, evaluate, for_trials
+from rgcn.tuning.spaces import draw, values_in_spaces
+from rgcn.tuning.study import StudyObjective, evaluate, trial_settings
 from threads_as_processes import (
-    Life,
-    Workshop,
-    dies_after_hearing_something,
-    dies_after_saying,
+    Behavior,
+    ThreadWorkers,
+    dies_after_receiving,
+    dies_after_sending,
     dies_at_once,
     dies_at_work,
-    lives_on,
+    stays_alive,
 )
 
 pytest.importorskip("optuna")
@@ -71,13 +71,13 @@ def _plan(file: Path, folder: str = "study", search: list[str] = SEARCH, folds: 
 
 
 def _trials(result: TuneResult) -> list[tuple[Any, ...]]:
-    return [(t.state, t.value, t.epoch, t.values) for t in result.trials]
+    return [(t.state, t.value, t.epoch, t.settings) for t in result.trials]
 
 
 # -- the study ---------------------------------------------------------------------------------------------
 
 
-def test_a_study_is_killed_goes_on_and_ends_as_an_undisturbed_one(people: Path, monkeypatch: Any) -> None:
+def test_a_study_killed_and_continued_ends_as_an_uninterrupted_one(people: Path, monkeypatch: Any) -> None:
     whole = tune(_plan(people, folds=2), 5)
     plan = _plan(people, "again", folds=2)
 
@@ -93,24 +93,24 @@ def test_a_study_is_killed_goes_on_and_ends_as_an_undisturbed_one(people: Path, 
     assert tune(plan, 5).best == result.best  # nothing left to do
 
     folder = plan.folder
-    best, own = result.best, result.own
+    best, unchanged = result.best, result.unchanged
     assert best is not None
-    assert own is not None
-    assert own.number == 0
+    assert unchanged is not None
+    assert unchanged.number == 0
     assert best.value is not None
     assert best.value == max(t.value for t in result.trials if t.state == "finished" and t.value is not None)
     found = load_configuration(str(folder / "best.yaml"))
     assert found.training.epochs == best.epoch
-    assert found.training.learning_rate == best.values["training.learning_rate"]
+    assert found.training.learning_rate == best.settings["training.learning_rate"]
     assert (folder / "best.yaml").read_text().startswith("# Found by `rgcn tune`")
     rows = list(csv.DictReader((folder / "trials.csv").open(newline="")))
-    assert [row["own"] for row in rows] == ["yes"] + ["no"] * 4
+    assert [row["unchanged"] for row in rows] == ["yes"] + ["no"] * 4
     page = (folder / "tune.html").read_text(encoding="utf-8")
     assert "training.learning_rate" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
 
 
-def test_trials_that_were_cut_short_give_their_draws_to_the_next(people: Path) -> None:
+def test_failed_trials_give_their_draws_to_the_next(people: Path) -> None:
     plan = _plan(people)
     plan.folder.mkdir()
     study = studies.open_study(plan)
@@ -118,11 +118,11 @@ def test_trials_that_were_cut_short_give_their_draws_to_the_next(people: Path) -
     def drawn() -> float:
         return studies.ask(study).suggest_float("x", 0, 1)
 
-    cut_short, ended = drawn(), drawn()
+    failed, ended = drawn(), drawn()
     study.tell(1, 0.5)
-    studies.give_up_running(study)
+    studies.fail_running(study)
     after = [drawn() for _ in range(3)]
-    assert after[0] == cut_short
+    assert after[0] == failed
     assert len({ended, *after}) == 4
 
 
@@ -171,11 +171,11 @@ def test_two_at_once_in_one_folder_are_refused(people: Path) -> None:
 def test_settings_that_cannot_be_trained_are_failed_trials(people: Path) -> None:
     plan = _plan(people, search=["training.learning_rate=1.0e+30,0.01"])
     result = tune(plan, 4)
-    states = {t.values["training.learning_rate"]: t.state for t in result.trials}
+    states = {t.settings["training.learning_rate"]: t.state for t in result.trials}
     assert states == {0.01: "finished", 1e30: "failed"}
     assert "not finite" in next(t.error for t in result.trials if t.error)  # type: ignore[operator]
     assert result.best is not None
-    assert result.best.own
+    assert result.best.is_unchanged
 
 
 def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
@@ -183,53 +183,53 @@ def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
     result = tune(plan, 5)
     assert len(result.trials) == 5
     assert {t.state for t in result.trials} <= {"finished", "stopped"}
-    drawn = [t.values for t in result.trials if not t.own]
+    drawn = [t.settings for t in result.trials if not t.is_unchanged]
     assert all("model.blocks" in v for v in drawn if v["model.decomposition"] == "block")
     assert all("model.blocks" not in v for v in drawn if v["model.decomposition"] == "none")
     assert not any(v["model.hidden"] == 6 and v["model.decomposition"] == "block" for v in drawn)
 
 
 def test_a_process_that_dies_costs_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Workshop(monkeypatch, [dies_at_work])
+    ThreadWorkers(monkeypatch, [dies_at_work])
     result = tune(_plan(people), 4, jobs=2)
     assert len(result.trials) == 4
-    assert [t.error for t in result.trials if t.error] == ["its process ended without a word (exit code -9)"]
+    assert [t.error for t in result.trials if t.error] == ["its process ended without an error message (exit code -9)"]
 
 
 def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Workshop(monkeypatch, [dies_at_once, dies_after_saying(Done)])
-    heard: list[int] = []
-    result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: heard.append(trial.number))
-    assert sorted(heard) == [t.number for t in result.trials] == [0, 1, 2, 3]
+    ThreadWorkers(monkeypatch, [dies_at_once, dies_after_sending(TaskResult)])
+    numbers: list[int] = []
+    result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: numbers.append(trial.number))
+    assert sorted(numbers) == [t.number for t in result.trials] == [0, 1, 2, 3]
     assert {t.state for t in result.trials} <= {"finished", "stopped"}
 
 
 def test_a_trial_whose_process_dies_before_taking_it_goes_to_another(
     people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Workshop(monkeypatch, [dies_after_hearing_something])
+    ThreadWorkers(monkeypatch, [dies_after_receiving])
     result = tune(_plan(people), 2, jobs=2)
-    assert [(t.number, t.own, t.error) for t in result.trials] == [(0, True, None), (1, False, None)]
+    assert [(t.number, t.is_unchanged, t.error) for t in result.trials] == [(0, True, None), (1, False, None)]
 
 
-@pytest.mark.parametrize(("life", "failed"), [(dies_at_once, 0), (dies_at_work, 3)])
+@pytest.mark.parametrize(("behavior", "failed"), [(dies_at_once, 0), (dies_at_work, 3)])
 def test_processes_that_keep_dying_end_the_study(
-    people: Path, monkeypatch: pytest.MonkeyPatch, life: Life, failed: int
+    people: Path, monkeypatch: pytest.MonkeyPatch, behavior: Behavior, failed: int
 ) -> None:
-    workshop = Workshop(monkeypatch, [life] * 9)
+    workers = ThreadWorkers(monkeypatch, [behavior] * 9)
     with pytest.raises(DataError, match=r"3 processes in a row died, the last with: .*exit code -9"):
         tune(_plan(people), 9, jobs=2)
-    assert len(workshop.started) <= 5
-    assert not any(worker.process.is_alive() for worker in workshop.started)
+    assert len(workers.started) <= 5
+    assert not any(worker.process.is_alive() for worker in workers.started)
     states = [t.state for t in tune(_plan(people), 5).trials]
     assert (len(states), states.count("failed")) == (5, failed)
 
 
 def test_no_more_processes_are_started_than_there_are_trials(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop = Workshop(monkeypatch, [lives_on, dies_at_work])
+    workers = ThreadWorkers(monkeypatch, [stays_alive, dies_at_work])
     tune(_plan(people), 2, jobs=4)
-    assert len(workshop.started) == 2
-    assert not any(worker.process.is_alive() for worker in workshop.started)
+    assert len(workers.started) == 2
+    assert not any(worker.process.is_alive() for worker in workers.started)
 
 
 def test_a_timeout_begins_no_more_trials(people: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_timeout_lets_trials_under_way_end(people: Path, monkeypatch: pytest.M
     both_under_way = threading.Barrier(2, action=lambda: now.append(61.0), timeout=60)
     monkeypatch.setattr("rgcn.tuning.study.monotonic", lambda: now[-1])
     _script(monkeypatch, [(0.5, 1.0)], before=both_under_way.wait)
-    Workshop(monkeypatch)
+    ThreadWorkers(monkeypatch)
     result = tune(_plan(people), 50, jobs=2, minutes=1)
     assert [t.state for t in result.trials] == ["finished", "finished"]
 
@@ -277,20 +277,20 @@ def test_trials_fail_if_a_test_label_can_be_read(monkeypatch: pytest.MonkeyPatch
 
     fit = NodeClassifier.fit
 
-    def watched(self: NodeClassifier, kg: KnowledgeGraph, on_epoch: Any = None) -> NodeClassifier:
+    def watched(self: NodeClassifier, kg: KnowledgeGraph, on_report: Any = None) -> NodeClassifier:
         seen.append(kg)
-        return fit(self, kg, on_epoch)
+        return fit(self, kg, on_report)
 
     monkeypatch.setattr(NodeClassifier, "fit", watched)
     import rgcn
 
-    graph = task_of(config.task).blinded(rgcn.load("world"))
-    evaluate(for_trials(config), graph, StudyObjective(ACCURACY, 2, 0), lambda p, v: None)
+    graph = task_of(config.task).without_test_split(rgcn.load("world"))
+    evaluate(trial_settings(config), graph, StudyObjective(ACCURACY, 2, 0), lambda p, v: None)
     assert len(seen) == 2
     assert all(kg.labels is not None and "test" not in kg.labels.counts() for kg in seen)
 
 
-def test_test_triples_and_their_nodes_are_gone() -> None:
+def test_test_triples_and_their_nodes_are_removed() -> None:
     splits = np.array([0, 0, 1, 2], dtype=np.int8)
     kg = KnowledgeGraph.from_triples(
         [("a", "r", "b"), ("b", "r", "c"), ("a", "r", "c"), ("a", "secret", "d")], triple_splits=splits
@@ -300,8 +300,8 @@ def test_test_triples_and_their_nodes_are_gone() -> None:
 
 
 @pytest.mark.parametrize(("metric", "title"), [(None, "MRR"), ("hits@10", "hits@10"), ("mean_rank", "mean rank")])
-def test_link_prediction_is_judged_by_any_figure_it_reports(metric: str | None, title: str, tmp_path: Path) -> None:
-    config = load_configuration("distmult/lp-world", ["training.epochs=20", "training.evaluate_every=null"])
+def test_link_prediction_is_judged_by_any_metric_it_reports(metric: str | None, title: str, tmp_path: Path) -> None:
+    config = load_configuration("distmult/lp-world", ["training.steps=20", "training.evaluate_every=null"])
     spaces = choose_spaces(config, ["training.learning_rate=0.01:0.1:log"], ["all"])
     plan = StudyPlan("distmult/lp-world", config, spaces, check_objective(config, metric, None, 0), tmp_path / "study")
     result = tune(plan, 2)
@@ -311,14 +311,14 @@ def test_link_prediction_is_judged_by_any_figure_it_reports(metric: str | None, 
     assert result.best.value == (min if metric == "mean_rank" else max)(values)
     assert result.best.epoch in range(2, 21, 2)
     found = load_configuration(str(tmp_path / "study" / "best.yaml"))
-    assert (found.training.epochs, found.training.evaluate_every) == (20, 2)
+    assert (found.training.steps, found.training.evaluate_every) == (20, 2)
 
 
 def test_a_graph_without_validation_triples_is_refused() -> None:
     config = load_configuration("distmult/lp-world")
     kg = KnowledgeGraph.from_triples([("a", "r", "b")])
     with pytest.raises(DataError, match="needs validation triples"):
-        task_of(config.task).blinded(kg)
+        task_of(config.task).without_test_split(kg)
 
 
 Course = list[tuple[float, float]]  # validation accuracy and loss of each epoch
@@ -329,11 +329,11 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
     turns = itertools.cycle(courses)
 
     class Scripted:
-        def fit(self, graph: KnowledgeGraph, on_epoch: Any) -> None:
+        def fit(self, graph: KnowledgeGraph, on_report: Any) -> None:
             if before is not None:
                 before()
             for number, (accuracy, loss) in enumerate(next(turns), 1):
-                on_epoch(Epoch(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
+                on_report(TrainingReport(number, 1.0, 0.1, {"valid_loss": loss, "valid_accuracy": accuracy}))
 
     monkeypatch.setattr("rgcn.tuning.study.make_model", lambda config: Scripted())
 
@@ -357,7 +357,7 @@ def test_the_best_epoch_is_where_the_mean_is_best_then_where_the_loss_is_lowest(
 
 
 @pytest.mark.parametrize("metric", [ACCURACY, LOSS], ids=["accuracy", "loss"])
-def test_a_validation_figure_that_is_not_finite_is_a_failed_trial(
+def test_a_validation_metric_that_is_not_finite_is_a_failed_trial(
     metric: Metric, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _script(monkeypatch, [(0.5, 1.0)], [(0.9, 1.0), (0.9, math.nan)], [(0.9, math.inf)])
@@ -421,7 +421,7 @@ def test_declared_spaces_follow_the_configuration() -> None:
         ("data.dataset=aifb,mutag", "no setting to search"),
     ],
 )
-def test_a_space_that_makes_no_sense_is_explained(text: str, words: str) -> None:
+def test_an_invalid_space_is_explained(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         choose_spaces(_aifb(), [text])
 
@@ -436,7 +436,7 @@ def test_unknown_settings_are_named_with_the_closest() -> None:
 
 
 class _Fixed:
-    """A trial that draws what it is told, as Optuna's FixedTrial does."""
+    """A trial with given values, like Optuna's FixedTrial."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
@@ -462,12 +462,12 @@ def test_what_depends_on_another_choice_is_drawn_or_reset() -> None:
     assert (found.model.bases, found.training.epochs) == (None, 7)
 
 
-def test_own_values_outside_a_space_are_not_forced_into_it() -> None:
+def test_values_in_spaces_outside_a_space_are_not_forced_into_it() -> None:
     spaces = {
         "training.weight_decay": SearchSpace(low=1e-6, high=1e-2, log=True),
         "training.learning_rate": SearchSpace(low=1e-3, high=0.1, log=True),
     }
-    assert own_values(_aifb(), spaces) == {"training.learning_rate": 0.01}
+    assert values_in_spaces(_aifb(), spaces) == {"training.learning_rate": 0.01}
 
 
 def test_a_plan_can_be_written_as_json() -> None:

@@ -33,6 +33,6 @@ def classifier(tmp_path_factory):
 def predictor(tmp_path_factory):
     """With a decoder that keeps biases behind its vectors."""
     folder = tmp_path_factory.mktemp("predictor")
-    settings = {"embedding": 8, "epochs": 2, "decoder_biases": True, "seed": 0}
+    settings = {"embedding": 8, "steps": 2, "decoder_biases": True, "seed": 0}
     rgcn.LinkPredictor("distmult", **settings).fit(small_graph()).save(str(folder))
     return open_model(folder)

@@ -15,7 +15,7 @@ import rgcn
 from rgcn.errors import DataError
 from rgcn.predict import open_model
 from rgcn.visualization import node_map, vectors
-from rgcn.visualization.map_page import clustered_order, cosines, likest_pairs, map_page
+from rgcn.visualization.map_page import clustered_order, cosines, map_page, most_similar_pairs
 from rgcn.visualization.node_map import NodeMap
 from rgcn.visualization.vectors import NodeVectors
 
@@ -85,15 +85,15 @@ def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
     made = NodeMap(NodeVectors.of(classifier), np.arange(12), method="pca")
     assert len(asked) == 1
     (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
-    titles = [by_prediction.groups[group].title for group in by_prediction.of]
+    titles = [by_prediction.groups[group].title for group in by_prediction.group_of]
     assert titles == [classifier.titles.class_(number) for number in made.answers.class_.tolist()]
 
 
 def test_mistakes_are_shown_on_validation_nodes_unless_test_is_asked_for(classifier):
     usual, asked = page_of(classifier), page_of(classifier, "test")
-    assert "holds the validation nodes" in usual
+    assert "has the validation nodes" in usual
     assert "of 5 validation nodes" in usual
-    assert "holds the test nodes" in asked
+    assert "has the test nodes" in asked
     assert "of 5 test nodes" in asked
     shown = [title for title, _, _ in data_in(usual)["colorings"][0]["groups"]]
     assert "test nodes, class not shown" in shown
@@ -106,22 +106,22 @@ def test_without_validation_nodes_training_nodes_are_shown_and_said_to_be(classi
     rgcn.NodeClassifier(hidden=2, epochs=1).fit(classifier.graph.with_labels({"train": train})).save(str(tmp_path))
     opened = open_model(tmp_path)
     page = page_of(opened)
-    assert "holds the training nodes" in page
-    assert "learned from" in page
+    assert "has the training nodes" in page
+    assert "was trained on these nodes" in page
     with pytest.raises(DataError, match="no labels in split 'test'"):
         page_of(opened, "test")
 
 
 def test_a_link_predictor_has_no_mistakes_to_show(predictor):
     page = page_of(predictor)
-    assert "What is taken for what" not in page
-    assert "Relations that are alike" in page
-    assert "The likest pairs" in page
+    assert "Confusion matrix" not in page
+    assert "Similar relations" in page
+    assert "The most similar pairs" in page
 
 
-def test_the_map_is_there_in_words_too(classifier):
+def test_the_map_is_also_a_table(classifier):
     page = page_of(classifier)
-    assert "The map in words" in page
+    assert "The map as a table" in page
     assert 'role="application"' in page
     assert 'role="status"' in page
     assert "<noscript>" in page
@@ -142,7 +142,7 @@ def test_a_map_of_few_nodes(predictor, count):
 
 def test_a_graph_with_a_single_relation(tmp_path):
     graph = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
-    rgcn.LinkPredictor("distmult", embedding=2, epochs=1).fit(graph).save(str(tmp_path))
+    rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(graph).save(str(tmp_path))
     assert "only one relation" in page_of(open_model(tmp_path))
 
 
@@ -164,7 +164,7 @@ def test_a_browser_draws_it(classifier, tmp_path):
     asked = [CHROMIUM, *quiet, "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.count('aria-pressed="true"') == 4  # two classes, test nodes, nodes without a class
-    assert "Point at a node to read it" in done.stdout
+    assert "Point at a node to see its name" in done.stdout
 
 
 # -- relations that are alike ------------------------------------------------------------------------------
@@ -191,6 +191,6 @@ def test_the_order_of_one_and_of_none():
 
 def test_pairs_come_likest_first():
     similarity = cosines(np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
-    pairs = likest_pairs(similarity, 2)
+    pairs = most_similar_pairs(similarity, 2)
     assert [(one, other) for one, other, _ in pairs] == [(0, 1), (1, 2)]
-    assert likest_pairs(np.ones((1, 1)), 5) == []
+    assert most_similar_pairs(np.ones((1, 1)), 5) == []

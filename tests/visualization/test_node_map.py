@@ -15,11 +15,11 @@ def every(opened):
 
 def test_labelled_nodes_come_first(classifier):
     graph = classifier.graph
-    shown = node_map.nodes_shown(graph, every(classifier), 24)
+    shown = node_map.select_nodes(graph, every(classifier), 24)
     assert sorted(shown.tolist()) == sorted(graph.labels.nodes.tolist())
-    more = node_map.nodes_shown(graph, every(classifier), 26)
+    more = node_map.select_nodes(graph, every(classifier), 26)
     assert [graph.nodes[i] for i in more[24:]] == ["http://x.org/Reader", "http://x.org/author0"]
-    assert len(node_map.nodes_shown(graph, np.array([1, 2]), 100)) == 2
+    assert len(node_map.select_nodes(graph, np.array([1, 2]), 100)) == 2
 
 
 def many_labelled(sizes, test=0):
@@ -33,7 +33,7 @@ def many_labelled(sizes, test=0):
 
 
 def drawn_of(graph, most, seed=0):
-    shown = node_map.nodes_shown(graph, np.arange(graph.num_nodes), most, seed)
+    shown = node_map.select_nodes(graph, np.arange(graph.num_nodes), most, seed)
     kinds = [graph.nodes[node].split("-")[0] for node in shown.tolist()]
     assert len(set(shown.tolist())) == len(shown) == most
     return shown.tolist(), {kind: kinds.count(kind) for kind in kinds}
@@ -54,7 +54,7 @@ def test_classes_of_test_nodes_decide_nothing_about_the_draw():
     graph = many_labelled({"one": 50, "two": 50}, test=50)
     assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
     # Only candidates are drawn from.
-    few = node_map.nodes_shown(graph, np.arange(8), 5)
+    few = node_map.select_nodes(graph, np.arange(8), 5)
     assert set(few.tolist()) <= set(range(8))
 
 
@@ -64,10 +64,10 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
     assert usual.key == "class"
     titles = {group.title: group for group in usual.groups}
     assert titles["test nodes, class not shown"].count == 5
-    assert titles["nodes without a class"].muted
+    assert titles["nodes without a class"].is_muted
     assert "--split test" in usual.explanation
     asked = node_map.colorings(classifier, nodes, split="test")[0]
-    assert sum(group.count for group in asked.groups if not group.muted) == 24
+    assert sum(group.count for group in asked.groups if not group.is_muted) == 24
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):
@@ -81,15 +81,15 @@ def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifie
 def test_each_point_has_a_group_and_the_counts_are_right(classifier):
     predicted = vectors.predictions(classifier, every(classifier)).class_
     for one in node_map.colorings(classifier, every(classifier), predicted):
-        counts = np.bincount(one.of, minlength=len(one.groups))
+        counts = np.bincount(one.group_of, minlength=len(one.groups))
         assert counts.tolist() == [group.count for group in one.groups]
-        sizes = [group.count for group in one.groups if not group.muted]
+        sizes = [group.count for group in one.groups if not group.is_muted]
         assert sizes == sorted(sizes, reverse=True)
 
 
 def test_a_kind_is_the_type_or_else_the_part_in_triples(classifier):
     found = node_map.by_kind(classifier, every(classifier))
-    of = {name: found.groups[group].title for name, group in zip(classifier.graph.nodes, found.of, strict=True)}
+    of = {name: found.groups[group].title for name, group in zip(classifier.graph.nodes, found.group_of, strict=True)}
     assert of["http://x.org/reader1"] == "Reader"
     assert of["http://x.org/author0"] == "subject of wrote"
     assert of["http://x.org/Reader"] == "object of type"
@@ -101,21 +101,21 @@ def test_kinds_are_read_from_training_triples_only(predictor):
     graph = rgcn.KnowledgeGraph.from_triples(
         [("a", "likes", "b"), ("b", "likes", "c"), ("z", "hates", "c")], triple_splits=np.array([0, 0, 2])
     )
-    model = rgcn.LinkPredictor("distmult", embedding=4, epochs=1).fit(graph)
+    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(graph)
     from rgcn.graph.titles import Titles
 
     found = node_map.by_kind(OpenModel(predictor.path, "x", model, Titles(graph)), np.arange(4))
-    assert found.groups[found.of[graph.nodes["z"]]].title == "nodes in no triple"
+    assert found.groups[found.group_of[graph.nodes["z"]]].title == "nodes in no triple"
     assert "Training triples only" in found.explanation
 
 
 def test_rare_groups_become_one():
     group = np.concatenate([np.zeros(5, np.int64), np.arange(1, 40)])
     found = node_map._coloring("key", "title", "words", group, [f"g{i}" for i in range(40)], {})
-    assert len(found.groups) == node_map.MOST_GROUPS + 1
+    assert len(found.groups) == node_map.MAX_GROUPS + 1
     assert found.groups[0] == node_map.Group("g0", 5)
-    assert found.groups[-1] == node_map.Group("19 rarer ones", 19, muted=True)
-    assert found.of[-1] == node_map.MOST_GROUPS
+    assert found.groups[-1] == node_map.Group("19 rarer ones", 19, is_muted=True)
+    assert found.group_of[-1] == node_map.MAX_GROUPS
 
 
 def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
@@ -128,4 +128,4 @@ def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
 
 @pytest.mark.parametrize(("path", "end"), [("short", "short"), ("a" * 50, "a" * 50), ("/" + "b" * 50, "…/" + "b" * 50)])
 def test_long_paths_are_cut_between_their_parts(path, end):
-    assert node_map.path_end(path) == end
+    assert node_map.shorten_path(path) == end

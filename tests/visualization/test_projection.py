@@ -9,7 +9,7 @@ import torch
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.visualization import projection
-from rgcn.visualization.projection import nearest, same_class_share, trustworthiness, two_dimensional
+from rgcn.visualization.projection import nearest, project_to_plane, same_class_share, trustworthiness
 
 
 def blobs(each=30, width=6, seed=0):
@@ -45,12 +45,12 @@ def test_pca_is_the_shadow_along_the_first_singular_vectors():
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, size, _ = np.linalg.svd(centered, full_matrices=False)
     np.testing.assert_allclose(
-        np.abs(two_dimensional(vectors, "pca")), np.abs(left * size)[:, :2], rtol=1e-4, atol=1e-4
+        np.abs(project_to_plane(vectors, "pca")), np.abs(left * size)[:, :2], rtol=1e-4, atol=1e-4
     )
 
 
 def test_pca_of_vectors_of_a_single_number():
-    places = two_dimensional(np.array([[1.0], [3.0]], np.float32), "pca")
+    places = project_to_plane(np.array([[1.0], [3.0]], np.float32), "pca")
     assert places.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
 
 
@@ -89,7 +89,7 @@ def test_the_gradient_is_the_formula_over_all_pairs():
 
 def test_tsne_keeps_groups_together():
     vectors, classes = blobs()
-    assert same_class_share(two_dimensional(vectors, "tsne"), classes) == 1.0
+    assert same_class_share(project_to_plane(vectors, "tsne"), classes) == 1.0
 
 
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(restore_threads):
@@ -97,38 +97,38 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_threads(restore_thre
     maps = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        maps.append(two_dimensional(vectors, "tsne", seed=4).tobytes())
+        maps.append(project_to_plane(vectors, "tsne", seed=4).tobytes())
     assert maps[0] == maps[1]
-    assert two_dimensional(vectors, "tsne", seed=5).tobytes() != maps[0]
+    assert project_to_plane(vectors, "tsne", seed=5).tobytes() != maps[0]
 
 
 def test_equal_vectors_do_not_stop_a_map():
     vectors, _ = blobs(each=10)
     vectors[:20] = vectors[0]
     for given in (vectors, np.ones((12, 3), np.float32)):
-        places = two_dimensional(given, "tsne")
+        places = project_to_plane(given, "tsne")
         assert np.isfinite(places).all()
         assert len(np.unique(places, axis=0)) == len(places)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 def test_few_points_have_places_too(n):
-    places = two_dimensional(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), "tsne")
+    places = project_to_plane(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), "tsne")
     assert places.shape == (n, 2)
     assert np.isfinite(places).all()
 
 
 def test_steps_are_told():
     told = []
-    two_dimensional(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
+    project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
     assert len(told) == projection.STEPS["tsne"]
 
 
 def test_an_unknown_map_and_broken_vectors_are_refused():
     with pytest.raises(ConfigError, match="tsne, umap, pca"):
-        two_dimensional(blobs()[0], "isomap")
+        project_to_plane(blobs()[0], "isomap")
     with pytest.raises(DataError, match="not finite"):
-        two_dimensional(np.full((9, 2), np.nan, np.float32))
+        project_to_plane(np.full((9, 2), np.nan, np.float32))
 
 
 def test_umap_without_its_package_says_what_to_do(monkeypatch):
@@ -143,7 +143,7 @@ def test_umap_without_its_package_says_what_to_do(monkeypatch):
 @pytest.mark.skipif(importlib.util.find_spec("umap") is None, reason="umap-learn is not installed: rgcn[look]")
 def test_umap_keeps_groups_together():
     vectors, classes = blobs()
-    one, two = (two_dimensional(vectors, "umap", seed=3) for _ in range(2))
+    one, two = (project_to_plane(vectors, "umap", seed=3) for _ in range(2))
     assert same_class_share(one, classes) > 0.95
     np.testing.assert_array_equal(one, two)
 
@@ -161,7 +161,7 @@ def ranks(points):
 
 @pytest.mark.parametrize("rows_at_once", [7, 512])
 def test_trustworthiness_is_its_definition(monkeypatch, rows_at_once):
-    monkeypatch.setattr(projection, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(projection, "BLOCK_ROWS", rows_at_once)
     rng = np.random.default_rng(0)
     vectors, k = rng.normal(size=(50, 5)).astype(np.float32), 6
     places = np.ascontiguousarray(vectors[:, :2])

@@ -41,7 +41,7 @@ def test_biases_are_not_part_of_a_nodes_vector(predictor):
 
 def test_parts_give_what_the_whole_gives(classifier, monkeypatch):
     whole = NodeVectors.of(classifier).take(every(classifier))
-    monkeypatch.setattr(vectors, "NODES_AT_ONCE", 7)
+    monkeypatch.setattr(vectors, "BLOCK_NODES", 7)
     seen = []
     np.testing.assert_allclose(NodeVectors.of(classifier).gather(every(classifier)), whole, rtol=1e-6)
     assert len(list(node_table(NodeVectors.of(classifier), every(classifier), seen.append))) == len(seen)
@@ -59,9 +59,9 @@ def test_the_table_says_what_is_known_of_each_node(classifier):
     labelled = pl.concat(node_table(NodeVectors.of(classifier), classifier.graph.labels.nodes))
     assert set(labelled["split"]) == {"train", "valid", "test"}
     assert labelled["class"].null_count() == 0
-    predicted = classifier.model.predict(labelled["name"].to_list())
-    assert labelled["predicted"].to_list() == [one.label for one in predicted]
-    assert labelled["score"].to_list() == pytest.approx([one.score for one in predicted], rel=1e-4)
+    predicted = classifier.model.predict_frame(labelled["name"].to_list())
+    assert labelled["predicted"].to_list() == predicted["class"].to_list()
+    assert labelled["score"].to_list() == pytest.approx(predicted["score"].to_list(), rel=1e-4)
     assert labelled["probability"].to_list() == [None] * len(labelled)  # too few validation nodes to calibrate on
 
 

@@ -1,7 +1,8 @@
-"""The heart: all the matrices A_r of a graph as one linear operator.
+"""The adjacency matrices A_r of all relations of a graph, as one linear operator.
 
-From triples (s, r, o) over N nodes and R relations it makes edges: s → o under r; its inverse o → s under r + R; and
-for each node a self-loop under the last relation. H = Σ_r A_r X W_r then sums, for each target node, over its edges.
+Each triple (s, r, o) becomes an edge s → o with relation r and an inverse edge o → s with relation r + R, where R is
+the number of relations. Each node gets a self-loop with the last relation. H = Σ_r A_r X W_r then sums over the edges
+into each target.
 """
 
 from rgcn.adjacency.operator import Aggregation, Normalization, RelationalAdjacency

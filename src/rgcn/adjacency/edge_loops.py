@@ -1,7 +1,9 @@
-"""Edges put in their order where they will stay, in numba: nothing is held beside them, whatever the size of the graph.
+"""Loops that write edges to their place and sort them there, in numba, without extra memory for large graphs.
 
-Loaded for graphs worth compiling for; `edge_order` says the same in PyTorch.
+`operator.sort_edges` does the same in PyTorch, for graphs that are too small to compile loops for.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ import numpy as np
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
-FEW = 32  # edges into a target that are put in order one by one
+MAX_INSERTION_SORT = 32  # edges into a target that are sorted by insertion
 
 
 @_jit
-def fill_edges(triples, num_relations, inverse, self_loops, pointer, relation, source, origin):  # type: ignore[no-untyped-def]
-    """Write every edge to its target's place, along triples first, then against them, then the self-loops.
+def fill_edges(triples, num_relations, inverse, self_loops, pointer, relation, source, origin):
+    """Write every edge to its target's place: along triples first, then inverses, then self-loops.
 
-    pointer [N + 1] must be zero; it will say where each target's edges begin.
+    pointer [num_nodes + 1] must be zero on entry; afterwards it says where each target's edges begin.
     """
     num_nodes, loop = len(pointer) - 1, num_relations * (2 if inverse else 1)
     for t in range(len(triples)):
@@ -27,13 +29,13 @@ def fill_edges(triples, num_relations, inverse, self_loops, pointer, relation, s
     for n in range(num_nodes):
         pointer[n + 1] += pointer[n] + (1 if self_loops else 0)
     place = pointer[:-1].copy()
-    for backwards in range(2 if inverse else 1):
+    for is_inverse in range(2 if inverse else 1):
         for t in range(len(triples)):
-            node = triples[t, 0] if backwards else triples[t, 2]
+            node = triples[t, 0] if is_inverse else triples[t, 2]
             at = place[node]
             place[node] += 1
-            relation[at] = triples[t, 1] + backwards * num_relations
-            source[at] = triples[t, 2] if backwards else triples[t, 0]
+            relation[at] = triples[t, 1] + is_inverse * num_relations
+            source[at] = triples[t, 2] if is_inverse else triples[t, 0]
             origin[at] = t
     if self_loops:
         for n in range(num_nodes):
@@ -44,11 +46,11 @@ def fill_edges(triples, num_relations, inverse, self_loops, pointer, relation, s
 
 
 @_jit
-def sort_rows(pointer, num_sources, relation, source, origin):  # type: ignore[no-untyped-def]
-    """Put each target's edges in the order of relation and source; equal ones stay as they stand."""
+def sort_rows(pointer, num_sources, relation, source, origin):
+    """Sort each target's edges by relation and source; equal ones keep their order."""
     for n in range(len(pointer) - 1):
         begin, end = pointer[n], pointer[n + 1]
-        if end - begin <= FEW:
+        if end - begin <= MAX_INSERTION_SORT:
             for i in range(begin + 1, end):
                 r, s, o = relation[i], source[i], origin[i]
                 at = i
@@ -65,8 +67,8 @@ def sort_rows(pointer, num_sources, relation, source, origin):  # type: ignore[n
 
 
 @_jit
-def share_of_run(pointer, relation, weight):  # type: ignore[no-untyped-def]
-    """weight [E]: one over how many edges have the same target and relation."""
+def run_weights(pointer, relation, weight):
+    """Set weight [num_edges] to one over the number of edges with the same target and relation."""
     for n in range(len(pointer) - 1):
         begin = pointer[n]
         while begin < pointer[n + 1]:

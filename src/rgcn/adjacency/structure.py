@@ -1,4 +1,4 @@
-"""Edges, sorted, and everything that follows from where they are: computed once, whatever their weights."""
+"""The edges of a graph, sorted, and everything that follows from their positions: computed once, for any weights."""
 
 from __future__ import annotations
 
@@ -11,28 +11,42 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError
 from rgcn.kernels.sparse import (
-    Named,
+    KernelStructure,
     Pairs,
     SparsePattern,
     TripleIndex,
     constant_when_compiled,
     narrow,
-    pointer_from_sorted,
 )
 
-OF_EDGES = ("relation", "source", "origin")  # what a structure holds of each edge
+EDGE_FIELDS = ("relation", "source", "origin")  # the fields of `EdgeStructure` that have a number per edge
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeStructure(Named):
-    """Edges sorted by target, relation, source; everything that does not depend on weights is computed here, once.
+class EdgeStructure(KernelStructure):
+    """Edges sorted by target, relation and source.
 
-    pointer [targets + 1]          where each target's edges begin
-    relation, source, origin [E]   `origin` is the number of the triple an edge came from (a triple and its inverse
-                                   share it), or num_triples + node for a self-loop
+    Ids are int32 where they fit: convert them to int64 before computing with them.
 
-    They are int32 where they fit: widen them before computing with them. num_triples and num_nodes are those of the
-    whole graph, also where the structure is a part of it.
+    Attributes:
+        pointer: Where each target's edges begin, [num_targets + 1].
+        relation: [num_edges].
+        source: [num_edges].
+        origin: The number of the triple that an edge was made from (a triple and its inverse share it), or
+            num_triples + node for a self-loop, [num_edges].
+        num_targets: How many targets there are.
+        num_sources: How many sources there are.
+        num_relations: How many relations there are, with inverses and the self-loop.
+        num_data_relations: How many relations the graph has.
+        has_inverse: True if each triple also has an edge in the opposite direction.
+        has_self_loops: True if the last relation is that of self-loops.
+        num_triples: The number of triples of the whole graph, even if this is a part of it.
+        num_nodes: The number of nodes of the whole graph.
+        transient: True if the edges are used for one step only, so that nothing slow is prepared.
+        is_batch: True for the edges of a batch. Aggregation then comes before projection, which needs no sorting, and
+            only those rows of tables that the edges read are touched.
+        node_ids: The node that each target is, int64 [num_targets], if dropout must not depend on the process that
+            computes the node.
     """
 
     pointer: Tensor
@@ -48,64 +62,53 @@ class EdgeStructure(Named):
     num_triples: int
     num_nodes: int
     transient: bool = False
-    """Whether the edges are used for one step only: then nothing is worth preparing that must be waited for."""
-    batch: bool = False
-    """Whether they are a batch's: rows are then mixed first, for which they stand in order, and of tables only those
-    rows that they read are touched."""
-    names: Tensor | None = None
-    """int64 [targets]: which node each is, where what is dropped of it must not depend on who computes it."""
+    is_batch: bool = False
+    node_ids: Tensor | None = None
     _groups: dict[str, SparsePattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        """Convert ids to int32 where they fit."""
         super().__post_init__()
         bounds = self.num_relations, self.num_sources, self.num_triples + self.num_nodes, self.num_edges + 1
-        for name, bound in zip((*OF_EDGES, "pointer"), bounds, strict=True):
+        for name, bound in zip((*EDGE_FIELDS, "pointer"), bounds, strict=True):
             object.__setattr__(self, name, narrow(getattr(self, name), bound))
-
-    @classmethod
-    def sorted(
-        cls, target: Tensor, relation: Tensor, source: Tensor, origin: Tensor, *, num_targets: int, **others: Any
-    ) -> EdgeStructure:
-        """The structure of edges [E] that are in no order yet; others: the other fields."""
-        order = edge_order(target, relation, source, others["num_relations"])
-        pointer = pointer_from_sorted(target[order], num_targets)
-        return cls(pointer, relation[order], source[order], origin[order], num_targets=num_targets, **others)
 
     @property
     def num_edges(self) -> int:
+        """How many edges there are."""
         return self.relation.numel()
 
     @property
     def target(self) -> Tensor:
-        """[E]: made when somebody asks; most networks do without, and save four bytes an edge."""
+        """The target of each edge, [num_edges]; computed on first use, since most networks do not need it."""
         return self.pattern.row
 
     @cached_property
     def pattern(self) -> SparsePattern:
-        """[targets, sources], one entry an edge, in edge order."""
+        """The pattern [num_targets, num_sources] with one entry per edge, in the order of the edges."""
         column = narrow(self.source, self.num_sources)
         return SparsePattern(self.pointer, column, self.num_sources, transient=self.transient)
 
     @cached_property
     def run_begins(self) -> Tensor:
-        """bool [E]: whether an edge is the first of its target and relation."""
+        """True for the first edge of each target and relation, bool [num_edges]."""
         begins = torch.ones(self.num_edges + 1, dtype=torch.bool, device=self.relation.device)
         begins[1:-1] = self.relation[1:] != self.relation[:-1]
         return begins.index_fill_(0, self.pointer.long(), True)[:-1]
 
     @cached_property
     def target_relation_run(self) -> Tensor:
-        """int64 [E]: edges of the same target and relation, which stand together, have the same number."""
+        """The run of each edge, int64 [num_edges]; a run is the edges of one target and relation."""
         return torch.cumsum(self.run_begins, 0) - 1
 
     @cached_property
     def target_relation_first(self) -> Tensor:
-        """int64 [runs]: the first edge of each target and relation."""
+        """The first edge of each run, int64 [num_runs]."""
         return torch.nonzero(self.run_begins).squeeze(1)
 
     @cached_property
     def direction(self) -> Tensor:
-        """[E]: 0 for an edge along its triple, 1 for an inverse, 2 for a self-loop."""
+        """0 for an edge along its triple, 1 for an inverse, 2 for a self-loop, [num_edges]."""
         out = torch.zeros_like(self.relation)
         if self.has_inverse:
             out += self.relation >= self.num_data_relations
@@ -114,11 +117,14 @@ class EdgeStructure(Named):
         return out
 
     def groups(self, rule: str) -> SparsePattern:
-        """[groups, edges]: the edges that are normalized together, by the name of the rule. Kept.
+        """Return the groups of edges that are normalized together, as a pattern [num_groups, num_edges]. Cached.
 
-        "relation": those of the same target and relation; "direction": of the same target and direction; "node": of the
-        same target. Edges are sorted by target and relation, so that the members of a group stand together. How many
-        groups there are is a bound: on a GPU the number would have to be waited for.
+        Edges are sorted by target and relation, so the members of a group are consecutive. The number of groups is an
+        upper bound, because a GPU would have to be waited for.
+
+        Args:
+            rule: "relation" groups edges of the same target and relation, "direction" those of the same target and
+                direction, "node" those of the same target.
         """
         if rule == "node":
             return self.sum_messages
@@ -133,35 +139,41 @@ class EdgeStructure(Named):
 
     @cached_property
     def source_pairs(self) -> Pairs:
-        """(relation, source) pairs, relation-major: what a layer that projects first must project."""
+        """The (relation, source) pairs, sorted by relation: what a layer projects if projection comes first."""
         return self.pairs_of(self.source, self.num_sources, node_major=False)
 
     @cached_property
     def source_pairs_by_node(self) -> Pairs:
-        """(relation, source) pairs, node-major."""
+        """The (relation, source) pairs, sorted by source."""
         return self.pairs_of(self.source, self.num_sources, node_major=True)
 
     @cached_property
     def target_pairs(self) -> Pairs:
-        """(relation, target) pairs, relation-major: what a layer that mixes first must project."""
+        """The (relation, target) pairs, sorted by relation: what a layer projects if aggregation comes first."""
         runs, (order, place) = self.target_pairs_by_node, self._runs_by_relation
         ends = runs.relation[order], runs.node[order], place[self.target_relation_run]
         return Pairs.of(*ends, self.num_targets, self.num_relations, node_major=False)
 
     @cached_property
     def _runs_by_relation(self) -> tuple[Tensor, Tensor]:
-        """int64 [runs]: the runs of target and relation sorted by relation, and where each stands then."""
+        """The runs sorted by relation, and the position of each run in this order; int64 [num_runs] each."""
         order = torch.argsort(self.target_pairs_by_node.relation, stable=True)
         return order, torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
 
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
-        """(relation, target) pairs, node-major: the runs of the edge order itself."""
+        """The (relation, target) pairs, sorted by target: the runs in the order of the edges."""
         first, sizes = self.target_relation_first, (self.num_targets, self.num_relations)
         return Pairs.of(self.relation[first], self.target[first], self.target_relation_run, *sizes, node_major=True)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
-        """The distinct (relation, node[e]) over the edges e, sorted by node or by relation."""
+        """Return the distinct (relation[e], node[e]) of the edges e, sorted by node or by relation.
+
+        Args:
+            node: A node for each edge, [num_edges].
+            num_nodes: How many nodes there are.
+            node_major: True to sort by node.
+        """
         relation, size = self.relation, self.num_relations if node_major else max(num_nodes, 1)
         key = node.long() * size + relation if node_major else relation.long() * size + node
         key, edge_pair = torch.unique(key, return_inverse=True)
@@ -170,141 +182,149 @@ class EdgeStructure(Named):
 
     @cached_property
     def mix_source_pairs(self) -> SparsePattern:
-        """[targets, source pairs], in edge order."""
+        """The pattern [num_targets, num_source_pairs] with one entry per edge."""
         return self.targets_from(self.source_pairs)
 
     @cached_property
     def mix_source_pairs_by_node(self) -> SparsePattern:
+        """The pattern [num_targets, num_source_pairs] with one entry per edge, for pairs sorted by source."""
         return self.targets_from(self.source_pairs_by_node)
 
     def targets_from(self, pairs: Pairs) -> SparsePattern:
-        """[targets, pairs], one entry an edge, in edge order."""
+        """Return the pattern [num_targets, num_pairs] with one entry per edge."""
         return SparsePattern(self.pattern.pointer, pairs.edge_pair, len(pairs))
 
     @cached_property
     def mix_target_pairs(self) -> SparsePattern:
-        """[target pairs (relation-major), sources]; values in edge order."""
-        # The edges of a run stay together, so that runs are moved and nothing is sorted.
+        """The pattern [num_target_pairs, num_sources], one entry per edge, for pairs sorted by relation."""
+        # The edges of a run stay together, so runs are moved and nothing is sorted.
         order, begins = self._runs_by_relation[0], self.mix_target_pairs_by_node.pointer
-        edges, pointer = rows_of(begins, order)
+        edges, pointer = entries_of_rows(begins, order)
         shape = (len(order), self.num_sources)
         return SparsePattern(pointer, narrow(self.source[edges], shape[1]), shape[1], narrow(edges, self.num_edges + 1))
 
     @cached_property
     def mix_target_pairs_by_node(self) -> SparsePattern:
-        """[target pairs (node-major), sources], in edge order."""
+        """The pattern [num_target_pairs, num_sources], one entry per edge, for pairs sorted by target."""
         shape = (self.target_relation_first.numel(), self.num_sources)
         return SparsePattern.from_sorted_rows(self.target_relation_run, self.source, shape)
 
     @cached_property
     def collect_target_pairs(self) -> SparsePattern:
-        """[targets, target pairs (relation-major)]: adds up each target's pairs."""
-        place = self._runs_by_relation[1]
-        return SparsePattern(self.target_pairs_by_node.pointer, narrow(place, len(place) + 1), len(place))
+        """The pattern [num_targets, num_target_pairs] that sums each target's pairs, which are sorted by relation."""
+        position = self._runs_by_relation[1]
+        return SparsePattern(self.target_pairs_by_node.pointer, narrow(position, len(position) + 1), len(position))
 
     @cached_property
     def triple_index(self) -> TripleIndex:
-        """The edges seen from their targets, their sources and their relations."""
+        """The edges, with views from their targets, sources and relations."""
         sizes = (self.num_targets, self.num_relations, self.num_sources)
         return TripleIndex(self.target, self.relation, self.source, sizes)
 
     @cached_property
     def select_sources(self) -> SparsePattern:
-        """[edges, sources]: picks each edge's source."""
-        return SparsePattern.picking(self.source, self.num_sources, self.transient)
+        """The pattern [num_edges, num_sources] that selects each edge's source."""
+        return SparsePattern.selection(self.source, self.num_sources, self.transient)
 
     @cached_property
     def select_relations(self) -> SparsePattern:
-        """[edges, relations]: picks each edge's relation."""
-        return SparsePattern.picking(self.relation, self.num_relations, self.transient)
+        """The pattern [num_edges, num_relations] that selects each edge's relation."""
+        return SparsePattern.selection(self.relation, self.num_relations, self.transient)
 
     @cached_property
     def sum_messages(self) -> SparsePattern:
-        """[targets, edges]: adds up each target's edges."""
+        """The pattern [num_targets, num_edges] that sums each target's edges."""
         edges = torch.arange(self.num_edges, device=self.source.device, dtype=self.pattern.pointer.dtype)
         return SparsePattern(self.pattern.pointer, edges, self.num_edges, None, self.transient)
 
     @cached_property
-    def own_sources(self) -> Tensor:
-        """int64 [targets]: which of the sources each target is. In a part of a graph its self-loop says it."""
+    def target_sources(self) -> Tensor:
+        """The source that is the same node as each target, int64 [num_targets]; read from self-loops in a part."""
         if self.num_targets == self.num_sources == self.num_nodes:
             return torch.arange(self.num_targets, device=self.source.device)
-        own = self.self_loops_apart.loops.column.long() if self.has_self_loops else self.source[:0]
-        if len(own) != self.num_targets:
+        sources = self.self_loop_split.loops.column.long() if self.has_self_loops else self.source[:0]
+        if len(sources) != self.num_targets:
             raise ConfigError("targets do not read their own vectors: set self_loops to true, and drop no self-loops")
-        return own
+        return sources
 
     @cached_property
-    def self_loops_apart(self) -> SelfLoopsApart:
-        """The self-loops and the rest, for weights that treat the two differently."""
+    def self_loop_split(self) -> SelfLoopSplit:
+        """The self-loops and the other edges, for weights that treat the two differently."""
         if not self.has_self_loops:
-            raise ConfigError("the adjacency has no self-loops to set apart")
+            raise ConfigError("the adjacency has no self-loops to separate: set self_loops to true")
         is_loop = self.relation == self.num_relations - 1
         if self.num_triples * (1 + self.has_inverse) + self.num_targets == self.num_edges:
-            # Every triple and every node is there, so the counts are known and need not be waited for.
+            # No triple and no node is missing, so the counts are known without waiting for the device.
             order = torch.argsort(is_loop, stable=True)
             rest, loops = order[: self.num_edges - self.num_targets], order[self.num_edges - self.num_targets :]
         else:
             rest, loops = torch.nonzero(~is_loop).squeeze(1), torch.nonzero(is_loop).squeeze(1)
         ends = self._pointer_of(loops), self.source[loops]
         pattern = SparsePattern(*ends, self.num_sources, transient=self.transient)
-        smaller = replace(self.selected(rest), has_self_loops=False, num_relations=self.num_relations - 1)
-        complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
-        return SelfLoopsApart(smaller, rest, pattern, loops, complete)
+        others = replace(self.select_edges(rest), has_self_loops=False, num_relations=self.num_relations - 1)
+        is_complete = self.num_targets == self.num_sources == self.num_nodes == len(loops)
+        return SelfLoopSplit(others, rest, pattern, loops, is_complete)
 
     @constant_when_compiled
-    def set_self_loops_apart(self) -> None:
-        """Called when a graph is traced, for real: the compiler finds what was made in the structure."""
-        _ = self.self_loops_apart
+    def prepare_self_loop_split(self) -> None:
+        """Compute `self_loop_split` while a graph is traced; the compiler then finds the result."""
+        _ = self.self_loop_split
 
-    def selected(self, edges: Tensor, **changes: Any) -> EdgeStructure:
-        """The structure of some of the edges, over the same nodes or as changes have it.
+    def select_edges(self, edges: Tensor, **changes: Any) -> EdgeStructure:
+        """Return the structure of some edges.
 
-        Edges are ascending numbers, unless the changes have a pointer to where those of each new target begin.
+        Args:
+            edges: Numbers of edges, ascending unless `changes` has a pointer for new targets.
+            changes: Fields to replace.
         """
-        kept = {name: getattr(self, name)[edges] for name in OF_EDGES if name not in changes}
+        selected = {name: getattr(self, name)[edges] for name in EDGE_FIELDS if name not in changes}
         if "pointer" not in changes:
-            kept["pointer"] = self._pointer_of(edges)
-        return replace(self, **kept, **changes)
+            selected["pointer"] = self._pointer_of(edges)
+        return replace(self, **selected, **changes)
 
     def _pointer_of(self, edges: Tensor) -> Tensor:
-        """[targets + 1]: where each target's edges begin among these, whose numbers ascend."""
+        """Where each target's edges begin among these ascending numbers of edges, [num_targets + 1]."""
         return torch.searchsorted(edges, self.pointer.long(), out_int32=len(edges) < 2**31)
 
     def to(self, device: torch.device | str) -> EdgeStructure:
-        """The same on another device."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
-        moved: Any = {name: value.to(device) for name, value in given.items() if isinstance(value, Tensor)}
+        """Copy to a device."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        moved: Any = {name: value.to(device) for name, value in values.items() if isinstance(value, Tensor)}
         return replace(self, **moved)
 
 
-class SelfLoopsApart(NamedTuple):
-    """rest: the other edges' structure, and their numbers; loops: pattern [targets, sources], and their numbers.
+class SelfLoopSplit(NamedTuple):
+    """Self-loops, and the other edges.
 
-    complete: whether every node has its self-loop, so that the pattern is the diagonal.
+    Attributes:
+        rest: The structure of the other edges.
+        rest_edges: Their numbers.
+        loops: The pattern [num_targets, num_sources] of the self-loops.
+        loop_edges: Their numbers.
+        is_complete: True if every node has its self-loop, so that the pattern is the diagonal.
     """
 
     rest: EdgeStructure
     rest_edges: Tensor
     loops: SparsePattern
     loop_edges: Tensor
-    complete: bool
+    is_complete: bool
 
 
-def rows_of(pointer: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """(int64: the entries of these rows [n], one row after the other; [n + 1]: where each one's begin among them).
+def entries_of_rows(pointer: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """List the entries of some rows, row by row.
 
-    >>> rows_of(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
+    >>> entries_of_rows(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
     (tensor([2, 3, 4, 0, 1]), tensor([0, 3, 5]))
+
+    Args:
+        pointer: Where the entries of each row begin, [num_rows + 1].
+        rows: int64 [n].
+
+    Returns:
+        The entries, int64, and where those of each of the n rows begin, [n + 1].
     """
     begins, ends = pointer.index_select(0, rows), pointer.index_select(0, rows + 1)
     moved = torch.cat([begins.new_zeros(1), torch.cumsum(ends - begins, 0, dtype=begins.dtype)])
     entries = torch.repeat_interleave((begins - moved[:-1]).long(), ends - begins)
     return entries + torch.arange(len(entries), device=entries.device), moved
-
-
-def edge_order(target: Tensor, relation: Tensor, source: Tensor, num_relations: int) -> Tensor:
-    """The order that sorts edges by target, relation, source; equal edges keep their order."""
-    by_source = torch.argsort(source, stable=True)
-    key = (target * num_relations + relation)[by_source]
-    return by_source[torch.argsort(key, stable=True)]

@@ -1,5 +1,5 @@
-"""`rgcn bench`: our training step beside other people's, and beside what the machine could do at best.
+"""`rgcn bench`: compare our training step with that of PyG, and with the least time the machine allows.
 
-Everything here runs on PyTorch and numpy alone (`python -m rgcn.bench`), so that it can be carried to a machine that
-has little else; data sets by name and pictures need more.
+It needs PyTorch and NumPy only (`python -m rgcn.bench`), so that it runs on machines without the other dependencies;
+data sets by name and plots need more.
 """

@@ -1,24 +1,24 @@
-"""The least time a training step can take on a machine, whoever wrote it.
+"""The floor: the least time that a training step needs on a machine, whatever the implementation (a lower bound).
 
-A step must move certain bytes and do certain multiply-adds. Divided by what the machine moves and does in a second, the
-larger of the two quotients is the floor; `reached` is the floor over the measured time. What is counted:
+A step must move some bytes and do some multiply-adds. Divided by the bytes and multiply-adds that the machine does per
+second, the larger quotient is the floor; `reached` is the floor divided by the measured time. What is counted:
 
-bytes, each number or index 4 of them
-  a layer, forward   its edges (an index and a weight each), a pointer for each target, the pairs (an index each, where
-                     weights are shared by relation), its weights and input rows read; its output rows written
-  a layer, backward  edges, pointers and pairs, weights and input rows read again, the gradient of the output read; the
-                     gradient of the input written, where something before the layer learns
+bytes, 4 for each number or index
+  a layer, forward   reading its edges (an index and a weight each), a pointer per target, the pairs (an index each, if
+                     weights are shared by relation), its weights and input rows; writing its output rows
+  a layer, backward  reading edges, pointers and pairs, weights and input rows again, and the gradient of the output;
+                     writing the gradient of the input, if something before the layer is trained
   optimizer          6 numbers for each trained parameter: Adam reads and writes the parameter and its two moments; a
-                     gradient can be used where it is made, and need not be written
+                     gradient can be used where it is computed, and need not be written
 multiply-adds
   the cheapest order of evaluation forward; backward the products count twice (for the input and for the weights) and
-  the mixing once. One-hot nodes have no input to give a gradient to.
+  the aggregation once. One-hot nodes have no input that needs a gradient.
 
-What fits into a cache need not come from memory, so a step on a small graph can be faster than this floor. A floor says
-how much is left to gain on large graphs; on small ones the cost of starting each operation rules.
+Data in a cache need not come from memory, so a step on a small graph can be faster than its floor. The floor says how
+much can be gained on large graphs; on small ones the time to start each operation dominates.
 """
 
-import time
+import timeit
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -29,29 +29,29 @@ from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.errors import ConfigError
 from rgcn.models import Estimator
 from rgcn.nn import RelationalGraphConv
-from rgcn.nn.decompositions.basis import BasisRows, BasisWeights
-from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, PairRows
+from rgcn.nn.decompositions.basis import BasisWeights, OneHotBasisWeights
+from rgcn.nn.decompositions.matrices import BlockWeights, DiagonalWeights, OneHotBlockWeights
 
 NUMBER = 4  # bytes of a float32, and of an index
 OPTIMIZER_NUMBERS = 6
 
 
 class Work(NamedTuple):
-    """What must be done: bytes moved and multiply-adds."""
+    """The work of a step: bytes moved, and multiply-adds."""
 
     bytes: int
     operations: int
 
 
 class Speeds(NamedTuple):
-    """What a device does in a second: bytes of a large copy (read and written), multiply-adds of a large product."""
+    """The speed of a device: bytes per second of a large copy (read and written), multiply-adds of a large product."""
 
     bandwidth: float
     rate: float
 
 
 def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
-    """The floor, and which of the two makes it.
+    """Return the floor in seconds, and whether "bytes" or "operations" determine it.
 
     >>> floor_seconds(Work(bytes=100, operations=10), Speeds(bandwidth=50.0, rate=50.0))
     (2.0, 'bytes')
@@ -61,11 +61,11 @@ def floor_seconds(work: Work, speeds: Speeds) -> tuple[float, str]:
 
 
 def step_work(classifier: Estimator) -> Work:
-    """The least that one training step of a prepared classifier must do."""
+    """Return the least work of one training step of a prepared classifier."""
     labels = classifier.graph_.labels
     assert labels is not None
     nodes = torch.from_numpy(labels.of("train")[0].copy()).to(classifier.adjacency_.device)
-    field = ReceptiveField.of(classifier.adjacency_, nodes, classifier.num_layers_)
+    field = ReceptiveField.of(classifier.adjacency_, nodes, classifier.hooks_.num_layers)
     network = classifier.network_
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     layers = [
@@ -77,58 +77,63 @@ def step_work(classifier: Estimator) -> Work:
 
 
 def layer_work(layer: RelationalGraphConv, adjacency: RelationalAdjacency, first: bool) -> Work:
-    """Forward and backward of one layer, without gradients that the optimizer's count holds: of parameters, and of the
-    table of rows that is all there is before the `first` one."""
+    """Return the work of the forward and backward pass of one layer.
+
+    Gradients of parameters are counted with the optimizer, as is that of the table of rows before the `first` layer.
+
+    Raises:
+        ConfigError: The layer's decomposition has no known floor.
+    """
     if layer.self_loop is not None or layer.self_loop_rows is not None:
-        raise ConfigError("no floor is known for a layer that holds its self-loop apart")
+        raise ConfigError("no floor is known for a layer with separate weights for self-loops")
     edges, width, weights = adjacency.num_edges, layer.out_features, layer.weights
-    occurring = adjacency.structure  # how many (relation, source) and (relation, target) pairs occur among the edges:
-    source_pairs = torch.unique(occurring.relation * adjacency.num_sources + occurring.source).numel()
-    target_pairs = torch.unique(occurring.relation * adjacency.num_targets + occurring.target).numel()
-    # Project the (relation, source) pairs and mix what comes out, or mix into (relation, target) pairs, then project.
-    ways = ((source_pairs, width, adjacency.num_sources), (target_pairs, layer.in_features, adjacency.num_targets))
+    structure = adjacency.structure
+    source_pairs = torch.unique(structure.relation * adjacency.num_sources + structure.source).numel()
+    target_pairs = torch.unique(structure.relation * adjacency.num_targets + structure.target).numel()
+    # Project (relation, source) pairs and aggregate the result, or aggregate into (relation, target) pairs and project.
+    shapes = ((source_pairs, width, adjacency.num_sources), (target_pairs, layer.in_features, adjacency.num_targets))
     matrix = layer.in_features * width
-    # pairs, read and again: indices, and weights read forward and backward; orders: multiply-adds of the product and
-    # of the mixing in one forward pass, for each order of evaluation.
+    # Numbers read: indices of pairs, weights forward and weights backward. orders: the multiply-adds of the product and
+    # of the aggregation in one forward pass, for each order of evaluation.
     pairs = min(source_pairs, target_pairs)
-    if isinstance(weights, PairRows):  # each edge has its row
+    if isinstance(weights, OneHotBlockWeights):  # each edge has its own row
         pairs, read, orders = 0, source_pairs * width, [(0, edges * width)]
-    elif isinstance(weights, BasisRows):
+    elif isinstance(weights, OneHotBasisWeights):
         pairs, num_bases = source_pairs, weights.coefficients.shape[1]
         read = adjacency.num_sources * num_bases * width + weights.coefficients.numel()
-        # The product gives both the rows' and the coefficients' gradient backward: twice, as in any other layer.
+        # Backward, the product gives the gradients of rows and of coefficients: twice, as in any other layer.
         orders = [(pairs * num_bases * width, edges * width)]
     elif isinstance(weights, DiagonalWeights):
         read = weights.scale.numel()
-        orders = [(pairs * width, edges * width) for pairs, _, _ in ways]
+        orders = [(pairs * width, edges * width) for pairs, _, _ in shapes]
     elif isinstance(weights, BlockWeights):
         read, nonzero = weights.blocks.numel(), weights.blocks[0].numel()
-        orders = [(pairs * nonzero, edges * mixed) for pairs, mixed, _ in ways]
+        orders = [(pairs * nonzero, edges * mixed) for pairs, mixed, _ in shapes]
     elif isinstance(weights, BasisWeights):
         num_bases, read = weights.bases.shape[0], weights.bases.numel() + weights.coefficients.numel()
         written_out = adjacency.num_relations * num_bases * matrix  # every W_r, made once
         orders = [
             (min(nodes * num_bases * matrix + pairs * num_bases * mixed, written_out + pairs * matrix), edges * mixed)
-            for pairs, mixed, nodes in ways
+            for pairs, mixed, nodes in shapes
         ]
     else:
-        raise ConfigError(f"no floor is known for weights of the kind {type(weights).__name__}")
-    again = 0 if isinstance(weights, PairRows) else read
+        raise ConfigError(f"no floor is known for weights of type {type(weights).__name__}")
+    read_backward = 0 if isinstance(weights, OneHotBlockWeights) else read
     bias = 0 if layer.bias is None else layer.bias.numel()
-    structure = 2 * edges + adjacency.num_targets + 1 + pairs
+    indices = 2 * edges + adjacency.num_targets + 1 + pairs
     inputs = 0 if layer.is_one_hot else adjacency.num_sources * layer.in_features
     outputs = adjacency.num_targets * width
-    forward = structure + read + bias + inputs + outputs
-    backward = structure + again + inputs + outputs + (0 if first else inputs)
+    forward = indices + read + bias + inputs + outputs
+    backward = indices + read_backward + inputs + outputs + (0 if first else inputs)
     return Work(NUMBER * (forward + backward), min(3 * product + 2 * mixing for product, mixing in orders))
 
 
 def measure_speeds(device: str, copied_bytes: int | None = None, size: int | None = None) -> Speeds:
-    """The best of a few large copies and float32 products on a device, with PyTorch's own settings."""
+    """Measure the best of a few large copies and float32 products on a device, with PyTorch's own settings."""
     gpu = torch.device(device).type == "cuda"
     copied_bytes = copied_bytes or (2**30 if gpu else 2**28)
     size = size or (8192 if gpu else 1536)
-    wait = waiting_for(device)
+    wait = synchronizer(device)
     source = torch.ones(copied_bytes // NUMBER, device=device)
     target = torch.empty_like(source)
     copying = _best(lambda: target.copy_(source), wait)
@@ -138,17 +143,16 @@ def measure_speeds(device: str, copied_bytes: int | None = None, size: int | Non
     return Speeds(2 * copied_bytes / copying, size**3 / multiplying)
 
 
-def waiting_for(device: str) -> Callable[[], Any]:
-    """A function that returns once a device has done all it was told."""
+def synchronizer(device: str) -> Callable[[], Any]:
+    """Return a function that waits until a device has finished its work."""
     return partial(torch.cuda.synchronize, device) if torch.device(device).type == "cuda" else lambda: None
 
 
 def _best(action: Callable[[], Any], wait: Callable[[], Any], times: int = 7) -> float:
-    best = float("inf")
-    for _ in range(times):
-        wait()
-        start = time.perf_counter()
+    """Return the shortest time of an action in seconds."""
+
+    def run() -> None:
         action()
         wait()
-        best = min(best, time.perf_counter() - start)
-    return best
+
+    return min(timeit.repeat(run, setup=wait, number=1, repeat=times))

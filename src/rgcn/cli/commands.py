@@ -1,106 +1,99 @@
-"""`rgcn`: how a command says what it can be told, options that several commands have, and what becomes of a mistake.
+"""The program `rgcn`: its command groups, options that several commands share, and how errors are shown.
 
-What a command can be told is a class, each field of it an option, a flag or an argument; options that belong together
-are a class of their own, which commands inherit:
+A command is a function. A parameter whose type is a dataclass stands for one option per field, so that commands share
+options by inheritance. Docstrings describe the options. For an example see `BenchOptions` and `bench` in
+study_commands.py.
 
-    class GreetCommand(Command, TellingOptions, name="greet", calls="greeting:greet"):
-        "Greet somebody."
-
-        name: str = argument("Whom to greet.")
-        times: int = option("How often.", default=1, min=1)
-
-`rgcn greet NAME [--times N] [--json] [-q]` loads cli/greeting.py and calls its `greet` with a GreetCommand. So nobody
-waits for what that file imports, often PyTorch, who asks for help, completes a word or mistypes an option.
+The files that declare commands import nothing slow, so that help, completion and typing errors do not wait for PyTorch.
 """
+
+# ruff: noqa: RUF009 - typer reads the options of a command from defaults
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from inspect import Parameter, Signature, get_annotations
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, is_dataclass
+from inspect import Parameter, Signature, cleandoc, signature
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
-from typing_extensions import dataclass_transform
+from typer.models import OptionInfo, ParameterInfo
 
 from rgcn import plugins
-from rgcn.distributed.launch import end, launch, only_rank_0_prints
+from rgcn.distributed.launch import end, launch, print_on_rank_0_only
 from rgcn.distributed.rendezvous import is_rank, join, leave
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.placement import current
-from rgcn.system.atomic_files import full_disk
+from rgcn.system.atomic_files import disk_error_message
 from rgcn.system.formatting import safe_output
-from rgcn.system.threads import prepare_process, quiet_distributed, use_threads
+from rgcn.system.threads import prepare_process, silence_distributed_logs, use_threads
 from rgcn.version import __version__
 
-GROUPS = {
-    "config": "Look at configurations: show, compare, schema.",
-    "reproduce": "The paper's figures beside ours: every table, every stated number, and whether they agree.",
-    "data": "Data sets and graphs: list, fetch, build, check, and statistics.",
-}
-ALLOW = "Trust classes of this package where a saved model or a run names them. May be repeated, also at the end."
-# Beyond these a slip of the finger is likelier than a wish.
-MOST_JOBS, MOST_RUNS, MOST_THREADS = 256, 10_000, 256
+# Larger numbers are more likely typing errors.
+MAX_JOBS, MAX_RUNS, MAX_THREADS = 256, 10_000, 256
 RUNS = Path("runs")
 
 
-class _Commands(TyperGroup):
-    """Commands that share `--allow`: whoever is told to add it adds it at the end of the line."""
+class _CommandGroup(TyperGroup):
+    """Commands that share `--allow`, which may also be given after the command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        allowed, rest, words = list[str](), list[str](), iter(args)
-        for word in words:
-            if word == "--":  # what follows are no options
-                rest += [word, *words]
-            elif word == "--allow":
-                allowed += [word, *islice(words, 1)]
+        allowed, rest, remaining = list[str](), list[str](), iter(args)
+        for arg in remaining:
+            if arg == "--":  # what follows are no options
+                rest += [arg, *remaining]
+            elif arg == "--allow":
+                allowed += [arg, *islice(remaining, 1)]
             else:
-                (allowed if word.startswith("--allow=") else rest).append(word)
+                (allowed if arg.startswith("--allow=") else rest).append(arg)
         return super().parse_args(ctx, [*allowed, *rest])
 
 
-class _SettingCommand(TyperCommand):
-    """A command that tells whoever gives a setting as an option of its own how settings are given."""
+class _Command(TyperCommand):
+    """A command that suggests `--set` for an unknown option that is the name of a setting."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words, options = list(args), {name for parameter in self.params for name in parameter.opts}
+        text, names = " ".join(args), {name for parameter in self.params for name in parameter.opts}
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # of typer's own copy of click, which has no public name
             option = str(getattr(error, "option_name", ""))
-            if option and option not in options and "--set" in options:
-                from rgcn.runs.configuration import settings_called
+            if option and option not in names and "--set" in names:
+                from rgcn.runs.configuration import settings_named
 
-                _, _, after = " ".join(words).partition(option)
-                value = next(iter(after.lstrip("=").split()), "VALUE")
-                keys = settings_called(option.lstrip("-").replace("-", "_"))
-                ways = " or ".join(f"--set {key}={value}" for key in keys)
-                error.message += ways and f". Settings are given as {ways}"  # type: ignore[attr-defined]
+                value = next(iter(text.partition(option)[2].lstrip("=").split()), "VALUE")
+                keys = settings_named(option.lstrip("-").replace("-", "_"))
+                suggestions = " or ".join(f"--set {key}={value}" for key in keys)
+                error.message += suggestions and f". Settings are given as {suggestions}"  # type: ignore[attr-defined]
             raise
 
 
 app = typer.Typer(
     name="rgcn",
-    cls=_Commands,
-    help="Learn from a knowledge graph with relational graph convolutional networks.",
+    cls=_CommandGroup,
+    help="Train and use relational graph convolutional networks on knowledge graphs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_groups = {"": app}
-for _name, _words in GROUPS.items():
-    _groups[_name] = typer.Typer(help=_words, no_args_is_help=True)
-    app.add_typer(_groups[_name], name=_name)
+config_app = typer.Typer(help="Show and compare configurations.", no_args_is_help=True)
+reproduce_app = typer.Typer(help="Reproduce the paper's results and compare them with ours.", no_args_is_help=True)
+data_app = typer.Typer(help="List and download data sets; build, check and describe graphs.", no_args_is_help=True)
+for _name, _group in (("config", config_app), ("reproduce", reproduce_app), ("data", data_app)):
+    app.add_typer(_group, name=_name)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"rgcn {__version__}")
         raise typer.Exit
 
@@ -108,88 +101,108 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    allow: Annotated[list[str] | None, typer.Option(metavar="PACKAGE", help=ALLOW)] = None,
+    allow: Annotated[
+        list[str] | None,
+        Option(metavar="PACKAGE", help="Trust classes of this package that a saved model or run names. Repeatable."),
+    ] = None,
 ) -> None:
+    """Apply the options of all commands."""
     plugins.allow(*(allow or ()))
 
 
-class _Said(NamedTuple):
-    default: Any
-    typer: Any
+def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function as a command, with the help that its docstring gives.
+
+    Args:
+        group: The group of commands.
+        name: Name of the command; by default that of the function.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        hints, descriptions = get_type_hints(function, include_extras=True), _descriptions(function)
+        bundles, parameters = dict[str, list[Parameter]](), list[Parameter]()
+        for key, parameter in signature(function).parameters.items():
+            if is_dataclass(hints[key]):
+                bundles[key] = _parameters_of(hints[key])
+                parameters += bundles[key]
+            else:
+                default = ... if parameter.default is Parameter.empty else parameter.default
+                parameters.append(_parameter(key, hints[key], default, descriptions.get(key), None))
+
+        def run(**values: Any) -> None:
+            _check_processes(
+                values.get("processes"), any(issubclass(hints[key], DistributedOptions) for key in bundles)
+            )
+            for key, options in bundles.items():
+                values[key] = hints[key](**{option.name: values.pop(option.name) for option in options})
+            function(**values)
+
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        group.command(name or function.__name__.replace("_", "-"), cls=_Command, help=_help_text(function))(run)
+        return function
+
+    return register
 
 
-def option(words: str | None, *names: str, default: Any = None, **settings: Any) -> Any:
-    """A field that is an option, called as the field is where no names are given; `settings` are those of typer."""
-    return _Said(default, typer.Option(*names, help=words, **settings))
+def _parameters_of(options: type[Any]) -> list[Parameter]:
+    """Return a parameter for each option: those of the class itself, then those it inherits, in panels by class."""
+    hints, parameters = get_type_hints(options, include_extras=True), dict[str, Parameter]()
+    for owner in options.__mro__:
+        descriptions, panel = _descriptions(owner), vars(owner).get("panel")
+        for name in vars(owner).get("__annotations__", ()):
+            default = getattr(options, name, None)
+            if name not in parameters and (name in descriptions or isinstance(default, ParameterInfo)):
+                parameters[name] = _parameter(name, hints[name], default, descriptions.get(name), panel)
+    return list(parameters.values())
 
 
-def flag(name: str, words: str) -> Any:
-    """A field that is true where its option is given."""
-    return option(words, name, default=False)
+def _parameter(name: str, hint: Any, default: Any, description: str | None, panel: str | None) -> Parameter:
+    """Return a parameter as typer reads it; one without a default is an argument, others are options."""
+    is_annotated = hasattr(hint, "__metadata__")
+    if is_annotated:
+        option = copy(hint.__metadata__[0])
+    elif isinstance(default, ParameterInfo):
+        option = copy(default)
+    else:
+        option = Argument(default) if default is ... else Option(default)
+    option.help = description or option.help
+    if isinstance(option, OptionInfo):
+        option.rich_help_panel = option.rich_help_panel or panel
+    kind, default = (Annotated[hint.__origin__, option], default) if is_annotated else (hint, option)
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
-def argument(words: str, default: Any = Parameter.empty, metavar: str | None = None) -> Any:
-    """A field that is given by its place."""
-    return _Said(default, typer.Argument(help=words, metavar=metavar))
+def _descriptions(documented: Any) -> dict[str, str]:
+    """Return the descriptions of arguments or attributes in a docstring."""
+    section = re.search(r"^(?:Args|Attributes):\n((?: .*\n?)*)", cleandoc(documented.__doc__ or ""), re.M)
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section[1] if section else "", re.M)
+    return {name: " ".join(text.split()).replace("[", r"\[") for name, text in entries}  # "[" begins rich's markup
 
 
-@dataclass_transform(kw_only_default=True)
-class Options:
-    """Options that belong together."""
-
-    def __init__(self, **values: Any) -> None:
-        vars(self).update({one.name: one.default for one in self.parameters()} | values)
-
-    @classmethod
-    def parameters(cls) -> list[Parameter]:
-        """Every option as typer understands it: those of the class itself, then those it inherits."""
-        hints = get_type_hints(cls)
-        names = dict.fromkeys(name for kind in cls.__mro__ for name in get_annotations(kind))
-        return [
-            Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[hints[name], said.typer], default=said.default)
-            for name, said in ((name, getattr(cls, name, None)) for name in names)
-            if isinstance(said, _Said)
-        ]
+def _help_text(function: Any) -> str:
+    """Return a docstring without its arguments, with paragraphs in one line each."""
+    paragraphs = cleandoc(function.__doc__ or "").split("\n\n")
+    # typer keeps the lines of a paragraph that begins with \b.
+    lines = (f"\b\n{text}" if text.startswith("Examples:") else " ".join(text.splitlines()) for text in paragraphs)
+    return "\n\n".join(line for line in lines if not line.startswith("Args:"))
 
 
-class Command(Options):
-    """All that can be said to a command; its documentation is the command's help."""
-
-    every: ClassVar[dict[str, type[Command]]] = {}  # by name as it is typed: "train", or "data list"
-    calls: ClassVar[str]  # the file in this folder and the function in it that does it: "train:train"
-
-    def __init_subclass__(cls, name: str = "", calls: str = "") -> None:
-        if name:
-            Command.every[name], cls.calls = cls, calls
-            group, _, last = name.rpartition(" ")
-            parameters = cls.parameters()
-
-            def command(**values: Any) -> None:
-                cls(**values).call()
-
-            command.__doc__ = cls.__doc__
-            command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-            command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-            _groups[group].command(last, cls=_SettingCommand)(command)
-
-    def call(self) -> None:
-        """Do it: only now the command's file is loaded."""
-        placement, number = current(), getattr(self, "processes", None)
-        if placement.is_distributed and not isinstance(self, SharedOptions):
-            raise ConfigError("this command works in one process: start it without torchrun")
-        if placement.is_distributed and number not in (None, placement.size):
-            raise ConfigError(f"torchrun started {placement.size} processes: leave out --processes {number}")
-        file, _, function = self.calls.partition(":")
-        getattr(import_module(f"rgcn.cli.{file}"), function)(self)
+def _check_processes(number: int | None, is_distributable: bool) -> None:
+    placement = current()
+    if placement.is_distributed and not is_distributable:
+        raise ConfigError("this command works in one process: start it without torchrun")
+    if placement.is_distributed and number not in (None, placement.size):
+        raise ConfigError(f"torchrun started {placement.size} processes: leave out --processes {number}")
 
 
 def refuse_if(conflicts: Mapping[str, Any]) -> None:
-    """Raise the first sentence whose condition holds."""
-    for sentence, condition in conflicts.items():
+    """Raise ConfigError with the first message whose condition holds."""
+    for message, condition in conflicts.items():
         if condition:
-            raise ConfigError(sentence)
+            raise ConfigError(message)
 
 
 def _use_threads(number: int | None) -> int | None:
@@ -198,179 +211,202 @@ def _use_threads(number: int | None) -> int | None:
     return number
 
 
-AS_JSON = flag("--json", "Print one JSON object on standard output, and nothing else.")
-QUIET = option("No progress.", "--quiet", "-q", default=False)
-MIRROR = option("Folder to take data sets from (else RGCN_MIRROR).")
-# Obeyed while the command line is read, before anything loads PyTorch: a command has nothing to do with it.
-THREADS = option(
-    "Threads of each process; by default one a core, with --jobs or --processes a share of them.",
+AS_JSON = Option(False, "--json", help="Print one JSON object on standard output, and nothing else.")
+QUIET = Option(False, "--quiet", "-q", help="Show no progress.")
+MIRROR = Option(None, help="Folder to take data sets from. Default: RGCN_MIRROR.")
+# Applied while the command line is parsed, before anything imports PyTorch.
+THREADS = Option(
+    None,
+    help="Threads per process. Default: one per core, divided among --jobs or --processes.",
     min=1,
-    max=MOST_THREADS,
+    max=MAX_THREADS,
     callback=_use_threads,
+    rich_help_panel="Computing",
 )
-CHANGES = option("Change a setting: training.epochs=100. May be repeated.", "--set")
-JOBS = option("How many at a time, each in a process of its own.", default=1, min=1, max=MOST_JOBS)
-SEED = option("Every random choice follows from it.")
-ACCEPT_CHANGED_DATA = flag(
-    "--accept-changed-data", "Answer from the graph the model was trained on, even where its data have changed since."
+CHANGES = Option(None, "--set", help="Change a setting: training.epochs=100. Repeatable.")
+JOBS = Option(1, help="Trainings at the same time, each in its own process.", min=1, max=MAX_JOBS)
+SEED = Option(None, help="Seed of all random choices.")
+ACCEPT_CHANGED_DATA = Option(
+    False, "--accept-changed-data", help="Use the training graph even if its files have changed since."
 )
 
 
-class TellingOptions(Options):
-    """How a command tells what it does and has found."""
+@dataclass
+class OutputOptions:
+    """How a command prints progress and results."""
 
+    panel: ClassVar[str] = "Output"
     as_json: bool = AS_JSON
     quiet: bool = QUIET
 
     @property
-    def bars(self) -> bool | None:
-        """Whether to draw bars; None: where standard error is a terminal."""
+    def show_progress(self) -> bool | None:
+        """False for no progress bars; None to show them if standard error is a terminal."""
         return False if self.quiet else None
 
 
-class ReadingOptions(Options):
-    """What a command that reads data can be told."""
+@dataclass
+class DataOptions:
+    """For commands that read data."""
 
+    panel: ClassVar[str] = "Data"
     threads: int | None = THREADS
     mirror: Path | None = MIRROR
 
 
-class ComputingOptions(ReadingOptions):
-    """Where to compute, and where to take data from."""
+@dataclass
+class ComputingOptions(DataOptions):
+    """For commands that compute on a device of choice.
 
-    device: str | None = option("cpu, cuda, or auto.")
+    Attributes:
+        device: cpu, cuda, or auto.
+    """
+
+    panel: ClassVar[str] = "Computing"
+    device: str | None = None
 
 
-class SharedOptions(Options):
-    """For commands whose work several processes can share."""
+@dataclass
+class DistributedOptions:
+    """For commands that can run in several processes.
 
-    processes: int | None = option(
-        "Share the work among so many processes of this machine, with a GPU each, or a share of the cores; as "
-        "`torchrun --nproc-per-node N -m rgcn ...`, which also does it on several machines (docs/scale.md).",
-        min=1,
-        max=MOST_JOBS,
-    )
+    Attributes:
+        processes: Distribute the work over this many processes on this machine, with a GPU each or a share of the
+            cores. Equivalent to `torchrun --nproc-per-node N -m rgcn ...`, which also works on several machines
+            (docs/scale.md).
+    """
+
+    panel: ClassVar[str] = "Computing"
+    processes: int | None = Option(None, min=1, max=MAX_JOBS)
 
     @property
-    def several(self) -> bool:
-        """Whether more than one process is to do it."""
+    def is_distributed(self) -> bool:
+        """True if more than one process is requested."""
         return current().is_distributed or (self.processes or 1) > 1
 
     def launch(self, folder: Path | None = None, more: Sequence[str] = ()) -> None:
-        """Start the processes, unless this is one of them, and end as they do; arguments as `distributed.launch`."""
+        """Start the processes, unless this is one of them, and exit as they do; arguments as `distributed.launch`."""
         if (self.processes or 1) > 1 and not current().is_distributed:
             launch(self.processes or 1, folder, more)
 
 
-class TrainingOptions(ComputingOptions, SharedOptions, TellingOptions):
-    """What a command that trains one model can be told."""
+@dataclass
+class TrainingOptions(ComputingOptions, DistributedOptions, OutputOptions):
+    """For commands that train one model."""
 
 
-class GraphOptions(Options):
-    """How a graph is read that is named instead of a run."""
+@dataclass
+class GraphOptions:
+    r"""How to read a graph that is given instead of a run.
 
-    labels: list[str] | None = option(
-        "Of a graph: table of nodes and their classes; FILE or SPLIT=FILE (train, valid, test); repeatable.",
-        metavar="FILE",
-    )
-    labels_from: str | None = option(
-        "Of a graph: the relation whose objects are the classes of its subjects, instead of --labels.",
-        metavar="RELATION",
-    )
-    data: list[str] | None = option(
-        "Of a graph: how its files are read, as data.KEY in a configuration: format=nt, "
-        "'columns=[from, type, to]', skip_bad_lines=true; repeatable.",
-        metavar="KEY=VALUE",
-    )
+    Attributes:
+        labels: Table of nodes and their classes: FILE or SPLIT=FILE (train, valid, test). Repeatable.
+        labels_from: Relation whose objects are the classes of its subjects. Replaces --labels.
+        data: How to read the files, as data.KEY in a configuration: format=nt, 'columns=[from, type, to]',
+            skip_bad_lines=true. Repeatable.
+    """
+
+    panel: ClassVar[str] = "Graph files"
+    labels: list[str] | None = Option(None, metavar="FILE")
+    labels_from: str | None = Option(None, metavar="RELATION")
+    data: list[str] | None = Option(None, metavar="KEY=VALUE")
 
     @property
     def has_labels(self) -> bool:
-        """Whether labels are given, so that classes are asked for."""
+        """True if labels are given, so that classes are predicted."""
         return bool(self.labels) or self.labels_from is not None
 
-    def reading(self) -> dict[str, Any]:
-        """As arguments of `rgcn.open_model`."""
+    def read_arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `rgcn.read` and `rgcn.open_model`."""
         from rgcn.runs.yaml_lines import parse_yaml
 
-        own = {"labels": label_files(self.labels) if self.labels else None, "labels_from": self.labels_from}
-        found: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
+        given = {"labels": label_files(self.labels) if self.labels else None, "labels_from": self.labels_from}
+        arguments: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for change in self.data or ():
             key, separator, text = change.removeprefix("data.").partition("=")
             if not separator or key in ("path", "dataset", ""):
                 raise ConfigError(f"--data takes KEY=VALUE, for example format=nt; got {change!r}")
-            if own.get(key) is not None:
-                raise ConfigError(f"--{key.replace('_', '-')} and --data {change} both say {key}: leave one out")
-            found[key] = parse_yaml(text).values
-        return found
+            if given.get(key) is not None:
+                raise ConfigError(f"--{key.replace('_', '-')} and --data {change} both set {key}: leave one out")
+            arguments[key] = parse_yaml(text).values
+        return arguments
 
 
-def label_files(given: list[str]) -> str | dict[str, str]:
-    """One file, or the file of each split: "train=a.tsv test=b.tsv".
+def label_files(texts: list[str]) -> str | dict[str, str]:
+    """Parse the values of --labels: one file, or a file for each split.
 
     >>> label_files(["train=a.tsv", "test=b.tsv"])["test"]
     'b.tsv'
     """
-    parts = [item.partition("=") for item in given]
+    parts = [text.partition("=") for text in texts]
     by_split = {split: path for split, equals, path in parts if equals and split in ("train", "valid", "test")}
-    if not by_split and len(given) == 1:
-        return given[0]
-    if len(by_split) < len(given):
-        raise ConfigError(f"--labels {' '.join(given)}: with several files say which split each is, as in train=FILE")
+    if not by_split and len(texts) == 1:
+        return texts[0]
+    if len(by_split) < len(texts):
+        raise ConfigError(f"--labels {' '.join(texts)}: name the split of each file, as in train=FILE")
     return by_split
 
 
-class OpeningOptions(ComputingOptions, GraphOptions):
-    """How the model of a run, or a graph, is opened."""
+@dataclass
+class ModelOptions(ComputingOptions, GraphOptions):
+    """How to open the model of a run, or the pretrained model for a graph."""
 
+    panel: ClassVar[str] = "Data"
     accept_changed_data: bool = ACCEPT_CHANGED_DATA
 
-    def opening(self) -> dict[str, Any]:
-        """As arguments of `rgcn.predict.open_model`."""
-        chosen = {"mirror": self.mirror, "device": self.device or "auto"}
-        return {**chosen, "accept_changed_data": self.accept_changed_data, **self.reading()}
+    def open_arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `rgcn.open_model`."""
+        own = {"mirror": self.mirror, "device": self.device or "auto", "accept_changed_data": self.accept_changed_data}
+        return {**own, **self.read_arguments()}
 
 
-class SkippingOptions(OpeningOptions):
-    """The same, of a command that may go on without what is not known."""
+@dataclass
+class SkippingOptions(ModelOptions):
+    """The same, for commands that can leave out unknown names.
 
-    skip_unknown: bool = flag(
-        "--skip-unknown", "Go on without names that are not known, and labels of nodes not in the graph."
-    )
+    Attributes:
+        skip_unknown: Leave out unknown names, and labels of nodes that are not in the graph.
+    """
 
-    def reading(self) -> dict[str, Any]:
-        found = super().reading()
-        return {"missing_labels": "drop", **found} if self.skip_unknown and "labels" in found else found
+    panel: ClassVar[str] = "Data"
+    skip_unknown: bool = Option(False, "--skip-unknown")
+
+    def read_arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `rgcn.read` and `rgcn.open_model`."""
+        arguments = super().read_arguments()
+        return {"missing_labels": "drop", **arguments} if self.skip_unknown and "labels" in arguments else arguments
 
 
-class AskingOptions(OpeningOptions):
-    """The same, with nodes that the model has never seen."""
+@dataclass
+class NewNodeOptions(ModelOptions):
+    """The same, with nodes that were not in the training graph.
 
-    new_triples: Path | None = option(
-        "Triples of nodes that training never saw (any format `rgcn data stats` reads): they are computed from their "
-        "neighbors.",
-        "--with",
-        metavar="FILE",
-    )
-    new_features: Path | None = option(
-        "Table of the new nodes' features, where the model has some.", "--with-features", metavar="FILE"
-    )
+    Attributes:
+        new_triples: Triples of nodes that were not in the training graph, in any format that `rgcn data stats` reads.
+            The nodes are computed from their neighbors.
+        new_features: Table of the new nodes' features, if the model uses features.
+    """
+
+    panel: ClassVar[str] = "New nodes"
+    new_triples: Path | None = Option(None, "--with", metavar="FILE")
+    new_features: Path | None = Option(None, "--with-features", metavar="FILE")
 
     def new_nodes(self) -> dict[str, Any]:
-        """As arguments of `rgcn.predict.new_nodes.with_new_triples`; empty where there are none."""
+        """Return keyword arguments of `with_new_triples`; empty if there are no new nodes."""
         if self.new_triples is not None:
             return {"path": self.new_triples, "features": self.new_features}
-        refuse_if({"--with-features goes with --with FILE, the new nodes' triples": self.new_features})
+        refuse_if({"--with-features needs the new nodes' triples: add --with FILE": self.new_features})
         return {}
 
 
 def main() -> None:
-    """Entry point of `rgcn`: what a user did wrong is said in a sentence, without a traceback."""
+    """Run the command line. Errors of the user are printed as a sentence, without a traceback."""
     prepare_process()
-    warnings.showwarning = _say_warning  # type: ignore[assignment]  # file and line are not looked at
+    warnings.showwarning = _show_warning  # type: ignore[assignment]  # file and line are ignored
     try:
-        with safe_output(), only_rank_0_prints():
+        with safe_output(), print_on_rank_0_only():
             if is_rank():
-                quiet_distributed()
+                silence_distributed_logs()
                 join()
             app()
     except SystemExit as error:
@@ -378,26 +414,26 @@ def main() -> None:
             end(error, "" if current().is_main else "its command was refused")
         leave()
         raise
-    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has closed it
         sys.stderr.close()
         sys.exit(0)
     except (Exception, KeyboardInterrupt) as error:
-        sentence = _sentence(error)
-        if sentence is None and not current().is_distributed:
+        message = _user_message(error)
+        if message is None and not current().is_distributed:
             raise
-        end(error, sentence or traceback.format_exc())
+        end(error, message or traceback.format_exc())
 
 
-def _sentence(error: BaseException) -> str | None:
-    """What a user can act on; None for an error that is a mistake of ours."""
+def _user_message(error: BaseException) -> str | None:
+    """Return the message of an error that the user can correct; None for a bug."""
     if isinstance(error, RgcnError):
         return str(error)
     if isinstance(error, OSError):
-        return full_disk(error, error.filename or Path.cwd())
+        return disk_error_message(error, error.filename or Path.cwd())
     return "interrupted" if isinstance(error, KeyboardInterrupt) else None
 
 
-def _say_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-    """A warning of ours is a sentence for the user; where in our code it came from tells them nothing."""
-    ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
-    sys.stderr.write(f"rgcn: {message}\n" if ours else warnings.formatwarning(message, category, filename, lineno))
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    """Print a warning of this package as a sentence, without the place in its code."""
+    is_ours = issubclass(category, UserWarning) and "rgcn" in Path(filename).parts
+    sys.stderr.write(f"rgcn: {message}\n" if is_ours else warnings.formatwarning(message, category, filename, lineno))

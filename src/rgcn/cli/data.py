@@ -1,4 +1,4 @@
-"""`rgcn data` and `rgcn split`: data sets, building and checking graphs, graphs in numbers, and held-out triples."""
+"""`rgcn data` and `rgcn split`: data sets, built graphs, statistics of graphs, and splits."""
 
 from __future__ import annotations
 
@@ -13,51 +13,52 @@ from rich.markup import escape
 from rich.table import Table
 
 from rgcn import runs
-from rgcn.cli import study_commands as commands
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import SplitCommand
-from rgcn.cli.output import table, tell, tell_skipped
-from rgcn.config import DataConfig, validated
+from rgcn.cli.model_commands import SplitOptions
+from rgcn.cli.output import print_result, print_skipped, table
+from rgcn.cli.study_commands import BuildOptions, StatisticsOptions
+from rgcn.config import DataConfig, validate_section
 from rgcn.data import load
-from rgcn.data.catalog import Dataset, DatasetCounts, counts_of, find
+from rgcn.data.catalog import Dataset, DatasetCounts, find_dataset, graph_counts
 from rgcn.data.graph_store import check_graph, is_stored_graph
-from rgcn.data.registry import datasets, get, named_or_read, path_or_dataset, sources
+from rgcn.data.registry import Sources, datasets, get, load_or_read, path_or_dataset
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import GraphStatistics, KnowledgeGraph
-from rgcn.graph.titles import readable
-from rgcn.system.formatting import count, memory
+from rgcn.graph.titles import readable_name
+from rgcn.system.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
     from rgcn.links.relation_constraints import RelationProfile
 
 BAR_WIDTH = 30
-WIDTH = 130
-PROFILES = (
-    "one object: the share of subjects with one; one subject: of objects; both ways: of triples that are there turned "
-    "round; itself: of triples of a node with itself. Answers keep to the rules: --any-node and --any-direction ask "
-    "for others."
+TABLE_WIDTH = 130
+PROFILES_CAPTION = (
+    "one object: share of subjects with one object; one subject: share of objects with one subject; both ways: share "
+    "of triples whose reverse is in the graph; itself: share of self-loops. Answers keep to the constraints, except "
+    "with --any-node and --any-direction."
 )
 
 
-def list_datasets(asked: commands.DataListCommand) -> None:
-    places = sources(mirror=asked.mirror)
-    found = [(dataset, places.whereabouts(dataset)) for dataset in datasets()]
+def print_data_sets(mirror: Path | None, as_json: bool) -> None:
+    """Print all data sets, and where they are."""
+    places = Sources(mirror=mirror)
+    located = [(dataset, places.find_location(dataset)) for dataset in datasets()]
     numbers = ("entities", "relations", "triples", "labels")
-    columns = ("name", *numbers, "task", "download", "licence", "here?")
-    drawn = table(columns, (_row(*one) for one in found), numbers, "Data sets", HEAVY_HEAD)
-    drawn.columns[0].no_wrap = True
-    tell(
-        asked.as_json,
-        [_description(*one) for one in found],
-        drawn,
-        "* published counts, after pruning to two hops of the labeled nodes; the files hold more.",
+    columns = ("name", *numbers, "task", "download", "license", "here?")
+    result = table(columns, (_row(*pair) for pair in located), numbers, "Data sets", HEAVY_HEAD)
+    result.columns[0].no_wrap = True
+    print_result(
+        as_json,
+        [_description(*pair) for pair in located],
+        result,
+        "* published counts, after pruning to two hops of the labeled nodes; the files have more.",
         f"cache folder: {places.cache}",
-        width=WIDTH,
+        width=TABLE_WIDTH,
         indent=2,
     )
 
 
-def _row(dataset: Dataset, where: str) -> tuple[str, ...]:
+def _row(dataset: Dataset, location: str) -> tuple[str, ...]:
     counts, mark = _counts(dataset), "*" if dataset.published_after_pruning else ""
     sizes = (counts.entities, counts.relations, counts.triples)
     return (
@@ -65,97 +66,19 @@ def _row(dataset: Dataset, where: str) -> tuple[str, ...]:
         *("" if number is None else f"{number:,}{mark}" for number in sizes),
         f"{counts.labels:,}" if counts.labels else "",
         "\n".join(dataset.tasks),
-        # An estimate: archives are not measured before they are fetched.
+        # An estimate: archives are not measured before they are downloaded.
         "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
         dataset.licence,
-        where,
+        location,
     )
-
-
-def get_datasets(asked: commands.DataGetCommand) -> None:
-    for name in asked.names:  # a misspelled last name should not cost the download of the first
-        find(name)
-    for name in asked.names:
-        located = get(name, mirror=asked.mirror, offline=asked.offline)
-        done = "fetched" if located.fetched else "already here"
-        typer.echo(f"{located.name}: {located.folder}\n  {done} and verified; source: {located.source}")
-
-
-def build(asked: commands.DataBuildCommand) -> None:
-    if not isinstance(path_or_dataset(asked.source), Path):
-        raise ConfigError(f"{asked.source!r} is a data set's name, and needs no building: name a file or folder")
-    graph = named_or_read(asked.source, out=asked.out, **_reading(asked))
-    size = sum(part.stat().st_size for part in asked.out.iterdir())
-    tell_skipped(graph)
-    counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
-    duplicates, folder = graph.metadata["duplicates"], asked.out
-    tell(
-        asked.as_json,
-        {"folder": str(folder), **counts, "duplicates": duplicates, "bytes": size},
-        f"{graph}\n  {count(duplicates, 'duplicate')} left out; {memory(size)} in {folder}",
-        f"`rgcn data stats {folder}` shows it in numbers, `rgcn train {folder}` learns from it.",
-    )
-
-
-def check(asked: commands.DataCheckCommand) -> None:
-    if not is_stored_graph(asked.graph):
-        raise DataError(f"{asked.graph} holds no whole graph: `rgcn data build FILE --out {asked.graph}` makes one")
-    parts, size = check_graph(asked.graph)
-    words = f"{asked.graph}: all {parts} parts are as they were written ({memory(size)})"
-    tell(asked.as_json, {"folder": str(asked.graph), "parts": parts, "bytes": size}, words)
-
-
-def show_statistics(asked: commands.DataStatsCommand) -> None:
-    graph = named_or_read(asked.source, mirror=asked.mirror, offline=asked.offline, **_reading(asked))
-    tell_skipped(graph)
-    name, statistics = graph.name or asked.source, graph.statistics()
-    profiles = []
-    if asked.relations:
-        from rgcn.links.relation_constraints import rules_of  # loads PyTorch
-
-        profiles = rules_of(graph).profiles()
-    told = [{**one._asdict(), "relation": graph.relations[one.relation]} for one in profiles]
-    values = {"name": name, **statistics.as_dict(), **({"relation_rules": told} if asked.relations else {})}
-    shown = dict(list(statistics.relation_counts.items())[: asked.top])
-    of_all = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
-    parts = [
-        _counted(name, statistics),
-        _bars("Degree (triples a node takes part in)", "degree", "nodes", statistics.degree_histogram),
-        _bars(f"Relations ({of_all}, most frequent first)", "relation", "triples", _short(shown)),
-    ]
-    about = [_described(graph, profiles), PROFILES] if asked.relations else parts[: 3 if shown else 2]
-    tell(asked.as_json, values, *about, width=WIDTH, indent=2)
-
-
-def _described(graph: KnowledgeGraph, profiles: list[RelationProfile]) -> Table:
-    numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
-    rows = [
-        (
-            next(iter(_short({graph.relations[one.relation]: 0}))),
-            *(f"{number:,}" for number in one[1:4]),
-            *(f"{share:.1%}" for share in one[4:8]),
-            "; ".join(one.rules),
-        )
-        for one in sorted(profiles, key=lambda profile: -profile.triples)
-    ]
-    return table(("relation", *numbers, "rules"), rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
-
-
-def _reading(asked: commands.DataStatsCommand | commands.DataBuildCommand) -> dict[str, Any]:
-    """How files are read, as arguments of `rgcn.read`."""
-    options = {"format": asked.file_format, "skip_bad_lines": asked.skip_bad_lines or None}
-    given = {**asked.reading(), **{key: value for key, value in options.items() if value is not None}}
-    if given:
-        validated(DataConfig, {"path": asked.source, **given}, f"how {asked.source} is read")
-    return given
 
 
 def _counts(dataset: Dataset) -> DatasetCounts:
-    """What to say about a data set's size: the published numbers, or those of the embedded graph itself."""
-    return counts_of(load(dataset.name)) if dataset.embedded else dataset.published_after_pruning or dataset.counts
+    """Return the published size of a data set, or that of an embedded graph."""
+    return graph_counts(load(dataset.name)) if dataset.embedded else dataset.published_after_pruning or dataset.counts
 
 
-def _description(dataset: Dataset, where: str) -> dict[str, Any]:
+def _description(dataset: Dataset, location: str) -> dict[str, Any]:
     pruned = dataset.published_after_pruning
     counts = _counts(dataset) if dataset.embedded else dataset.counts
     return {
@@ -164,11 +87,98 @@ def _description(dataset: Dataset, where: str) -> dict[str, Any]:
         "counts": {**vars(counts), "labels": counts.labels},
         "published_after_pruning": None if pruned is None else {**vars(pruned), "labels": pruned.labels},
         "download_bytes": dataset.download_size,
-        "where": where,
+        "where": location,
     }
 
 
-def _counted(name: str, statistics: GraphStatistics) -> Table:
+def download(names: list[str], mirror: Path | None, offline: bool) -> None:
+    """Download data sets that are not there yet."""
+    for name in names:  # a misspelled last name should not cost the download of the first
+        find_dataset(name)
+    for name in names:
+        located = get(name, mirror=mirror, offline=offline)
+        state = "downloaded" if located.fetched else "already here"
+        typer.echo(f"{located.name}: {located.folder}\n  {state} and verified; source: {located.source}")
+
+
+def build_graph(options: BuildOptions) -> None:
+    """Build a graph in a folder."""
+    folder = options.out
+    if not isinstance(path_or_dataset(options.source), Path):
+        raise ConfigError(f"{options.source!r} is a data set, which needs no building: name a file or folder")
+    graph = load_or_read(options.source, out=folder, **_read_arguments(options))
+    size, duplicates = sum(part.stat().st_size for part in folder.iterdir()), graph.metadata["duplicates"]
+    print_skipped(graph)
+    counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
+    print_result(
+        options.as_json,
+        {"folder": str(folder), **counts, "duplicates": duplicates, "bytes": size},
+        f"{graph}\n  {format_count(duplicates, 'duplicate')} left out; {format_bytes(size)} in {folder}",
+        f"`rgcn data stats {folder}` shows its statistics, `rgcn train {folder}` trains a model on it.",
+    )
+
+
+def check_built_graph(folder: Path, as_json: bool) -> None:
+    """Verify the files of a built graph."""
+    if not is_stored_graph(folder):
+        raise DataError(f"{folder} has no complete graph: make one with `rgcn data build FILE --out {folder}`")
+    parts, size = check_graph(folder)
+    text = f"{folder}: all {parts} parts are as they were written ({format_bytes(size)})"
+    print_result(as_json, {"folder": str(folder), "parts": parts, "bytes": size}, text)
+
+
+def print_statistics(options: StatisticsOptions) -> None:
+    """Print statistics of a graph, or of its relations."""
+    arguments = _read_arguments(options)
+    graph = load_or_read(options.source, mirror=options.mirror, offline=options.offline, **arguments)
+    print_skipped(graph)
+    name, statistics = graph.name or options.source, graph.statistics()
+    values = {"name": name, **statistics.as_dict()}
+    parts: list[str | Table]
+    if options.relations:
+        from rgcn.links.relation_constraints import relation_constraints  # loads PyTorch
+
+        profiles = relation_constraints(graph).profiles()
+        rows = [{**profile._asdict(), "relation": graph.relations[profile.relation]} for profile in profiles]
+        values["relation_rules"] = rows
+        parts = [_profile_table(graph, profiles), PROFILES_CAPTION]
+    else:
+        shown = dict(list(statistics.relation_counts.items())[: options.top])
+        number = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
+        title = f"Relations ({number}, most frequent first)"
+        parts = [
+            _statistics_table(name, statistics),
+            _bars("Degree (triples of a node)", "degree", "nodes", statistics.degree_histogram),
+            *([_bars(title, "relation", "triples", _short_names(shown))] if shown else []),
+        ]
+    print_result(options.as_json, values, *parts, width=TABLE_WIDTH, indent=2)
+
+
+def _profile_table(graph: KnowledgeGraph, profiles: list[RelationProfile]) -> Table:
+    numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
+    rows = [
+        (
+            next(iter(_short_names({graph.relations[profile.relation]: 0}))),
+            *(f"{number:,}" for number in profile[1:4]),
+            *(f"{share:.1%}" for share in profile[4:8]),
+            "; ".join(profile.rules),
+        )
+        for profile in sorted(profiles, key=lambda profile: -profile.triples)
+    ]
+    columns = ("relation", *numbers, "constraints")
+    return table(columns, rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
+
+
+def _read_arguments(options: StatisticsOptions | BuildOptions) -> dict[str, Any]:
+    """Return how to read files, as keyword arguments of `rgcn.read`."""
+    given = {"format": options.file_format, "skip_bad_lines": options.skip_bad_lines or None}
+    arguments = {**options.read_arguments(), **{key: value for key, value in given.items() if value is not None}}
+    if arguments:
+        validate_section(DataConfig, {"path": options.source, **arguments}, f"how {options.source} is read")
+    return arguments
+
+
+def _statistics_table(name: str, statistics: GraphStatistics) -> Table:
     def with_splits(total: int, splits: dict[str, int]) -> str:
         return f"{total:,}" + (f"  ({_sizes(splits)})" if splits else "")
 
@@ -177,15 +187,15 @@ def _counted(name: str, statistics: GraphStatistics) -> Table:
         "relations": f"{statistics.relations:,}",
         "edges (triples)": with_splits(statistics.triples, statistics.triples_per_split),
         "labeled": with_splits(statistics.labels, statistics.labels_per_split),
-        "classes": with_splits(statistics.classes, _short(statistics.class_counts)),
+        "classes": with_splits(statistics.classes, _short_names(statistics.class_counts)),
         "mean degree": f"{statistics.mean_degree:.1f}",
         "median degree": f"{statistics.median_degree:g}",
         "largest degree": f"{statistics.max_degree:,}",
         "isolated nodes": f"{statistics.isolated:,}",
     }
-    drawn = table(("", ""), rows.items(), title=escape(name), box=HEAVY_HEAD)
-    drawn.show_header = False
-    return drawn
+    result = table(("", ""), rows.items(), title=escape(name), box=HEAVY_HEAD)
+    result.show_header = False
+    return result
 
 
 def _bars(title: str, key: str, unit: str, counts: dict[str, int]) -> Table:
@@ -194,49 +204,52 @@ def _bars(title: str, key: str, unit: str, counts: dict[str, int]) -> Table:
     return table((key, unit, ""), rows, (unit,), title, HEAVY_HEAD)
 
 
-def _short(counts: dict[str, int]) -> dict[str, int]:
-    """The same with IRIs cut to their readable tails, unless two would then be called the same."""
-    short = {readable(name): number for name, number in counts.items()}
+def _short_names(counts: dict[str, int]) -> dict[str, int]:
+    """Shorten IRIs to their readable ends, unless two names would become equal."""
+    short = {readable_name(name): number for name, number in counts.items()}
     return short if len(short) == len(counts) else counts
 
 
-def split(asked: SplitCommand) -> None:
+def split_graph(options: SplitOptions) -> None:
+    """Write the splits of a graph to a folder."""
     from rgcn.data.split_files import write_splits  # loads polars
 
-    graph = _read_to_split(asked)
-    if asked.by is not None and graph.triple_times is None:
-        raise DataError(f"--by {asked.by} names a column of a table, and {asked.source} is none")
-    parted = replace(graph, triple_splits=None).split(asked.valid, asked.test, seed=asked.seed, by=graph.triple_times)
-    labels = parted.labels
+    source, folder = options.source, options.out
+    graph = _read_to_split(options)
+    if options.by is not None and graph.triple_times is None:
+        raise DataError(f"--by {options.by} names the column of a table, and {source} is not a table: leave it out")
+    without_splits = replace(graph, triple_splits=None)
+    split = without_splits.split(options.valid, options.test, seed=options.seed, by=graph.triple_times)
+    labels = split.labels
     if labels is not None and not labels.splits.any():
-        for name, share in (("test", asked.test), ("valid", asked.valid)):
-            labels = labels.holding_out(name, share, asked.seed)
-        parted = replace(parted, labels=labels)
-    files = write_splits(parted, asked.out)
-    counts, words = parted.statistics(), parted.metadata["split"]
-    numbers = {"triples": counts.triples_per_split, "labels": counts.labels_per_split}
-    if not asked.as_json:
-        tell_skipped(graph)
+        for name, share in (("test", options.test), ("valid", options.valid)):
+            labels = labels.hold_out(name, share, options.seed)
+        split = replace(split, labels=labels)
+    files = write_splits(split, folder)
+    statistics, description = split.statistics(), split.metadata["split"]
+    counts = {"triples": statistics.triples_per_split, "labels": statistics.labels_per_split}
+    if not options.as_json:
+        print_skipped(graph)
         if graph.triple_splits is not None:
-            typer.echo(f"{asked.source} brings a split of its own, which is put aside", err=True)
-    labelled = f" --labels {asked.out / 'labels.csv'}" if labels is not None else ""
-    tell(
-        asked.as_json,
-        {"split": words, "files": list(map(str, files)), **numbers},
-        *(f"{what}: {_sizes(sizes)}" for what, sizes in numbers.items() if sizes),
-        f"{words}: {', '.join(path.name for path in files)} in {asked.out}",
-        f"`rgcn train {asked.out}{labelled}` learns from it.",
+            typer.echo(f"{source} has splits already, which are replaced", err=True)
+    label_option = f" --labels {folder / 'labels.csv'}" if labels is not None else ""
+    print_result(
+        options.as_json,
+        {"split": description, "files": list(map(str, files)), **counts},
+        *(f"{kind}: {_sizes(sizes)}" for kind, sizes in counts.items() if sizes),
+        f"{description}: {', '.join(path.name for path in files)} in {folder}",
+        f"`rgcn train {folder}{label_option}` trains a model on it.",
     )
 
 
-def _read_to_split(asked: SplitCommand) -> KnowledgeGraph:
-    too_much = "--valid and --test together leave nothing to learn from: their sum must be below 1"
-    refuse_if({too_much: asked.valid + asked.test >= 1})
-    place, said = path_or_dataset(asked.source), asked.reading()
-    named = {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
-    if asked.by is not None:
-        said |= {"split": "time", "time": int(asked.by) if asked.by.lstrip("-").isdigit() else asked.by}
-    return runs.load_data(validated(DataConfig, {**named, **said}, f"how {asked.source} is read"), asked.mirror)
+def _read_to_split(options: SplitOptions) -> KnowledgeGraph:
+    conflict = "--valid and --test leave nothing to train on: their sum must be below 1"
+    refuse_if({conflict: options.valid + options.test >= 1})
+    place, settings = path_or_dataset(options.source), options.read_arguments()
+    settings |= {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
+    if options.by is not None:
+        settings |= {"split": "time", "time": int(options.by) if options.by.lstrip("-").isdigit() else options.by}
+    return runs.load_data(validate_section(DataConfig, settings, f"how {options.source} is read"), options.mirror)
 
 
 def _sizes(splits: dict[str, int]) -> str:

@@ -1,371 +1,675 @@
-"""What can be said to commands that train models, look at runs, ask and serve models: read on, it is their help.
+"""Commands that train, evaluate, query and serve models. Their docstrings are their help."""
 
-The first sentence of a class is the command's line in `rgcn --help`.
-"""
+# ruff: noqa: B008, RUF009 - typer reads the options of a command from defaults
 
-from inspect import Parameter
+from __future__ import annotations
+
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar, Literal
+
+from typer import Argument, Option
 
 from rgcn.cli import commands
-from rgcn.cli.commands import AskingOptions, Command, GraphOptions, TellingOptions, TrainingOptions, flag, option
+from rgcn.cli.commands import AS_JSON, CHANGES, MIRROR, GraphOptions, NewNodeOptions, OutputOptions, app, command
+from rgcn.serve.address import Limits
 
-RUN = commands.argument("Folder of a run; `rgcn runs` lists them.")
-CONFIGURATION = commands.argument(
-    "A shipped configuration, such as rgcn/nc-aifb (see `rgcn configs`), or a YAML file; or a graph, whose missing "
-    "links are learned: a file, a folder or a data set's name."
+CLASSES = Option(False, "--classes", help="For a graph with labels: predict classes instead of links.")
+KEEP_FORMULAS = Option(
+    False, "--keep-formulas", help="In CSV and TSV, put no ' before names that a spreadsheet would compute."
 )
-ASKED = commands.argument(
-    "Folder of a run; or a graph, which the model that comes with rgcn answers for without training: a file or folder "
-    "of triples, or a data set's name.",
-    metavar="RUN_OR_GRAPH",
-)
-CLASSES = flag("--classes", "Of a graph with labels: classes of nodes, instead of links.")
-KEEP_FORMULAS = flag("--keep-formulas", "CSV, TSV: no ' before names that a spreadsheet would compute (=..., @...).")
-ONLY_SEEN = flag("--only-seen", "Only nodes that already are subject, or object, of the relation.")
-ANY_NODE = flag("--any-node", "Any node at either end, also where none of its like was ever seen, or one is enough.")
-ANY_DIRECTION = flag("--any-direction", "Also known triples turned round, in a relation that only goes one way.")
+TRIPLE_PART = Option(None, help="Part of the triple to explain; all three are needed.")
+OUT_FILE = Option(None, help="File to write, ending in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
 
 
-class TrainCommand(Command, TrainingOptions, GraphOptions, name="train", calls="train:train"):
-    """Train a model, measure it on every split, and show some of its predictions.
+@dataclass
+class TrainOptions(commands.TrainingOptions, GraphOptions):
+    """Options of `rgcn train`.
 
-    Of a graph, such as data.csv, several models are tried in --minutes, against baselines without a graph; the one that
-    is best on validation data is kept, and measured on test data. With --labels or --labels-from they tell classes
-    of nodes, else missing links. --set model.name=path trains that one alone.
-
-    Ctrl-C saves and stops; `rgcn resume FOLDER` goes on, also after a crash or kill -9, and ends with the very same
-    weights. How often a run is saved: --set checkpoints.every_minutes=1, checkpoints.every_steps=500.
+    Attributes:
+        configuration: A built-in configuration, such as rgcn/nc-aifb (`rgcn configs` lists them), or a YAML file; or a
+            graph, to predict its missing links: a file, a folder or the name of a data set.
+        out: Folder of the run. Default: a new one under runs/.
+        no_keep: Write no run folder and no checkpoints.
+        dry_run: Print the plan with all settings, and stop.
+        steps: Optimizer steps of link prediction (training.steps).
+        epochs: Passes over the training data: labels, or triples of link prediction (training.epochs).
+        runs: Train with this many seeds and print mean, deviation and error.
+        minutes: Approximate training time, converted to a number of steps. Default: 3 to select a model; else as many
+            steps as the configuration says.
+        memory: Memory limit for batches and tables, such as 8GiB. Default: the free memory.
+        track: Also report to tensorboard, mlflow, wandb or package.module:Class. Repeatable.
     """
 
-    configuration: str = CONFIGURATION
+    panel: ClassVar[str] = "Training"
+    configuration: str = Argument(...)
     seed: int | None = commands.SEED
-    changes: list[str] | None = commands.CHANGES
-    out: Path | None = option("Folder to keep the run in. By default a new one under runs/.")
-    no_keep: bool = flag("--no-keep", "Keep nothing: no folder, no checkpoints.")
-    dry_run: bool = flag("--dry-run", "Print what the training would do, with every default filled in, and stop.")
-    runs: int = option(
-        "Train with so many seeds, a folder each; mean, deviation and error.", default=1, min=1, max=commands.MOST_RUNS
-    )
+    changes: list[str] | None = CHANGES
+    out: Path | None = None
+    no_keep: bool = Option(False, "--no-keep")
+    dry_run: bool = Option(False, "--dry-run")
+    steps: int | None = Option(None, min=0)
+    epochs: int | None = Option(None, min=1)
+    runs: int = Option(1, min=1, max=commands.MAX_RUNS)
     jobs: int = commands.JOBS
-    minutes: float | None = option(
-        "How long to train, about; it becomes a number of steps, which the run writes down. To choose a model: 3 by "
-        "default; of a configuration: as many steps as it says."
-    )
-    memory: str | None = option(
-        "Memory that the training may take, such as 8GiB: batches and tables are planned to fit; refused with settings "
-        "that would, where they do not. By default what is free."
-    )
-    track: list[str] | None = option("Also report to tensorboard, mlflow, wandb or package.module:Class. Repeatable.")
+    minutes: float | None = None
+    memory: str | None = None
+    track: list[str] | None = None
 
 
-class PretrainCommand(Command, TrainingOptions, name="pretrain", calls="train:pretrain"):
-    """Learn weights for any graph from several graphs: how the model that comes with rgcn was made.
+@command(app)
+def train(options: TrainOptions) -> None:
+    """Train a model.
 
-    Ctrl-C saves and stops; the same command with the same --out goes on, as often as needed. `--set
-    model.start=shipped` begins with the weights that come with rgcn instead of anew. The graph it is watched on (data)
-    is never learned from. A GPU is the place for it: the shipped configuration takes a day on two cores.
+    The model is evaluated on every split, and some predictions are shown.
+
+    For a graph instead of a configuration, several models and baselines are trained for a few minutes (--minutes). The
+    best one on the validation data is kept. The task is link prediction, or with labels node classification. To train
+    only one model, name it: --set model.name=path
+
+    Ctrl-C saves a checkpoint and stops; `rgcn resume FOLDER` continues with the same result. It also works after a
+    crash. Set how often to save with --set checkpoints.every_minutes=1 or checkpoints.every_steps=500.
+
+    Examples:
+      rgcn train rgcn/nc-aifb --epochs 100
+      rgcn train mine.csv --labels people.csv --minutes 5
+    """
+    from rgcn.cli.train import train_model
+
+    train_model(options)
+
+
+@dataclass
+class PretrainOptions(commands.TrainingOptions):
+    """Options of `rgcn pretrain`.
+
+    Attributes:
+        configuration: A built-in configuration or a YAML file.
+        out: Folder of the run.
+        steps: Optimizer steps (training.steps).
     """
 
-    configuration: str = commands.argument(
-        "A shipped configuration or a YAML file.", "universal/pretraining", metavar="CONFIG"
-    )
+    panel: ClassVar[str] = "Training"
+    configuration: str = Argument("universal/pretraining", metavar="CONFIG")
     seed: int | None = commands.SEED
-    changes: list[str] | None = commands.CHANGES
-    out: Path = option("Folder of the run.", default=commands.RUNS / "universal")
+    changes: list[str] | None = CHANGES
+    out: Path = commands.RUNS / "universal"
+    steps: int | None = Option(None, min=0)
 
 
-class ResumeCommand(
-    Command, commands.ReadingOptions, commands.SharedOptions, TellingOptions, name="resume", calls="train:resume"
-):
-    """Go on with a run that was stopped, killed or cut off, from its newest checkpoint.
+@command(app)
+def pretrain(options: PretrainOptions) -> None:
+    """Pretrain a model on several graphs, for use on any other graph.
 
-    The end is that of an undisturbed run, to the last bit, on the same machine with the same versions (on a GPU with
-    training.deterministic=true). A finished run is only shown. A folder of several seeds goes on with all of them.
+    The pretrained model of rgcn was made by this command. Ctrl-C saves and stops; the same command with the same --out
+    continues. --set model.start=shipped begins with the weights of the pretrained model. The validation graph (data)
+    is not trained on. The built-in configuration takes a day on two cores: use a GPU.
 
-    --processes may be another number than the run was begun with, or none: then it goes on in one process.
+    Examples:
+      rgcn pretrain --device cuda
+      rgcn pretrain mine.yaml --out runs/mine --set model.start=shipped
+    """
+    from rgcn.cli.train import pretrain_model
+
+    pretrain_model(options)
+
+
+@dataclass
+class ResumeOptions(commands.DataOptions, commands.DistributedOptions, OutputOptions):
+    """Options of `rgcn resume`.
+
+    Attributes:
+        folder: Folder of a run; `rgcn runs` lists them.
+        no_track: Report to no tracker.
     """
 
-    folder: Path = RUN
-    no_track: bool = flag("--no-track", "Report to no tracker this time.")
+    folder: Path = Argument(...)
+    no_track: bool = Option(False, "--no-track")
 
 
-class SplitCommand(Command, commands.ReadingOptions, GraphOptions, name="split", calls="data:split"):
-    """Write a graph's triples as train, valid and test: a folder that `rgcn train` reads.
+@command(app)
+def resume(options: ResumeOptions) -> None:
+    """Resume a run from its newest checkpoint.
 
-    At random, or by time: the latest for test. Every node and relation keeps a training triple, and triples that say
-    the same thing (inverse and duplicate relations between two nodes) go to one side. Labels without a split are held
-    out too, class by class. `rgcn train` on a graph without splits does the same by itself (data.split).
+    The result is bit for bit that of an uninterrupted run on the same machine with the same versions (on a GPU with
+    training.deterministic=true). A finished run is only shown. A folder of several seeds continues with all of them.
+
+    The number of --processes may differ from that of the original run.
+
+    Examples:
+      rgcn resume runs/rgcn-nc-aifb
+      rgcn resume runs/large --processes 4
+    """
+    from rgcn.cli.train import resume_run
+
+    resume_run(options)
+
+
+@dataclass
+class SplitOptions(commands.DataOptions, GraphOptions):
+    """Options of `rgcn split`.
+
+    Attributes:
+        source: A file or folder of triples, or the name of a data set.
+        out: Folder to write, new or empty.
+        valid: Fraction of validation triples.
+        test: Fraction of test triples.
+        seed: Seed of the random split.
+        by: Split by time: the table's column of numbers, years or dates.
     """
 
-    source: str = commands.argument("A file or folder of triples, or a data set's name.", metavar="GRAPH")
-    out: Path = option("Folder to write, new or empty.", default=Parameter.empty)
-    valid: float = option("Share for validation.", default=0.1, min=0, max=0.99)
-    test: float = option("Share for test.", default=0.1, min=0, max=0.99)
-    seed: int = option("Another seed draws others.", default=0, min=0)
-    by: str | None = option("Column of a table that says when: a number, a year, a date.", metavar="COLUMN")
-    as_json: bool = commands.AS_JSON
+    panel: ClassVar[str] = "Split"
+    source: str = Argument(..., metavar="GRAPH")
+    out: Path = Option(...)
+    valid: float = Option(0.1, min=0, max=0.99)
+    test: float = Option(0.1, min=0, max=0.99)
+    seed: int = Option(0, min=0)
+    by: str | None = Option(None, metavar="COLUMN")
+    as_json: bool = AS_JSON
 
 
-class EvaluateCommand(
-    Command, commands.ReadingOptions, commands.SharedOptions, GraphOptions, name="evaluate", calls="train:evaluate"
-):
-    """Measure a model on one split: accuracy, or filtered ranks by direction and relation, as its task has it.
+@command(app)
+def split(options: SplitOptions) -> None:
+    """Split a graph into training, validation and test triples.
 
-    Of a graph (train, valid and test in a folder, or a data set) the links are measured, with --classes the classes:
-    the model that comes with rgcn hears the training triples or labels and is asked about the split.
+    The split is random, or by time with the latest triples for testing. Every node and relation keeps a training
+    triple, and triples that repeat each other (inverse and duplicate relations) stay in one split. Labels without a
+    split are split too, class by class. `rgcn train` does the same for a graph without splits (data.split).
 
-    Of a run that is not finished the best weights of its newest checkpoint are measured. With --on a model that holds
-    nothing of nodes (encoder path) is measured on a graph it has never seen: it hears that graph's training triples and
-    is asked about the split.
+    Examples:
+      rgcn split mine.nt --out split/
+      rgcn split events.csv --by year --out split/
+    """
+    from rgcn.cli.data import split_graph
+
+    split_graph(options)
+
+
+@dataclass
+class EvaluateOptions(commands.DataOptions, commands.DistributedOptions, GraphOptions):
+    """Options of `rgcn evaluate`.
+
+    Attributes:
+        folder: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
+            data set.
+        split: train, valid or test. Default: test; valid for a run that is not finished.
+        on: Evaluate on another graph that has the model's relations: a data set, a file or a folder.
+        of: Also compute hits@10 among this many random answers that make no known triple, drawn with replacement: the
+            mean over all draws. Default: 50 with --on and for a graph.
+        at_most: Evaluate a random sample of this size, and print standard errors.
     """
 
-    folder: str = ASKED
+    panel: ClassVar[str] = "Evaluation"
+    folder: str = Argument(..., metavar="RUN_OR_GRAPH")
     classes: bool = CLASSES
-    split: str | None = option("train, valid or test; by default test, or valid while the run is not finished.")
-    on: str | None = option(
-        "Another graph, whose relations the model knows: a data set's name, a file or a folder.", metavar="GRAPH"
-    )
-    of: int | None = option(
-        "Also hits@10 among so many answers drawn at random that make no known triple, with replacement: the mean over "
-        "all draws. With --on, and of a graph, 50 by default.",
-        min=1,
-        max=10_000,
-    )
-    at_most: int | None = option(
-        "Measure on so many of the split's triples or labels, drawn with the seed, where all would take too long: the "
-        "figures come with their standard errors.",
-        min=2,
-    )
-    as_json: bool = commands.AS_JSON
+    split: str | None = None
+    on: str | None = Option(None, metavar="GRAPH")
+    of: int | None = Option(None, min=1, max=10_000)
+    at_most: int | None = Option(None, min=2)
+    as_json: bool = AS_JSON
 
 
-class RunsCommand(Command, name="runs", calls="runs:list_runs"):
-    """List runs: task, data, model, metric, how far, time, state. What is not finished can be resumed."""
+@command(app)
+def evaluate(options: EvaluateOptions) -> None:
+    """Evaluate a model on one split.
 
-    folder: Path = commands.argument("Folder to look in, and in the folders inside it.", commands.RUNS)
-    as_json: bool = commands.AS_JSON
+    Prints accuracy, or filtered ranks by direction and relation, as the task defines.
 
+    For a graph with splits the pretrained model is evaluated: on links, or on classes with --classes. It is given the
+    training triples or labels.
 
-class ReportCommand(Command, TellingOptions, name="report", calls="report:report"):
-    """Write a report of a run: curves, mistakes, predictions by name, settings. One HTML file, nothing loaded."""
+    For a run that is not finished, the best weights of the newest checkpoint are used. With --on, a model without node
+    embeddings (encoder path) is evaluated on a graph it was not trained on, given that graph's training triples.
 
-    run: Path = commands.argument("Folder of a run, finished or not.")
-    out: Path | None = option("File to write; by default RUN/report.html.")
-    split: Literal["test", "valid"] | None = option(
-        "What to measure on; by default test where there is one. An unfinished run: valid."
-    )
-    mirror: Path | None = option("Folder to take the data set of an unfinished run from (else RGCN_MIRROR).")
-    as_json: bool = flag("--json", "Print what was measured as one JSON object.")
+    Examples:
+      rgcn evaluate runs/rgcn-lp-world --split valid
+      rgcn evaluate fb15k-237 --at-most 1000
+    """
+    from rgcn.cli.train import evaluate_model
 
-
-class CompareCommand(Command, name="compare", calls="report:compare"):
-    """Compare runs: settings that differ, figures side by side, curves. A series counts as mean ± standard error."""
-
-    runs: list[Path] = commands.argument("Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).")
-    out: Path | None = option("Also write the comparison as one HTML file.")
-    as_json: bool = commands.AS_JSON
+    evaluate_model(options)
 
 
-class PredictCommand(
-    Command, commands.SkippingOptions, AskingOptions, TellingOptions, name="predict", calls="predict:predict"
+@command(app)
+def runs(
+    folder: Path = Argument(commands.RUNS),
+    as_json: bool = AS_JSON,
+) -> None:
+    """List runs with their task, data, model, metric, progress, time and state.
+
+    Args:
+        folder: Folder to search, with the folders inside it.
+        as_json: Print one JSON object on standard output, and nothing else.
+
+    Examples:
+      rgcn runs
+      rgcn runs experiments/ --json
+    """
+    from rgcn.cli.runs import print_runs
+
+    print_runs(folder, as_json)
+
+
+@dataclass
+class ReportOptions(OutputOptions):
+    """Options of `rgcn report`.
+
+    Attributes:
+        run: Folder of a run, finished or not.
+        out: File to write. Default: RUN/report.html.
+        split: Split to evaluate. Default: test if there is one; valid for a run that is not finished.
+    """
+
+    run: Path = Argument(...)
+    out: Path | None = None
+    split: Literal["test", "valid"] | None = None
+    mirror: Path | None = MIRROR
+
+
+@command(app)
+def report(options: ReportOptions) -> None:
+    """Write a report of a run as one HTML file.
+
+    It has curves, errors, predictions by name and all settings, and loads nothing from the web.
+
+    Examples:
+      rgcn report runs/rgcn-nc-aifb
+      rgcn report runs/rgcn-nc-aifb --split valid --out aifb.html
+    """
+    from rgcn.cli.report import write_report
+
+    write_report(options)
+
+
+@command(app)
+def compare(
+    runs: list[Path] = Argument(...),
+    out: Path | None = None,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Compare runs: different settings, metrics and curves.
+
+    A series of seeds counts as mean ± standard error.
+
+    Args:
+        runs: Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).
+        out: Also write the comparison as one HTML file.
+        as_json: Print one JSON object on standard output, and nothing else.
+
+    Examples:
+      rgcn compare runs/a runs/b
+      rgcn compare runs/* --out comparison.html
+    """
+    from rgcn.cli.report import print_comparison
+
+    print_comparison(runs, out, as_json)
+
+
+@dataclass
+class QuestionOptions:
+    """The questions of `rgcn predict`.
+
+    Attributes:
+        run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
+            data set.
+        nodes: Nodes to classify: one name per line, or the first column of .csv, .tsv, .parquet; - for stdin.
+        node: A node to classify. Repeatable.
+        all_nodes: Classify all nodes, also those that are unlike labeled ones.
+        subject: Predict missing objects of this subject.
+        relation: Relation. Default: all relations. Repeatable.
+        object: Predict missing subjects of this object.
+        queries: Table of questions: columns subject and relation, or relation and object; - for stdin.
+    """
+
+    panel: ClassVar[str] = "Questions"
+    run: str = Argument(..., metavar="RUN_OR_GRAPH")
+    classes: bool = CLASSES
+    nodes: Path | None = Option(None, metavar="FILE")
+    node: list[str] | None = None
+    all_nodes: bool = Option(False, "--all-nodes")
+    subject: str | None = None
+    relation: list[str] | None = None
+    object: str | None = None
+    queries: Path | None = Option(None, metavar="FILE")
+
+
+@dataclass
+class AnswerOptions:
+    """The answers of `rgcn predict`.
+
+    Attributes:
+        k: Answers to each question. Default: 10, of which some are shown.
+        known: Mark or drop known triples and labeled nodes. Default: mark; drop known triples in .nt.
+        min_probability: Leave out less probable answers.
+        predicate: Predicate of classes in .nt. Default: the labels' relation.
+        reliability: Show how reliable the probabilities are, and stop.
+    """
+
+    panel: ClassVar[str] = "Answers"
+    k: int | None = Option(None, "-k", min=1, max=10**6)
+    known: Literal["mark", "drop"] | None = None
+    min_probability: float | None = Option(None, min=0.0, max=1.0)
+    out: Path | None = OUT_FILE
+    keep_formulas: bool = KEEP_FORMULAS
+    predicate: str | None = Option(None, metavar="IRI")
+    reliability: bool = Option(False, "--reliability")
+
+
+@dataclass
+class AnswerFilterOptions:
+    """Which links may be answers.
+
+    Attributes:
+        only_seen: Only nodes that are a subject, or object, of the relation already.
+        any_node: Any node, even if none like it occurs there or if one answer is enough.
+        any_direction: Also reversed known triples of a relation with one direction.
+    """
+
+    panel: ClassVar[str] = "Answers"
+    only_seen: bool = Option(False, "--only-seen")
+    any_node: bool = Option(False, "--any-node")
+    any_direction: bool = Option(False, "--any-direction")
+
+
+@dataclass
+class PredictOptions(
+    QuestionOptions, AnswerOptions, AnswerFilterOptions, commands.SkippingOptions, NewNodeOptions, OutputOptions
 ):
-    """Predict classes of nodes, or the missing end of triples. Trained models, or any graph without training.
+    """Options of `rgcn predict`."""
 
-    Of a run its task decides which. Of a graph, say mine.csv, --subject, --object or --queries asks for links; without
-    them classes are predicted: rgcn predict mine.csv --labels people.csv. By default nodes are classified that are like
-    labelled ones, of a graph those without a label.
+
+@command(app)
+def predict(options: PredictOptions) -> None:
+    """Predict classes of nodes, or missing links.
+
+    For a run, its task decides. For a graph, the pretrained model answers without training: --subject, --object or
+    --queries ask for links; without them classes are predicted. By default the nodes to classify are those like labeled
+    ones, for a graph those without a label.
+
+    Examples:
+      rgcn predict runs/rgcn-nc-aifb --out classes.csv
+      rgcn predict mine.csv --subject Anna --relation worksFor
+    """
+    from rgcn.cli.predict import predict_answers
+
+    predict_answers(options)
+
+
+@dataclass
+class CompleteOptions(AnswerFilterOptions, NewNodeOptions, OutputOptions):
+    """Options of `rgcn complete`.
+
+    Attributes:
+        run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
+            data set.
+        relation: Only triples of this relation. Default: all relations. Repeatable.
+        k: Objects for each subject and relation.
+        min_probability: Least calibrated probability. Default: 0.01; none without calibration.
+        limit: Keep this many triples, the best of all.
+        minutes: Stop after this time; the same command continues.
+        restart: Discard what an interrupted call has found.
     """
 
-    run: str = ASKED
+    panel: ClassVar[str] = "Answers"
+    run: str = Argument(..., metavar="RUN_OR_GRAPH")
+    relation: list[str] | None = None
+    k: int = Option(10, "-k", min=1, max=10_000)
+    min_probability: float | None = Option(None, min=0.0, max=1.0)
+    limit: int = Option(1_000_000, min=1, max=100_000_000)
+    minutes: float | None = Option(None, min=0.01)
+    restart: bool = Option(False, "--restart")
+    out: Path | None = OUT_FILE
+    keep_formulas: bool = KEEP_FORMULAS
+
+
+@command(app)
+def complete(options: CompleteOptions) -> None:
+    """Find missing triples, over all subjects and relations.
+
+    The triples are ranked, the best first. The most promising questions are asked first. After Ctrl-C, --minutes or a
+    crash, the same command continues, with the same result as without interruption. Its state is kept beside --out, or
+    in the folder of the run; for a graph without --out it is lost.
+
+    Examples:
+      rgcn complete runs/rgcn-lp-world --out new.nt
+      rgcn complete mine.nt --relation worksFor --min-probability 0.5
+    """
+    from rgcn.cli.predict import complete_graph
+
+    complete_graph(options)
+
+
+@dataclass
+class ExplainCommandOptions(NewNodeOptions):
+    """Options of `rgcn explain`.
+
+    Attributes:
+        run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
+            data set.
+        node: A node, by name or title, whose class is explained.
+        class_: Explain this class instead of the predicted one.
+        method: paths, integrated-gradients, edge-mask, or package.module:Class. Default: paths for models that follow
+            paths, else integrated-gradients.
+        edges: Number of triples to show.
+        draws: Random sets of as many triples to compare with.
+        seed: Seed of these random sets.
+        minutes: Time limit. Default: a few seconds. The output names what was left out.
+        out: Also write a file, ending in .html, .svg, .json or .txt.
+    """
+
+    panel: ClassVar[str] = "Explanation"
+    run: str = Argument(..., metavar="RUN_OR_GRAPH")
+    node: str | None = Argument(None)
+    class_: str | None = Option(None, "--class")
+    subject: str | None = TRIPLE_PART
+    relation: str | None = TRIPLE_PART
+    object: str | None = TRIPLE_PART
+    method: str | None = None
+    edges: int = Option(10, min=1, max=1000)
+    draws: int = Option(20, min=1, max=1000)
+    seed: int = Option(0, min=0)
+    minutes: float | None = Option(None, min=0.01)
+    out: Path | None = None
+    as_json: bool = AS_JSON
+
+
+@command(app)
+def explain(options: ExplainCommandOptions) -> None:
+    """Explain a predicted class or link by the triples that decided it.
+
+    The fidelity tells how far the explanation holds. A model that follows paths from the question to the answer is
+    explained by its best paths, with the triple itself hidden.
+
+    Examples:
+      rgcn explain runs/rgcn-nc-world Switzerland
+      rgcn explain runs/rgcn-lp-world --subject Peru --relation borders --object Chile
+    """
+    from rgcn.cli.predict import explain_answer
+
+    explain_answer(options)
+
+
+@dataclass
+class EmbedOptions(commands.SkippingOptions, OutputOptions):
+    """Options of `rgcn embed`.
+
+    Attributes:
+        run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
+            data set.
+        out: File for node vectors, ending in .parquet, .csv, .jsonl or .npz.
+        nodes: Only these nodes: a file of names, one per line; - for stdin.
+        layer: Layer of a classifier: -2 is the last hidden layer, -1 the logits.
+        relations: File for relation vectors; endings as for --out.
+        plot: HTML page to write: map of the nodes, similarity of relations, errors.
+        map_: Projection of the map; umap needs the extra `look`.
+        most: Number of nodes on the map, labeled ones first.
+        split: Split whose errors are shown. Default: valid, or train if there is none.
+        seed: Seed of the map.
+    """
+
+    panel: ClassVar[str] = "Embeddings"
+    run: str = Argument(..., metavar="RUN_OR_GRAPH")
+    out: Path | None = None
+    keep_formulas: bool = KEEP_FORMULAS
+    nodes: Path | None = None
+    layer: int | None = None
+    relations: Path | None = None
+    plot: Path | None = None
+    map_: Literal["tsne", "umap", "pca"] = Option("tsne", "--map")
+    # Every point repels every other: with more points a map takes hours, and single points cannot be seen.
+    most: int = Option(5000, min=1, max=50_000)
+    split: Literal["train", "valid", "test"] | None = None
+    seed: int = Option(0, min=0, max=2**32 - 1)
+
+
+@command(app)
+def embed(options: EmbedOptions) -> None:
+    """Write node and relation vectors, and a page that shows them.
+
+    The pretrained model has no node vectors: for a graph, there are only relation vectors.
+
+    Examples:
+      rgcn embed runs/rgcn-nc-world --out nodes.parquet
+      rgcn embed runs/rgcn-nc-world --plot map.html --map pca
+    """
+    from rgcn.cli.report import write_embeddings
+
+    write_embeddings(options)
+
+
+@dataclass
+class ServeOptions(NewNodeOptions):
+    """Options of `rgcn serve`.
+
+    Attributes:
+        runs: Folders of runs or of saved models; or graphs, for the pretrained model: files or folders of triples, or
+            names of data sets.
+        host: Address to listen on. Other than this machine's own it needs a token.
+        port: Port to listen on; 0 takes a free one.
+        token_file: File with the token of clients. Default: RGCN_TOKEN.
+        allow_host: Additional host name to accept, for example behind a proxy. Repeatable.
+        open_browser: Open the page in a browser.
+        threads: Threads per computation. Default: as PyTorch chooses.
+    """
+
+    panel: ClassVar[str] = "Server"
+    runs: list[str] = Argument(..., metavar="RUN_OR_GRAPH...")
     classes: bool = CLASSES
-    nodes: Path | None = option(
-        "Nodes to classify: a name a line, or the first column of .csv, .tsv, .parquet; - reads standard input.",
-        metavar="FILE",
-    )
-    node: list[str] | None = option("A node to classify. May be repeated.")
-    all_nodes: bool = flag("--all-nodes", "Classify all nodes, also those that are not like labelled ones.")
-    subject: str | None = option("Which objects does this subject lack?")
-    relation: list[str] | None = option("By which relation; by default each of them. May be repeated.")
-    object: str | None = option("Which subjects does this object lack?")
-    queries: Path | None = option(
-        "Table of questions: columns subject and relation, or relation and object; - reads standard input.",
-        metavar="FILE",
-    )
-    k: int | None = option(
-        "How many answers to each question, 10 by default; all are shown where it is given.", "-k", min=1, max=1_000_000
-    )
-    known: Literal["mark", "drop"] | None = option(
-        "Known triples, or nodes with a known label: mark or drop them. By default marked, but no known triple is "
-        "written to .nt."
-    )
-    min_probability: float | None = option("Leave out what is less probable than this.", min=0.0, max=1.0)
-    only_seen: bool = ONLY_SEEN
-    any_node: bool = ANY_NODE
-    any_direction: bool = ANY_DIRECTION
-    out: Path | None = option("File to write: its name ends in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
-    keep_formulas: bool = KEEP_FORMULAS
-    predicate: str | None = option(
-        "Predicate of classes written as .nt; by default the relation the labels came from.", metavar="IRI"
-    )
-    reliability: bool = flag("--reliability", "Show how far probabilities can be trusted, and stop.")
-
-
-class CompleteCommand(Command, AskingOptions, TellingOptions, name="complete", calls="predict:complete"):
-    """Find all missing triples worth adding, over every subject and relation, best first.
-
-    What is most worth asking is asked first. Stopped by Ctrl-C, --minutes or kill, the same command goes on where it
-    stood, and ends with the same triples as if it had never been stopped. What was found is kept beside --out, or in
-    the run's folder; of a graph without --out it is not kept.
-    """
-
-    run: str = ASKED
-    relation: list[str] | None = option("Only triples of this relation. May be repeated; by default all.")
-    k: int = option("At most so many objects for each subject and relation.", "-k", default=10, min=1, max=10_000)
-    min_probability: float | None = option(
-        "Least probability, calibrated on validation triples; 0.01 by default. A model that is not calibrated "
-        "has none.",
-        min=0.0,
-        max=1.0,
-    )
-    limit: int = option("At most so many triples, the best of all.", default=1_000_000, min=1, max=100_000_000)
-    only_seen: bool = ONLY_SEEN
-    any_node: bool = ANY_NODE
-    any_direction: bool = ANY_DIRECTION
-    minutes: float | None = option("Stop after so many minutes with what is found; the same command goes on.", min=0.01)
-    restart: bool = flag("--restart", "Begin anew, and forget what a call that was stopped has found.")
-    out: Path | None = option("File to write: its name ends in .nt, .nt.gz, .csv, .tsv, .parquet or .jsonl.")
-    keep_formulas: bool = KEEP_FORMULAS
-
-
-class ExplainCommand(Command, AskingOptions, name="explain", calls="predict:explain"):
-    """Say which triples decided a node's class or make a triple likely, and whether that holds.
-
-    A model that walks from the asked node to the answer is explained by its best paths, the asked triple hidden.
-    """
-
-    run: str = ASKED
-    node: str | None = commands.argument("A node, by name or title: why is it of its class?", None)
-    class_: str | None = option("Explain this class instead of the predicted one.", "--class")
-    subject: str | None = option("With --relation and --object: why this triple?")
-    relation: str | None = option("See --subject.")
-    object: str | None = option("See --subject.")
-    method: str | None = option(
-        "How importances are found: paths, integrated-gradients, edge-mask, or a class, package.module:Class; by "
-        "default paths where the model walks along them, else integrated-gradients."
-    )
-    edges: int = option("How many triples to name.", default=10, min=1, max=1000)
-    draws: int = option("Random choices of as many triples, to compare with.", default=20, min=1, max=1000)
-    seed: int = option("Decides these choices.", default=0, min=0)
-    minutes: float | None = option(
-        "Time for these choices and the method's steps; by default a few seconds, and it is said what was left out.",
-        min=0.01,
-    )
-    out: Path | None = option("Also write it as a page, a picture or data: a name in .html, .svg, .json, .txt.")
-    as_json: bool = commands.AS_JSON
-
-
-class EmbedCommand(Command, commands.SkippingOptions, TellingOptions, name="embed", calls="report:embed"):
-    """Write the vectors a model gives to nodes and relations, and a page to look at them.
-
-    The model that comes with rgcn computes every answer anew: of a graph there are vectors of relations alone.
-    """
-
-    run: str = ASKED
-    out: Path | None = option("File for the nodes' vectors: a name in .parquet, .csv, .jsonl or .npz.")
-    keep_formulas: bool = KEEP_FORMULAS
-    nodes: Path | None = option("Only these nodes: a file of names, one a line; - is standard input.")
-    layer: int | None = option("Of a classifier: states after this layer; -2 the last hidden one, -1 the logits.")
-    relations: Path | None = option("File for the relations' vectors; endings as for --out.")
-    plot: Path | None = option("Page to write: map of the nodes, likeness of relations, mistakes.")
-    map_: Literal["tsne", "umap", "pca"] = option(
-        "How the map is made; umap needs the extra `look`, the others nothing.", "--map", default="tsne"
-    )
-    # Every point pushes every other: with more of them a map takes hours, and nobody sees a single one any more.
-    most: int = option("Nodes on the map at most: labelled ones first.", default=5000, min=1, max=50_000)
-    split: Literal["train", "valid", "test"] | None = option(
-        "Nodes a classifier's mistakes are shown on; by default valid, or train where there is none."
-    )
-    seed: int = option("Decides the map: the same one, the same page.", default=0, min=0, max=2**32 - 1)
-
-
-def _limit(name: str, default: float, words: str, least: float, most: float) -> Any:
-    return option(words, name, default=default, min=least, max=most, rich_help_panel="Limits")
-
-
-class LimitOptions(commands.Options):
-    """Bounds of the server, under the names that `rgcn.serve.Limits` has for them."""
-
-    seconds: float = _limit("--timeout", 30.0, "Seconds until an unanswered request gets 503.", 0.1, 3600)
-    body: int = _limit("--max-body", 1 << 20, "Bytes of a request's body.", 1024, 1 << 30)
-    items: int = _limit("--max-items", 1000, "Questions in one request.", 1, 100_000)
-    k: int = _limit("--max-k", 1000, "Answers to one question, rows of a page.", 1, 100_000)
-    links: int = _limit("--max-links", 20_000, "Links in one answer, of all its questions.", 1, 10_000_000)
-    waiting: int = _limit("--max-waiting", 512, "Requests that may wait for the model.", 1, 1_000_000)
-    questions: int = _limit("--max-questions", 20_000, "Questions of all requests together that may wait.", 1, 10**8)
-    explaining: int = _limit("--max-explaining", 16, "Requests that may wait for an explanation.", 1, 10_000)
-    connections: int = _limit("--max-connections", 1000, "Connections open at once.", 1, 1_000_000)
-    slow: float = _limit("--slow-client", 10.0, "Seconds a client may take to send a request or to read.", 0.1, 3600)
-    idle: float = _limit("--idle", 30.0, "Seconds an unused connection stays open.", 1, 3600)
-    stopping: float = _limit("--grace", 10.0, "Seconds to finish requests when asked to stop.", 0, 3600)
-
-
-class ServeCommand(Command, AskingOptions, LimitOptions, name="serve", calls="serve:serve"):
-    """Serve models over HTTP: an API, and a page to look around and ask why. Runs, or graphs without training.
-
-    Ctrl-C or SIGTERM stops it after what is under way; a second one stops at once. Docs: docs/serving.md.
-    """
-
-    runs: list[str] = commands.argument(
-        "Folders of runs or of saved models; files or folders of triples, or data sets' names, which the model that "
-        "comes with rgcn answers for.",
-        metavar="RUN_OR_GRAPH...",
-    )
-    classes: bool = CLASSES
-    host: str = option("Address to listen on. Any but this machine's own needs a token.", default="127.0.0.1")
-    port: int = option("Port to listen on; 0 takes a free one.", default=8000, min=0, max=65535)
-    token_file: Path | None = option("File with the token that whoever asks must send (else RGCN_TOKEN).")
-    allow_host: list[str] | None = option("A further name to answer to, behind a proxy say. May be repeated.")
-    open_browser: bool = flag("--open", "Open the page in a browser.")
-    threads: int | None = option(
-        "Threads one computation uses; by default as PyTorch chooses.", min=1, max=commands.MOST_THREADS
-    )
+    host: str = "127.0.0.1"
+    port: int = Option(8000, min=0, max=65535)
+    token_file: Path | None = None
+    allow_host: list[str] | None = None
+    open_browser: bool = Option(False, "--open")
+    # Without the callback of other commands: these threads are set when the server starts.
+    threads: int | None = Option(None, min=1, max=commands.MAX_THREADS, rich_help_panel="Computing")
     quiet: bool = commands.QUIET
 
 
-class CardCommand(Command, name="card", calls="report:card"):
-    """Write a model card: what the model is and cannot do, its data, training and figures, with the limits of both."""
+@command(app)
+def serve(options: ServeOptions, limits: Limits) -> None:
+    """Serve models over HTTP, with an API and an explorer page.
 
-    run: Path = RUN
-    out: Path | None = option("File to write, such as MODEL_CARD.md; by default it is printed.")
+    For graphs the pretrained model answers without training. Ctrl-C or SIGTERM stops the server after running requests;
+    a second signal stops it at once. See docs/serving.md.
+
+    Examples:
+      rgcn serve runs/rgcn-lp-world --open
+      rgcn serve mine.nt --port 9000
+    """
+    from rgcn.cli.serve import serve_models
+
+    serve_models(options, limits)
 
 
-class ExportCommand(Command, name="export", calls="report:export"):
-    """Write the trained encoder as one file that PyTorch alone runs: node numbers in, logits or node vectors out."""
+@command(app)
+def card(
+    run: Path = Argument(...),
+    out: Path | None = None,
+) -> None:
+    """Write a model card: the model, its data, training, metrics and limits.
 
-    run: Path = RUN
-    out: Path = option("File to write; its name ends in .pt2.", default=Parameter.empty)
-    mirror: Path | None = commands.MIRROR
-    accept_changed_data: bool = commands.ACCEPT_CHANGED_DATA
-    as_json: bool = commands.AS_JSON
+    Args:
+        run: Folder of a run; `rgcn runs` lists them.
+        out: File to write, such as MODEL_CARD.md. Default: print it.
+
+    Examples:
+      rgcn card runs/rgcn-nc-aifb
+      rgcn card runs/rgcn-nc-aifb --out MODEL_CARD.md
+    """
+    from rgcn.cli.report import write_card
+
+    write_card(run, out)
 
 
-class TuneCommand(Command, commands.ComputingOptions, TellingOptions, name="tune", calls="studies:tune"):
-    """Look for better settings. The test split is taken out before the first trial.
+@command(app)
+def export(
+    run: Path = Argument(...),
+    out: Path = Option(...),
+    mirror: Path | None = MIRROR,
+    accept_changed_data: bool = commands.ACCEPT_CHANGED_DATA,
+    as_json: bool = AS_JSON,
+) -> None:
+    """Export a trained encoder as one file that PyTorch alone runs.
 
-    Writes best.yaml, which `rgcn train` takes, tune.html, trials.csv, and study.db: the same command goes on from it.
+    Its input are node ids, its output logits or node vectors.
+
+    Args:
+        run: Folder of a run; `rgcn runs` lists them.
+        out: File to write, ending in .pt2.
+        mirror: Folder to take data sets from. Default: RGCN_MIRROR.
+        accept_changed_data: Use the training graph even if its files have changed since.
+        as_json: Print one JSON object on standard output, and nothing else.
+
+    Examples:
+      rgcn export runs/rgcn-nc-aifb --out aifb.pt2
+      rgcn export runs/rgcn-lp-world --out world.pt2 --json
+    """
+    from rgcn.cli.report import export_encoder
+
+    export_encoder(run, out, mirror, accept_changed_data, as_json)
+
+
+@dataclass
+class TuneOptions(commands.ComputingOptions, OutputOptions):
+    """Options of `rgcn tune`.
+
+    Attributes:
+        configuration: A built-in configuration, such as rgcn/nc-aifb (`rgcn configs` lists them), or a YAML file; or a
+            graph, to predict its missing links: a file, a folder or the name of a data set.
+        trials: Number of trials; more can be added later.
+        out: Folder of the study. The same command continues it.
+        metric: Validation metric to optimize: accuracy, loss, mrr, hits@10, ...
+        folds: Trainings per trial, with different seeds and splits. Default: as the task needs.
+        search: Search a setting: training.learning_rate=0.001:0.1:log or model.hidden=8,16. Repeatable.
+        fix: Do not search a setting; `all` for all without --search. Repeatable.
+        minutes: Start no trial after this many minutes.
     """
 
-    configuration: str = CONFIGURATION
-    trials: int = option("Trials of the study; more can be added later.", default=50, min=1, max=commands.MOST_RUNS)
+    panel: ClassVar[str] = "Study"
+    configuration: str = Argument(...)
+    trials: int = Option(50, min=1, max=commands.MAX_RUNS)
     jobs: int = commands.JOBS
-    out: Path | None = option("Folder of the study. The same command goes on with it.")
-    metric: str | None = option("A validation figure that trainings report: accuracy, loss, mrr, hits@10, ...")
-    folds: int | None = option("Trainings a trial, with different seeds and hold-outs. By default what the task needs.")
-    search: list[str] | None = option(
-        "Search a setting: training.learning_rate=0.001:0.1:log or model.hidden=8,16. Repeatable."
-    )
-    fix: list[str] | None = option("Leave a setting as it is; `all`: every one without --search. Repeatable.")
-    changes: list[str] | None = commands.CHANGES
+    out: Path | None = None
+    metric: str | None = None
+    folds: int | None = None
+    search: list[str] | None = None
+    fix: list[str] | None = None
+    changes: list[str] | None = CHANGES
     seed: int | None = commands.SEED
-    minutes: float | None = option("Begin no trial after so many minutes.", "--timeout")
+    minutes: float | None = Option(None, "--timeout")
+
+
+@command(app)
+def tune(options: TuneOptions) -> None:
+    """Search for better settings.
+
+    The test split is removed before the first trial. The command writes best.yaml, which `rgcn train` takes, tune.html,
+    trials.csv and study.db, from which the same command continues.
+
+    Examples:
+      rgcn tune rgcn/nc-aifb --trials 20 --jobs 2
+      rgcn tune mine.yaml --search model.hidden=8,16,32 --fix all
+    """
+    from rgcn.cli.studies import tune_settings
+
+    tune_settings(options)

@@ -1,4 +1,4 @@
-"""What commands print: JSON, tables, how far a task has come, and what a person sees of a trained model."""
+"""What commands print: JSON, tables, progress, and the results of a training."""
 
 from __future__ import annotations
 
@@ -18,35 +18,46 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rgcn.config.training_section import TrainingSection
 from rgcn.errors import ConfigError
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.graph.titles import Titles, readable
+from rgcn.graph.titles import Titles, readable_name
 from rgcn.models.task import Task, task_of
-from rgcn.runs.series import SeriesListener, SeriesRow
-from rgcn.system.formatting import count, duration, rough_duration, text_console
+from rgcn.runs.series import SeriesCallback, SeriesRow
+from rgcn.system.formatting import format_count, format_duration, format_rough_duration, text_console
 from rgcn.system.progress import ProgressMeter, progress
-from rgcn.training.history import Epoch, Metric
+from rgcn.training.history import Metric, TrainingReport
 
 if TYPE_CHECKING:
     from rgcn.models.estimator import Estimator
     from rgcn.predict import OpenModel
 
-EXAMPLES = 10
-OF_OTHERS = 50  # drawn answers, as figures on graphs that a model was not trained on are published
-LINES = 10
-LONGEST_SILENCE_S = 60.0
-TIMED, WORTH_TELLING_S = 3, 60.0  # steps after the first by which the time is planned; what takes less is not
-SHORTEST_PAUSE_S = 0.05  # drawing more often than anyone can see would cost more than a step
+NUM_EXAMPLES = 10
+DEFAULT_DRAWN_ANSWERS = 50  # the number in published results on graphs that a model was not trained on
+NUM_LINES = 10  # that a training prints if there is no terminal, at least
+MAX_SILENCE_S = 60.0
+TIMED_STEPS, MIN_PLANNED_S = 3, 60.0  # steps timed for the planned duration; shorter durations are not printed
+MIN_REDRAW_S = 0.05  # drawing more often than people can see would cost more than a step
 
 
 def print_json(values: Any, **settings: Any) -> None:
+    """Print values as JSON; `settings` are those of `json.dumps`."""
     typer.echo(json.dumps(values, **settings))
 
 
-def tell(
-    as_json: bool, values: Any, *parts: str | Table, width: int = 0, least: int = 0, indent: int | None = None
+def print_result(
+    as_json: bool, values: Any, *parts: str | Table, width: int = 0, min_width: int = 0, indent: int | None = None
 ) -> None:
-    """One JSON object, or these lines and tables for people; width, least: as `output` has them."""
+    """Print a result.
+
+    Args:
+        as_json: Print `values` as JSON instead of `parts`.
+        values: The result as one JSON object.
+        *parts: The result as lines and tables.
+        width: Width of tables if standard output is not a terminal.
+        min_width: Least width of tables.
+        indent: Indentation of the JSON.
+    """
     if as_json:
         print_json(values, indent=indent)
         return
@@ -54,13 +65,13 @@ def tell(
         if isinstance(part, str):
             typer.echo(part)
         else:
-            output(width, least).print(part)
+            output(width, min_width).print(part)
 
 
-def output(width: int = 0, least: int = 0) -> Console:
-    """Standard output, at least `width` wide where it is no terminal; `least`: on one too, lest figures be cut off."""
+def output(width: int = 0, min_width: int = 0) -> Console:
+    """Return a console on standard output; arguments as in `print_result`."""
     console = text_console(highlight=False)
-    console.width = max(console.width, least, 0 if console.is_terminal else width)
+    console.width = max(console.width, min_width, 0 if console.is_terminal else width)
     return console
 
 
@@ -71,63 +82,79 @@ def table(
     title: str | None = None,
     box: Box = SIMPLE,
 ) -> Table:
-    """A table: columns of numbers stand to the right and are never folded, those of words are."""
-    made, numbers = Table(title=title, title_justify="left", box=box), set(numbers)
+    """Make a table. Columns of `numbers` are aligned to the right and never folded; others are folded."""
+    result, right = Table(title=title, title_justify="left", box=box), set(numbers)
     for name in columns:
-        right = name in numbers
-        made.add_column(name, justify="right" if right else "left", no_wrap=right, overflow="fold")
+        result.add_column(name, justify="right" if name in right else "left", no_wrap=name in right, overflow="fold")
     for row in rows:
-        made.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
-    return made
+        result.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
+    return result
 
 
-def tell_skipped(graph: KnowledgeGraph) -> None:
-    """Say on standard error how many lines were left out while reading, and which the first ones were."""
+def print_skipped(graph: KnowledgeGraph) -> None:
+    """Print on standard error how many lines were left out while reading, and the first of them."""
     skipped = graph.metadata.get("skipped_lines", 0)
     if skipped:
         examples = (f"\n  {example}" for example in graph.metadata.get("skipped_examples", ()))
-        typer.echo(f"skipped {count(skipped, 'bad line')}:{''.join(examples)}", err=True)
+        typer.echo(f"skipped {format_count(skipped, 'bad line')}:{''.join(examples)}", err=True)
 
 
-def tell_opened(opened: OpenModel, quiet: bool) -> None:
-    """Say on standard error that nobody trained the model that answers, and what was left out of its graph."""
-    if opened.untrained is not None:
-        tell_skipped(opened.untrained)
-        dropped = opened.untrained.metadata.get("missing_labels", 0)
+def print_opened(opened: OpenModel, quiet: bool) -> None:
+    """Print on standard error that the pretrained model answers, and what was left out of its graph."""
+    graph = opened.zero_shot_graph
+    if graph is not None:
+        print_skipped(graph)
+        dropped = graph.metadata.get("missing_labels", 0)
         if dropped and opened.data is not None and opened.data.missing_labels == "drop":
-            typer.echo(f"skipped {count(dropped, 'label')} of nodes that are not in the graph", err=True)
+            typer.echo(f"skipped {format_count(dropped, 'label')} of nodes that are not in the graph", err=True)
         if not quiet:
             typer.echo(opened.words, err=True)
 
 
-def _is_drawn() -> bool:
-    """Whether a bar that is not unwanted is drawn."""
+def _is_terminal() -> bool:
+    """Return True if progress bars are drawn."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager
-def busy(words: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Says what is being done, or has been of `total`: beside a bar on a terminal, in lines elsewhere; on stderr."""
-    with progress(words, total, show=False if quiet else None) as meter:
+def busy(description: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Show the steps of a task on standard error: beside a bar on a terminal, else as lines.
 
-        def say(what: str) -> None:
-            if not quiet and _is_drawn():
-                meter.describe(escape(what))
+    Args:
+        description: The task.
+        quiet: Show nothing.
+        total: Number of steps, if known; the steps are then reported when they are done.
+
+    Yields:
+        A function that takes the description of each step.
+    """
+    with progress(description, total, show=False if quiet else None) as meter:
+
+        def show_step(step: str) -> None:
+            if not quiet and _is_terminal():
+                meter.set_description(escape(step))
                 meter.advance(0 if total is None else 1)
             elif not quiet:
-                typer.echo(what, err=True)
+                typer.echo(step, err=True)
 
-        yield say
+        yield show_step
 
 
 @contextmanager
 def late_progress(
-    words: str, unit: str, show: bool | None, forecast: Callable[[float, int], str] | None = None
+    description: str, unit: str, show: bool | None, forecast: Callable[[float, int], str] | None = None
 ) -> Iterator[Callable[..., None]]:
-    """A bar that is drawn once `meter(done, total)` is first called: only then it is known how many there are.
+    """Show a bar whose total becomes known with the first call of the yielded function.
 
-    forecast  words, if any, to be said of the seconds that the rest will take, and how many were left at first: asked
-              once, when a second has shown how fast it goes. The first part does not count: it may compile something
+    Args:
+        description: The task.
+        unit: What is counted.
+        show: As in `progress`.
+        forecast: Returns a line to print, or "", for the seconds that the rest will take and the number left at first.
+            It is called once, after a second. The first part is not timed, because it may compile something.
+
+    Yields:
+        A function that takes the number done and the total.
     """
     with ExitStack() as stack:
         meter, marks = ProgressMeter(), list[tuple[float, int]]()
@@ -135,249 +162,263 @@ def late_progress(
         def advance(done: int, total: int = 0) -> None:
             nonlocal meter, forecast
             if not marks:
-                meter = stack.enter_context(progress(words, total, unit, show=show))
+                meter = stack.enter_context(progress(description, total, unit, show=show))
             meter.advance(done - meter.done)
             if len(marks) < 2:
                 marks.append((time.monotonic(), done))
-            seconds, more = time.monotonic() - marks[-1][0], done - marks[-1][1]
-            if forecast is not None and seconds >= 1 and more:
-                meter.say(forecast((total - done) * seconds / more, total - marks[0][1]))
+            seconds, num_timed = time.monotonic() - marks[-1][0], done - marks[-1][1]
+            if forecast is not None and seconds >= 1 and num_timed:
+                meter.print_line(forecast((total - done) * seconds / num_timed, total - marks[0][1]))
                 forecast = None
 
         yield advance
 
 
-# -- trainings ---------------------------------------------------------------------------------------------
-
-
 class TrainingProgress:
-    """What a training of `total` steps reports to: `step` after every step, `epoch` with figures there are to show.
+    """Shows the progress of a training: beside a bar on a terminal, else as lines.
 
-    Each step is an epoch or a part of one; what is shown of them is the loss and this metric: beside a bar on a
-    terminal, in lines elsewhere.
+    Args:
+        training: Its length and unit.
+        metric: The metric to show beside the loss.
+        meter: The bar.
+        quiet: Show nothing.
     """
 
-    def __init__(self, total: int, metric: Metric, meter: ProgressMeter | None = None, quiet: bool = False) -> None:
-        self.total, self.metric, self.meter, self.quiet = total, metric, meter or ProgressMeter(), quiet
-        self.figures, self.words, self.steps = dict[str, float](), "", 0
-        self.began = self.first = 0.0  # when this session began, and with which step
-        self.said_at = self.said = 0.0
+    def __init__(
+        self, training: TrainingSection, metric: Metric, meter: ProgressMeter | None = None, quiet: bool = False
+    ) -> None:
+        self.total, self.unit = training.length, training.unit
+        self.metric, self.meter, self.quiet = metric, meter or ProgressMeter(), quiet
+        self.metrics, self.text, self.num_steps = dict[str, float](), "", 0
+        self.start_time = self.start = 0.0  # of this session: the time, and the number of its first step
+        self.shown_time = self.shown = 0.0
 
     def step(self, number: float) -> None:
+        """Report a finished step, or part of an epoch."""
         now = time.monotonic()
-        if not self.steps:
-            self.began = self.said_at = now
-            self.first, self.said = number, number - number % max(1, self.total // LINES)
-            self.meter.advance(number)  # the first advance does not count for the time that is left
-        self.steps += 1
-        if self.steps == 1 + TIMED and not self.quiet:
-            seconds = (now - self.began) / (number - self.first) * (self.total - self.first)
-            if seconds > WORTH_TELLING_S:
-                self.meter.say(f"Planned: {rough_duration(seconds)}, by the first steps")
-        if now - self.said_at >= (SHORTEST_PAUSE_S if _is_drawn() else LONGEST_SILENCE_S):
+        if not self.num_steps:
+            self.start_time = self.shown_time = now
+            self.start, self.shown = number, number - number % max(1, self.total // NUM_LINES)
+            self.meter.advance(number)  # the first advance does not count for the remaining time
+        self.num_steps += 1
+        if self.num_steps == 1 + TIMED_STEPS and not self.quiet:
+            seconds = (now - self.start_time) / (number - self.start) * (self.total - self.start)
+            if seconds > MIN_PLANNED_S:
+                self.meter.print_line(f"Planned: {format_rough_duration(seconds)}, by the first steps")
+        if now - self.shown_time >= (MIN_REDRAW_S if _is_terminal() else MAX_SILENCE_S):
             self._show(number)
 
-    def epoch(self, epoch: Epoch) -> None:
-        """Figures there are to show; what is measured now and then is shown until it is measured again."""
-        self.figures |= epoch.figures
-        self.words = f"loss {epoch.loss:.4f}"
+    def report(self, report: TrainingReport) -> None:
+        """Show new metrics. A metric is shown until it is measured again."""
+        self.metrics |= report.metrics
+        self.text = f"loss {report.loss:.4f}"
         for split in ("train", "valid"):
-            value = self.figures.get(f"{split}_{self.metric.name}")
-            self.words += "" if value is None else f"  {split} {self.metric.title} {self.metric.words(value)}"
-        a_tenth = epoch.number - self.said >= self.total / LINES
-        due = time.monotonic() - self.said_at >= SHORTEST_PAUSE_S if _is_drawn() else a_tenth
-        if due or epoch.number == self.total:
-            self._show(epoch.number)
+            value = self.metrics.get(f"{split}_{self.metric.name}")
+            self.text += "" if value is None else f"  {split} {self.metric.title} {self.metric.format(value)}"
+        is_due = report.number - self.shown >= self.total / NUM_LINES
+        if _is_terminal():
+            is_due = time.monotonic() - self.shown_time >= MIN_REDRAW_S
+        if is_due or report.number == self.total:
+            self._show(report.number)
 
     def _show(self, number: float) -> None:
-        self.said, self.said_at = number, time.monotonic()
-        steps, seconds = number - self.first, self.said_at - self.began
+        self.shown, self.shown_time = number, time.monotonic()
+        steps, seconds = number - self.start, self.shown_time - self.start_time
         speed = left = ""
-        if self.steps and steps and seconds > 0:
+        if self.num_steps and steps and seconds > 0:
             speed = f"{steps / seconds:.1f}/s" if steps > seconds else f"{seconds / steps:.1f} s each"
-            left = f"  {rough_duration((self.total - number) * seconds / steps)} left" if number < self.total else ""
-        if _is_drawn():
+            remaining = (self.total - number) * seconds / steps
+            left = f"  {format_rough_duration(remaining)} left" if number < self.total else ""
+        if _is_terminal():
             self.meter.advance(number - self.meter.done)
-            self.meter.describe(escape(f"{self.words}  {speed}"))
+            self.meter.set_description(escape(f"{self.text}  {speed}"))
         elif not self.quiet:
-            typer.echo(f"epoch {round(number, 2)}/{self.total}  {self.words}  {speed}{left}".rstrip(), err=True)
+            typer.echo(f"{self.unit} {round(number, 2)}/{self.total}  {self.text}  {speed}{left}".rstrip(), err=True)
 
 
 @contextmanager
-def training_progress(total: int, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
-    with progress("", total, "epochs", show=False if quiet else None) as meter:
-        yield TrainingProgress(total, metric, meter, quiet)
+def training_progress(training: TrainingSection, quiet: bool, metric: Metric) -> Iterator[TrainingProgress]:
+    """Show the progress of one training."""
+    with progress("", training.length, training.length_key, show=False if quiet else None) as meter:
+        yield TrainingProgress(training, metric, meter, quiet)
 
 
-class _Series(SeriesListener):
-    """A line for each run, and a bar for each configuration, where what is under way counts by its epochs."""
+class _SeriesProgress(SeriesCallback):
+    """A line for each run, and a bar for each configuration, to which running trainings contribute their part."""
 
     def __init__(self, bars: ExitStack) -> None:
         self.bars, self.meter = bars, ProgressMeter()
 
-    def begin(self, name: str, runs: int, epochs: int) -> None:
-        self.bars.close()  # that of the configuration before
+    def begin(self, name: str, runs: int, length: int) -> None:
+        self.bars.close()  # the bar of the configuration before
         self.meter = self.bars.enter_context(progress(escape(name), runs, "runs"))
-        self.name, self.runs, self.epochs, self.done = name, runs, epochs, 0
-        self.under_way: dict[int, float] = {}
+        self.name, self.num_runs, self.length, self.num_done = name, runs, length, 0
+        self.running: dict[int, float] = {}
 
-    def epoch(self, seed: int, epoch: Any) -> None:
-        self.under_way[seed] = epoch.number / self.epochs
+    def report(self, seed: int, report: Any) -> None:
+        self.running[seed] = report.number / self.length
         self._show()
 
-    def ran(self, row: SeriesRow) -> None:
-        self.under_way.pop(row.seed, None)
-        self.done += 1
-        self.meter.say(f"{self.name} {self.done}/{self.runs}  {row_words(row)}")
+    def run_ended(self, row: SeriesRow) -> None:
+        self.running.pop(row.seed, None)
+        self.num_done += 1
+        self.meter.print_line(f"{self.name} {self.num_done}/{self.num_runs}  {format_series_row(row)}")
         self._show()
 
-    def absent(self, name: str, why: str) -> None:
-        self.meter.say(f"{name}: {why}")
+    def unavailable(self, name: str, why: str) -> None:
+        self.meter.print_line(f"{name}: {why}")
 
     def _show(self) -> None:
-        self.meter.advance(self.done + sum(self.under_way.values()) - self.meter.done)
+        self.meter.advance(self.num_done + sum(self.running.values()) - self.meter.done)
 
 
 @contextmanager
-def series_progress(quiet: bool) -> Iterator[SeriesListener]:
+def series_progress(quiet: bool) -> Iterator[SeriesCallback]:
+    """Show the progress of many trainings."""
     with ExitStack() as bars:
-        yield SeriesListener() if quiet else _Series(bars)
+        yield SeriesCallback() if quiet else _SeriesProgress(bars)
 
 
-def row_words(row: SeriesRow) -> str:
-    """A seed and how it went, in a line.
+def format_series_row(row: SeriesRow) -> str:
+    """Return the result of one seed as a line.
 
     >>> from rgcn.runs.configuration import DEFAULT_TASK
     >>> result = {"task": DEFAULT_TASK, "metrics": {"test": {"accuracy": 0.9444}}, "seconds": 0.52}
-    >>> row_words(SeriesRow(3, "reused", result))
-    'seed 3: test accuracy 94.4 %, 520 ms (was there, not run again)'
+    >>> format_series_row(SeriesRow(3, "reused", result))
+    'seed 3: test accuracy 94.4 %, 520 ms (existed already, not run again)'
     """
     if row.result is None:
         return f"seed {row.seed} failed: {row.error}"
     metric = task_of(row.result["task"]).headline
-    found = {split: figures.get(metric.name) for split, figures in row.result["metrics"].items()}
-    parts = [f"{split} {metric.title} {metric.words(one)}" for split, one in found.items() if one is not None]
-    notes = {"reused": " (was there, not run again)", "continued": " (went on where it was cut off)"}
-    return f"seed {row.seed}: {', '.join([*parts, duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"
-
-
-# -- outcomes ----------------------------------------------------------------------------------------------
+    values = {split: metrics.get(metric.name) for split, metrics in row.result["metrics"].items()}
+    parts = [f"{split} {metric.title} {metric.format(value)}" for split, value in values.items() if value is not None]
+    notes = {"reused": " (existed already, not run again)", "continued": " (resumed)"}
+    return f"seed {row.seed}: {', '.join([*parts, format_duration(row.result['seconds'])])}{notes.get(row.outcome, '')}"
 
 
 class Outcome:
-    """What a task shows of a trained model; the figures of its metrics, where it brings nothing of its own."""
+    """How the commands show a trained model. A task may bring its own; by default the metrics are printed."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
-    def figures(self, measured: Mapping[str, Any]) -> str:
-        """The metrics of one split in a line."""
+    def format_metrics(self, metrics: Mapping[str, Any]) -> str:
+        """Return the metrics of one split as a line."""
         return "  ".join(
-            f"{metric.title} {metric.words(measured[metric.name], measured.get(f'{metric.name}_error'))}"
+            f"{metric.title} {metric.format(metrics[metric.name], metrics.get(f'{metric.name}_error'))}"
             for metric in self.task.metrics
-            if metric.name in measured
+            if metric.name in metrics
         )
 
-    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
-        """What to hold the figures of a split against."""
+    def baseline(self, model: Estimator, split: str, metrics: Mapping[str, Any]) -> str:
+        """Return a text to compare the metrics of a split with."""
         return ""
 
     def examples(self, model: Estimator) -> Table | None:
-        """Predictions to judge by eye."""
+        """Return example predictions."""
         return None
 
-    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
-        """What `rgcn evaluate` says to the model's own `evaluate`: --of, and --on, with which it has a default."""
+    def evaluate_arguments(self, of: int | None, on: str | None) -> dict[str, Any]:
+        """Convert the options --of and --on of `rgcn evaluate` to arguments of the model's `evaluate`."""
         if of is not None:
-            raise ConfigError(f"--of is about ranks among drawn answers, and {self.task.title} has none: leave it out")
+            raise ConfigError(f"--of is about ranks among random answers, and {self.task.title} has none: leave it out")
         return {}
 
-    def evaluated(self, measured: Mapping[str, Any]) -> Table | str:
-        """Everything that `rgcn evaluate` tells of a split."""
-        return self.figures(measured)
+    def evaluation(self, metrics: Mapping[str, Any]) -> Table | str:
+        """Return what `rgcn evaluate` prints."""
+        return self.format_metrics(metrics)
 
 
 class ClassOutcome(Outcome):
-    """Accuracy beside that of the most frequent class; some nodes, what is said of them, and what is true."""
+    """Accuracy with that of the most frequent class, and example nodes."""
 
-    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
+    def baseline(self, model: Estimator, split: str, metrics: Mapping[str, Any]) -> str:
+        """Return the accuracy of always predicting the most frequent class."""
         labels = model.graph_.labels
         assert labels is not None
-        most = int(np.bincount(labels.of("train")[1]).argmax())
-        right = self.task.headline.words(float((labels.of(split)[1] == most).mean()))
-        always = f"always {Titles(model.graph_).class_(most)!r}: {right}"
-        return f"{count(measured['count'], 'node')}; {always}"
+        most_frequent = int(np.bincount(labels.of("train")[1]).argmax())
+        accuracy = self.task.headline.format(float((labels.of(split)[1] == most_frequent).mean()))
+        always = f"always {Titles(model.graph_).class_(most_frequent)!r}: {accuracy}"
+        return f"{format_count(metrics['count'], 'node')}; {always}"
 
-    def evaluated(self, measured: Mapping[str, Any]) -> str:
-        drawn = " drawn at random" if "accuracy_error" in measured else ""
-        return f"{self.figures(measured)} of {count(measured['count'], 'node')}{drawn}"
+    def evaluation(self, metrics: Mapping[str, Any]) -> str:
+        """Return the metrics, and the number of nodes."""
+        sample = " drawn at random" if "accuracy_error" in metrics else ""
+        return f"{self.format_metrics(metrics)} of {format_count(metrics['count'], 'node')}{sample}"
 
     def examples(self, model: Any) -> Table:
-        """A few nodes, spread over the last split, with the class predicted and, where that is wrong, the true one."""
+        """Return some nodes of the last split with the predicted class, and the true one if that is different."""
         labels, titles = model.graph_.labels, Titles(model.graph_)
-        split = next((s for s in reversed(SPLITS) if len(labels.of(s)[0])), "train")
+        split = next((split for split in reversed(SPLITS) if len(labels.of(split)[0])), "train")
         nodes, classes = labels.of(split)
         chosen = _spread(len(nodes))
         rows = []
-        for prediction, true in zip(model.predict(nodes[chosen].tolist()), classes[chosen].tolist(), strict=True):
-            predicted = labels.names[prediction.label]
-            told = Text(titles.class_(predicted), "green" if predicted == true else "red"), _sure(prediction)
-            truly = "" if predicted == true else titles.class_(true)
-            rows.append((titles.of(model.graph_.nodes[prediction.node]), *told, truly))
-        sure = "probability" if model.calibration_.fitted else "score"
+        predictions = model.predict_frame(nodes[chosen].tolist()).iter_rows(named=True)
+        for prediction, true in zip(predictions, classes[chosen].tolist(), strict=True):
+            predicted = labels.names[prediction["class"]]
+            is_right = predicted == true
+            answer = Text(titles.class_(predicted), "green" if is_right else "red")
+            node, true_title = model.graph_.nodes[prediction["node"]], "" if is_right else titles.class_(true)
+            rows.append((titles.of(node), answer, _format_confidence(prediction), true_title))
+        confidence = "probability" if model.calibration_.fitted else "score"
         title = f"{len(chosen)} of {len(nodes)} {split} nodes"
-        return table(("node", "predicted", sure, "truly"), rows, (sure,), title, HEAVY_HEAD)
+        return table(("node", "predicted", confidence, "true"), rows, (confidence,), title, HEAVY_HEAD)
 
 
 class LinkOutcome(Outcome):
-    """Ranks; some questions that held-out triples ask, what is answered, and what is true."""
+    """Ranks, and example questions made from triples."""
 
-    def beside(self, model: Estimator, split: str, measured: Mapping[str, Any]) -> str:
-        of = "; nothing was held out, these are triples it learned" if split == "train" else ""
-        return count(measured["count"], "filtered question") + of
+    def baseline(self, model: Estimator, split: str, metrics: Mapping[str, Any]) -> str:
+        """Return the number of questions, with a warning if they are about training triples."""
+        warning = "; nothing was held out, these are training triples" if split == "train" else ""
+        return format_count(metrics["count"], "filtered question") + warning
 
-    def measuring(self, of: int | None, on: str | None) -> dict[str, Any]:
-        return {"of": OF_OTHERS if of is None and on is not None else of, "show_progress": None}
+    def evaluate_arguments(self, of: int | None, on: str | None) -> dict[str, Any]:
+        """Convert the options; --on has a default of --of."""
+        return {"of": DEFAULT_DRAWN_ANSWERS if of is None and on is not None else of, "show_progress": None}
 
-    def evaluated(self, measured: Mapping[str, Any]) -> Table:
-        """Figures by direction and by relation, the most frequent first."""
-        drawn_of = (Metric(name, name.replace("_", " "), share=True) for name in measured if "_of_" in name)
-        metrics = [*self.task.metrics, *drawn_of]
-        figures = [*(metric.title for metric in metrics), "count"]
-        drawn = table(("", *figures), numbers=figures)
-        drawn.caption = "of triples drawn at random, ± the standard error" if "mrr_error" in measured else None
-        drawn.columns[0].min_width = len("asking for the subject")  # long names are folded, figures never cut off
-        relations = sorted(measured["by_relation"].items(), key=lambda item: -item[1]["count"])
-        rows = [("both directions", measured)]
-        rows += [(f"asking for the {direction}", one) for direction, one in measured["by_direction"].items()]
-        rows += [(readable(relation), one) for relation, one in relations]
+    def evaluation(self, metrics: Mapping[str, Any]) -> Table:
+        """Return the metrics by direction and by relation, the most frequent one first."""
+        drawn = (Metric(name, name.replace("_", " "), is_share=True) for name in metrics if "_of_" in name)
+        shown = [*self.task.metrics, *drawn]
+        numbers = [*(metric.title for metric in shown), "count"]
+        result = table(("", *numbers), numbers=numbers)
+        result.caption = "of triples drawn at random, ± the standard error" if "mrr_error" in metrics else None
+        result.columns[0].min_width = len("predicting subjects")  # long names are folded, numbers never
+        relations = sorted(metrics["by_relation"].items(), key=lambda item: -item[1]["count"])
+        rows = [("both directions", metrics)]
+        rows += [(f"predicting {direction}s", values) for direction, values in metrics["by_direction"].items()]
+        rows += [(readable_name(relation), values) for relation, values in relations]
         for place, (label, values) in enumerate(rows):
-            cells = [metric.words(values[metric.name], values.get(f"{metric.name}_error")) for metric in metrics]
-            drawn.add_row(escape(label), *cells, f"{values['count']:,}", end_section=place == 2)
-        return drawn
+            cells = [metric.format(values[metric.name], values.get(f"{metric.name}_error")) for metric in shown]
+            result.add_row(escape(label), *cells, f"{values['count']:,}", end_section=place == 2)
+        return result
 
     def examples(self, model: Any) -> Table:
-        """Questions (subject, relation, ?): the best answers that were not learned, and the one that is held out."""
+        """Return questions (subject, relation, ?) with the best new answers and the held-out one."""
         graph, split = model.graph_, next(iter(reversed(model.measured_splits())), "train")
-        titles, triples, learned = Titles(graph), graph.split_triples(split), split == "train"
+        titles, triples, is_train = Titles(graph), graph.split_triples(split), split == "train"
         chosen = _spread(len(triples))
         rows = []
         for s, r, o in triples[chosen].tolist():
-            best = model.predict(subject=s, relation=r, k=3, known="mark" if learned else "drop")
-            answers = [(graph.nodes[one.object], f" ({_sure(one)})") for one in best]
-            words = [Text.assemble((titles.of(node), "green" if node == o else ""), sure) for node, sure in answers]
-            rows.append((f"{titles.of(s)} —{titles.relation(r)}→ ?", Text(", ").join(words), titles.of(o)))
-        sure = "probability" if model.calibration_.fitted else "score"
-        title = f"{len(chosen)} of {len(triples)} {split} triples: {'' if learned else 'new '}answers, best first"
-        columns = ("question", f"the model says ({sure})", "learned" if learned else "held out")
+            best = model.predict_frame(subject=s, relation=r, k=3, known="mark" if is_train else "drop")
+            answers = [
+                (graph.nodes[answer["object"]], f" ({_format_confidence(answer)})")
+                for answer in best.iter_rows(named=True)
+            ]
+            texts = [Text.assemble((titles.of(node), "green" if node == o else ""), sure) for node, sure in answers]
+            rows.append((f"{titles.of(s)} —{titles.relation(r)}→ ?", Text(", ").join(texts), titles.of(o)))
+        confidence = "probability" if model.calibration_.fitted else "score"
+        title = f"{len(chosen)} of {len(triples)} {split} triples: {'' if is_train else 'new '}answers, best first"
+        columns = ("question", f"predicted ({confidence})", "training triple" if is_train else "held out")
         return table(columns, rows, title=title, box=HEAVY_HEAD)
 
 
-def _sure(answer: Any) -> str:
-    """How sure a model is: a calibrated probability, or where there is none its score."""
-    return f"{answer.score:.2f}" if answer.probability is None else f"{answer.probability:.0%}"
+def _format_confidence(answer: Mapping[str, Any]) -> str:
+    """Return the calibrated probability, or the score if there is none."""
+    return f"{answer['score']:.2f}" if answer["probability"] is None else f"{answer['probability']:.0%}"
 
 
 def _spread(length: int) -> NDArray[np.int64]:
-    """Up to EXAMPLES positions, evenly over a list."""
-    return np.unique(np.linspace(0, length - 1, min(EXAMPLES, length)).astype(np.int64))
+    """Return up to NUM_EXAMPLES positions, evenly over a list."""
+    return np.unique(np.linspace(0, length - 1, min(NUM_EXAMPLES, length)).astype(np.int64))

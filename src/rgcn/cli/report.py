@@ -1,5 +1,6 @@
-"""`rgcn report`, `card`, `compare`, `embed` and `export`: runs and what their models learned, as pages and as files."""
+"""`rgcn report`, `card`, `compare`, `embed` and `export`: runs and trained models as pages and files."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from rich.markup import escape
 from rich.text import Text
 
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import CardCommand, CompareCommand, EmbedCommand, ExportCommand, ReportCommand
-from rgcn.cli.output import late_progress, output, print_json, table, tell, tell_opened
+from rgcn.cli.model_commands import EmbedOptions, ReportOptions
+from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.cli.predict import listed_nodes
 from rgcn.errors import DataError
 from rgcn.models.export import save_encoder
@@ -21,70 +22,74 @@ from rgcn.pages.run_report import model_card
 from rgcn.predict import open_model
 from rgcn.predict.opened_model import open_trained
 from rgcn.runs.folder import RunFolder
-from rgcn.system.formatting import count, memory, setting
+from rgcn.system.formatting import format_bytes, format_count, format_setting
 from rgcn.system.progress import progress
-from rgcn.visualization.map_page import map_page, split_looked_at
+from rgcn.visualization.map_page import evaluation_split, map_page
 from rgcn.visualization.node_map import NodeMap
 from rgcn.visualization.projection import STEPS, check_method
 from rgcn.visualization.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
-WIDEST_PLOT, PLOT_HEIGHT = 100, 12
+MAX_PLOT_WIDTH, PLOT_HEIGHT = 100, 12
 
 
-def report(asked: ReportCommand) -> None:
-    path = asked.out or asked.run / "report.html"
-    with late_progress("ranking", "questions", asked.bars) as meter:
-        made = make_report(asked.run, asked.split, meter, asked.mirror)
-    save_page(path, made.html)
-    tell(asked.as_json, {"report": str(path), **made.values}, f"Written: {path}")
+def write_report(options: ReportOptions) -> None:
+    """Write a report of a run."""
+    path = options.out or options.run / "report.html"
+    with late_progress("ranking", "questions", options.show_progress) as advance:
+        report = make_report(options.run, options.split, advance, options.mirror)
+    save_page(path, report.html)
+    print_result(options.as_json, {"report": str(path), **report.values}, f"Written: {path}")
 
 
-def card(asked: CardCommand) -> None:
-    text = model_card(RunFolder(asked.run))
-    if asked.out is not None:
-        save_page(asked.out, text)
-    typer.echo(text if asked.out is None else f"Written: {asked.out}\n", nl=False)
+def write_card(run: Path, out: Path | None) -> None:
+    """Write or print a model card."""
+    text = model_card(RunFolder(run))
+    if out is not None:
+        save_page(out, text)
+    typer.echo(text if out is None else f"Written: {out}\n", nl=False)
 
 
-def compare(asked: CompareCommand) -> None:
-    comparison = compare_runs(asked.runs)
-    if asked.out is not None:
-        save_page(asked.out, comparison_page(comparison))
-    if asked.as_json:
-        print_json({**({} if asked.out is None else {"page": str(asked.out)}), **comparison.as_dict()})
+def print_comparison(runs: list[Path], out: Path | None, as_json: bool) -> None:
+    """Print a comparison of runs, and write it as a page."""
+    comparison = compare_runs(runs)
+    if out is not None:
+        save_page(out, comparison_page(comparison))
+    if as_json:
+        print_json({**({} if out is None else {"page": str(out)}), **comparison.as_dict()})
         return
-    console = output()
-    for number, entry in enumerate(comparison.entries):
-        about = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
-        console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {about}")
-    letters = [f"[{_color(number)}]{entry.letter}[/]" for number, entry in enumerate(comparison.entries)]
-    knowing = {name: [entry.knows(name) for entry in comparison.entries] for name in comparison.settings()}
-    different = [
-        (name, *(setting(value) if known else "" for known, value in zip(knowing[name], values, strict=True)))
-        for name, values in comparison.settings().items()
-    ]
+    console, entries, settings = output(), comparison.entries, comparison.settings()
+    for number, entry in enumerate(entries):
+        description = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
+        console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {description}")
+    letters = [f"[{_color(number)}]{entry.letter}[/]" for number, entry in enumerate(entries)]
+    different = []
+    for name, values in settings.items():
+        pairs = zip(entries, values, strict=True)
+        cells = (format_setting(value) if entry.has_setting(name) else "" for entry, value in pairs)
+        different.append((name, *cells))
     if different:
         console.print("\n[bold]settings that differ[/]", table(("", *letters), different, box=SIMPLE_HEAD))
     else:
         console.print("\nAll settings are the same.")
-    figures = [
+    metrics = comparison.metric_rows()
+    rows = [
         (
             f"{row.split} {row.metric.title}",
-            *(Text(f"{row.words(i)} *", "bold") if i in row.best else row.words(i) for i in range(len(row.spreads))),
+            *(Text(f"{row.text(i)} *", "bold") if i in row.best else row.text(i) for i in range(len(row.spreads))),
         )
-        for row in comparison.figures()
+        for row in metrics
     ]
-    if figures:
-        best = " (* best)" if any(row.best for row in comparison.figures()) else ""
-        console.print(f"[bold]figures[/]{best}", table(("", *letters), figures, letters, box=SIMPLE_HEAD))
+    if rows:
+        best = " (* best)" if any(row.best for row in metrics) else ""
+        console.print(f"[bold]metrics[/]{best}", table(("", *letters), rows, letters, box=SIMPLE_HEAD))
     else:
-        console.print("\nNo run is finished yet: there are no figures.")
+        console.print("\nNo run is finished yet, so there are no metrics.")
     _print_curves(console, comparison)
     for warning in comparison.warnings():
         console.print(f"[yellow]Note:[/] {escape(warning)}")
-    if asked.out is not None:
-        typer.echo(f"Written: {asked.out}")
+    if out is not None:
+        typer.echo(f"Written: {out}")
 
 
 def _color(number: int | None) -> str:
@@ -92,12 +97,12 @@ def _color(number: int | None) -> str:
 
 
 def _print_curves(console: Console, comparison: Comparison) -> None:
-    """One picture for each task: the measurement that matters most of those there are."""
+    """Plot the most important metric of each task."""
     if not (console.encoding or "").lower().startswith("utf"):
-        return  # no Braille where it cannot be written
-    for picture in (picture for task in comparison.tasks for picture in comparison.pictures(task)[:1]):
-        curves, width = list(picture.curves.items()), min(console.width, WIDEST_PLOT)
-        console.print(f"[bold]{picture.title}[/] over epochs")
+        return  # the plots are made of Braille characters
+    for picture in (picture for task in comparison.tasks for picture in comparison.charts(task)[:1]):
+        curves, width = list(picture.curves.items()), min(console.width, MAX_PLOT_WIDTH)
+        console.print(f"[bold]{picture.title}[/] during training")
         for row in text_plot(curves, width=width, height=PLOT_HEIGHT, y_format=picture.panel.y_format):
             colors = (_color(None if cell.series is None else curves[cell.series][1].color) for cell in row)
             texts = (cell.text for cell in row)
@@ -105,87 +110,81 @@ def _print_curves(console: Console, comparison: Comparison) -> None:
         console.print()
 
 
-def embed(asked: EmbedCommand) -> None:
-    _check(asked)
-    opened = open_model(asked.run, **asked.opening())
-    tell_opened(opened, asked.quiet or asked.as_json)
-    vectors = NodeVectors.of(opened, asked.layer)
-    if asked.split is not None:
-        no_classes = (
-            f"--split says which nodes a classifier's mistakes are shown on; {opened.name} has no classes to mistake: "
-            "leave it out"
-        )
-        refuse_if({no_classes: not opened.classes})
-        split_looked_at(opened, asked.split)
+def write_embeddings(options: EmbedOptions) -> None:
+    """Write vectors of nodes and relations, and a map."""
+    _check_outputs(options)
+    opened = open_model(options.run, **options.open_arguments())
+    print_opened(opened, options.quiet or options.as_json)
+    vectors = NodeVectors.of(opened, options.layer)
+    if options.split is not None:
+        conflict = f"--split is for classifiers, and {opened.name} has no classes: leave it out"
+        refuse_if({conflict: not opened.classes})
+        evaluation_split(opened, options.split)
     nodes, skipped = np.arange(opened.graph.num_nodes), 0
-    if asked.nodes is not None:
-        listed, skipped = listed_nodes(opened, asked.nodes, asked.skip_unknown)
+    if options.nodes is not None:
+        listed, skipped = listed_nodes(opened, options.nodes, options.skip_unknown)
         nodes = np.array(list(dict.fromkeys(listed.tolist())), dtype=np.int64)  # each once
-    said: dict[str, Any] = {**opened.source, "task": opened.task.name, "nodes": len(nodes)}
-    if asked.out is not None or asked.plot is not None:  # a model without vectors of nodes may have some of relations
-        said["width"] = vectors.width
+    values: dict[str, Any] = {**opened.source, "task": opened.task.name, "nodes": len(nodes)}
+    if options.out is not None or options.plot is not None:  # a model without node vectors may have relation vectors
+        values["width"] = vectors.width
     files, lines = dict[str, str](), list[str]()
-    if asked.out is not None:
-        with progress("vectors", len(nodes), "nodes", show=asked.bars) as meter:
+    if options.out is not None:
+        with progress("vectors", len(nodes), "nodes", show=options.show_progress) as meter:
             parts = node_table(vectors, nodes, meter.advance)
-            write_table(asked.out, len(nodes), parts, keep_formulas=asked.keep_formulas)
-        files["out"] = str(asked.out)
-        lines.append(f"Written: {asked.out} ({count(len(nodes), 'node')}, {vectors.width} numbers each)")
-    if asked.relations is not None:
+            write_table(options.out, len(nodes), parts, keep_formulas=options.keep_formulas)
+        files["out"] = str(options.out)
+        lines.append(f"Written: {options.out} ({format_count(len(nodes), 'node')}, {vectors.width} numbers each)")
+    if options.relations is not None:
         relations = relation_table(opened)
-        write_table(asked.relations, len(relations), [relations], "--relations", asked.keep_formulas)
-        said["relations"], files["relations"] = len(relations), str(asked.relations)
-        lines.append(f"Written: {asked.relations} ({len(relations)} rows)")
-    if asked.plot is not None:
-        with progress("map", STEPS.get(asked.map_), "steps", show=asked.bars) as meter:
-            settings: dict[str, Any] = {
-                "method": asked.map_,
-                **{key: getattr(asked, key) for key in ("seed", "most", "split")},
-            }
-            drawn = NodeMap(vectors, nodes, on_step=lambda: meter.advance(1), **settings)
-        save_page(asked.plot, map_page(drawn, asked.split))
-        made = said["map"] = drawn.as_dict()
-        files["plot"] = str(asked.plot)
-        shown = f"{made['nodes']:,} of {made['candidates']:,} nodes, {asked.map_}"
-        lines.append(f"Written: {asked.plot} ({shown}, trustworthiness {made['trustworthiness']:.2f})")
-    if skipped and not asked.as_json:
-        typer.echo(f"{count(skipped, 'name')} not known, left out", err=True)
-    tell(asked.as_json, {**said, "skipped": skipped, "files": files}, *lines)
+        write_table(options.relations, len(relations), [relations], "--relations", options.keep_formulas)
+        values["relations"], files["relations"] = len(relations), str(options.relations)
+        lines.append(f"Written: {options.relations} ({len(relations)} rows)")
+    if options.plot is not None:
+        with progress("map", STEPS.get(options.map_), "steps", show=options.show_progress) as meter:
+            settings: dict[str, Any] = {key: getattr(options, key) for key in ("seed", "most", "split")}
+            node_map = NodeMap(vectors, nodes, on_step=lambda: meter.advance(1), method=options.map_, **settings)
+        save_page(options.plot, map_page(node_map, options.split))
+        about = values["map"] = node_map.as_dict()
+        files["plot"] = str(options.plot)
+        shown = f"{about['nodes']:,} of {about['candidates']:,} nodes, {options.map_}"
+        lines.append(f"Written: {options.plot} ({shown}, trustworthiness {about['trustworthiness']:.2f})")
+    if skipped and not options.as_json:
+        typer.echo(f"{format_count(skipped, 'unknown name')} left out", err=True)
+    print_result(options.as_json, {**values, "skipped": skipped, "files": files}, *lines)
 
 
-def _check(asked: EmbedCommand) -> None:
-    """Refuse before anything is read what could not be written in the end."""
-    tables, plot = {"--out": asked.out, "--relations": asked.relations}, asked.plot
-    given = [path.resolve() for path in (*tables.values(), plot) if path is not None]
-    name = None if plot is None else plot.name
+def _check_outputs(options: EmbedOptions) -> None:
+    """Refuse files that cannot be written, before anything is read."""
+    tables, plot = {"--out": options.out, "--relations": options.relations}, options.plot
+    paths = [path.resolve() for path in (*tables.values(), plot) if path is not None]
+    is_page = plot is None or plot.suffix.lower() in (".html", ".htm")
     refuse_if(
         {
-            "say what to write: --out nodes.parquet, --relations relations.parquet or --plot map.html": not given,
-            f"--plot {name}: the map is a web page; give it a name in .html": plot is not None
-            and plot.suffix.lower() not in (".html", ".htm"),
+            "nothing to write: give --out nodes.parquet, --relations relations.parquet or --plot map.html": not paths,
+            f"--plot {plot and plot.name}: the map is a web page; give it a name in .html": not is_page,
             f"--plot {plot} is a folder; give the name of a file": plot is not None and plot.is_dir(),
-            "--out, --relations and --plot name the same file twice": len(set(given)) < len(given),
+            "--out, --relations and --plot name the same file twice": len(set(paths)) < len(paths),
         }
     )
     for option, path in tables.items():
         if path is not None:
             check_ending(path, option)
     if plot is not None:
-        check_method(asked.map_)
+        check_method(options.map_)
 
 
-def export(asked: ExportCommand) -> None:
-    out = asked.out
+def export_encoder(run: Path, out: Path, mirror: Path | None, accept_changed_data: bool, as_json: bool) -> None:
+    """Export the encoder of a trained model."""
     if out.is_dir():
         raise DataError(f"{out} is a folder; --out takes the name of a file")
-    opened = open_trained(asked.run, mirror=asked.mirror, device="cpu", accept_changed_data=asked.accept_changed_data)
+    opened = open_trained(run, mirror=mirror, device="cpu", accept_changed_data=accept_changed_data)
     try:
         about = save_encoder(opened.model, out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error
-    tell(
-        asked.as_json,
+    print_result(
+        as_json,
         {"encoder": str(out), **about},
-        f"Written: {out} ({memory(out.stat().st_size)})",
-        f"{about['nodes']:,} nodes; {about['output']}. Names are in its extra files: nodes.jsonl and others.",
+        f"Written: {out} ({format_bytes(out.stat().st_size)})",
+        f"{about['nodes']:,} nodes; {about['output']}. Its extra files have the names: nodes.jsonl and others.",
     )

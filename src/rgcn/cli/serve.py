@@ -1,4 +1,4 @@
-"""`rgcn serve`: trained models over HTTP, with a page to look around in them."""
+"""`rgcn serve`: models over HTTP."""
 
 import os
 import sys
@@ -8,43 +8,43 @@ from pathlib import Path
 
 import typer
 
-from rgcn import serve as serving
-from rgcn.cli.model_commands import LimitOptions, ServeCommand
+from rgcn import serve
+from rgcn.cli.model_commands import ServeOptions
 from rgcn.cli.output import busy
 from rgcn.data.registry import path_or_dataset
 from rgcn.runs.folder import RunFolder
-from rgcn.serve.address import Address, bound_socket, read_token
+from rgcn.serve.address import Address, Limits, bound_socket, read_token
 
 
-def serve(asked: ServeCommand) -> None:
-    for run in asked.runs:
+def serve_models(options: ServeOptions, limits: Limits) -> None:
+    """Load models and serve them until a signal stops the server."""
+    for run in options.runs:
         place = path_or_dataset(run)
         if isinstance(place, Path) and (place / "series.json").is_file():
             RunFolder(place).check()
-    address = Address(asked.host, asked.port, read_token(asked.token_file), tuple(asked.allow_host or ()))
+    address = Address(options.host, options.port, read_token(options.token_file), tuple(options.allow_host or ()))
     address.check()
-    new = asked.new_nodes()
-    # All of this before PyTorch and the models are loaded: a mistyped name and a port in use are said at once.
+    new_nodes = options.new_nodes()
+    # Before PyTorch and the models are loaded, so that mistyped names and a port in use are reported at once.
     listening = bound_socket(address)
-    with busy("loading", asked.quiet) as on_step:
-        how = {**asked.opening(), "classes": asked.classes or asked.has_labels}
-        models = serving.load_models(asked.runs, new_nodes=new, on_step=on_step, **how)
+    with busy("loading", options.quiet) as on_step:
+        arguments = {**options.open_arguments(), "classes": options.classes or options.has_labels}
+        models = serve.load_models(options.runs, new_nodes=new_nodes, on_step=on_step, **arguments)
 
-    def ready(url: str) -> None:
+    def on_ready(url: str) -> None:
         for served in models:
-            about = serving.line(served)
-            typer.echo(f"{served.name}: {about.model} for {about.task} on {about.dataset}, {about.headline}")
-        asks = "; it asks for the token" if address.token else ""
-        typer.echo(f"{url}  (page; API under {url}/api{asks}). Ctrl-C stops it.")
+            summary = serve.model_summary(served)
+            typer.echo(f"{served.name}: {summary.model} for {summary.task} on {summary.dataset}, {summary.headline}")
+        token = "; clients need the token" if address.token else ""
+        typer.echo(f"{url}  (page; API under {url}/api{token}). Ctrl-C stops the server.")
         sys.stdout.flush()
-        if asked.open_browser:
+        if options.open_browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
 
-    limits = serving.Limits(**{limit.name: getattr(asked, limit.name) for limit in LimitOptions.parameters()})
-    serving.serve(models, address, limits, threads=asked.threads, listening=listening, on_ready=ready)
-    if not asked.quiet:
+    serve.serve(models, address, limits, threads=options.threads, listening=listening, on_ready=on_ready)
+    if not options.quiet:
         typer.echo("stopped", err=True)
-    # An explanation nobody waits for any more may still be computed: the process does not wait for it either.
+    # An explanation whose client has disconnected may still be running: the process does not wait for it.
     if any(thread.name.startswith("rgcn-") and thread.is_alive() for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()

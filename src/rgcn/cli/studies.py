@@ -1,4 +1,4 @@
-"""`rgcn tune`, `reproduce` and `bench`: what takes many trainings, or measures one."""
+"""`rgcn tune`, `reproduce` and `bench`: many trainings, and measurements."""
 
 import signal
 import sys
@@ -8,146 +8,153 @@ from pathlib import Path
 import typer
 from rich.markdown import Markdown
 
+from rgcn.bench.bench_report import plain_table, write_json
+from rgcn.bench.comparison import run_bench
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.showing import plain_table, write_json
-from rgcn.bench.turns import measured
 from rgcn.cli import study_commands as commands
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import TuneCommand
-from rgcn.cli.output import busy, output, print_json, series_progress, tell
-from rgcn.cli.train import configured, plain_name
+from rgcn.cli.model_commands import TuneOptions
+from rgcn.cli.output import busy, output, print_json, print_result, series_progress
+from rgcn.cli.train import load_config, plain_name
 from rgcn.data import load
 from rgcn.errors import DataError, StoppedError
-from rgcn.paper import published, trainings
-from rgcn.paper import quick_tables as quick
+from rgcn.paper import published, quick_tables, trainings
 from rgcn.paper.published import PaperReport, PaperTable
-from rgcn.runs.configuration import with_whole_paths
+from rgcn.runs.configuration import with_absolute_paths
 from rgcn.system.atomic_files import write_atomically
-from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces
-from rgcn.tuning import tune as run
-from rgcn.tuning.result import summary
+from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces, tune
 
 
-def tune(asked: TuneCommand) -> None:
-    refuse_if({"--timeout is more than 0 minutes": asked.minutes is not None and not asked.minutes > 0})
-    config = with_whole_paths(configured(asked))
+def tune_settings(options: TuneOptions) -> None:
+    """Run a study, or continue it."""
+    refuse_if({"--timeout must be more than 0 minutes": options.minutes is not None and not options.minutes > 0})
+    config = with_absolute_paths(load_config(options))
     plan = StudyPlan(
-        name=asked.configuration,
+        name=options.configuration,
         config=config,
-        spaces=choose_spaces(config, asked.search or [], asked.fix or []),
-        objective=check_objective(config, asked.metric, asked.folds, config.seed),
-        folder=asked.out or Path("tune") / plain_name(asked.configuration),
-        mirror=asked.mirror,
+        spaces=choose_spaces(config, options.search or [], options.fix or []),
+        objective=check_objective(config, options.metric, options.folds, config.seed),
+        folder=options.out or Path("tune") / plain_name(options.configuration),
+        mirror=options.mirror,
     )
-    with busy("trials", asked.quiet, asked.trials) as say:
+    with busy("trials", options.quiet, options.trials) as show_step:
 
         def on_trial(trial: TrialRecord, result: TuneResult) -> None:
             value, best = "" if trial.value is None else f" {trial.value:.4f}", result.best
             so_far = "" if best is None else f"  best {best.value:.4f} (trial {best.number})"
-            why = f": {trial.error.splitlines()[0][:80]}" if trial.error else ""
-            say(f"{len(result.trials)}/{asked.trials}  trial {trial.number} {trial.state}{value}{why}{so_far}")
+            error = f": {trial.error.splitlines()[0][:80]}" if trial.error else ""
+            trial_text = f"trial {trial.number} {trial.state}{value}{error}{so_far}"
+            show_step(f"{len(result.trials)}/{options.trials}  {trial_text}")
 
-        result = run(plan, asked.trials, jobs=asked.jobs, minutes=asked.minutes, on_trial=on_trial)
-    tell(asked.as_json, result.as_dict() if asked.as_json else None, *_lines(result))
+        result = tune(plan, options.trials, jobs=options.jobs, minutes=options.minutes, on_trial=on_trial)
+    print_result(options.as_json, result.as_dict() if options.as_json else None, *_result_lines(result))
     if result.interrupted:
-        raise StoppedError("interrupted", f"the same command goes on with {plan.folder}", signal.SIGINT)
+        raise StoppedError("interrupted", f"the same command continues with {plan.folder}", signal.SIGINT)
 
 
-def _lines(result: TuneResult) -> list[str]:
-    best, own, folder = result.best, result.own, result.plan.folder
-    lines = [f"{result.plan.name}, {summary(result)}"]
+def _result_lines(result: TuneResult) -> list[str]:
+    best, unchanged, folder = result.best, result.unchanged, result.plan.folder
+    lines = [f"{result.plan.name}, {result.summary}"]
     if best is None:
         return [*lines, "No trial has finished yet."]
-    lines.append(f"Best {result.metric}: {_value(best)} (trial {best.number}, epoch {best.epoch})")
-    if own is not None and own.number != best.number:
-        lines.append(f"The configuration as it was: {_value(own)}")
-    for key, value in best.values.items():
+    lines.append(f"Best {result.metric}: {_format_value(best)} (trial {best.number}, epoch {best.epoch})")
+    if unchanged is not None and unchanged.number != best.number:
+        lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
+    for key, value in best.settings.items():
         lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
-    lines.append(f"\nKept in {folder}: best.yaml, tune.html, trials.csv, study.db")
-    return [*lines, f"Train with it: rgcn train {folder / 'best.yaml'}"]
+    lines.append(f"\nStored in {folder}: best.yaml, tune.html, trials.csv, study.db")
+    return [*lines, f"Train with the best settings: rgcn train {folder / 'best.yaml'}"]
 
 
-def _value(trial: TrialRecord) -> str:
+def _format_value(trial: TrialRecord) -> str:
     return f"{trial.value:.4f}" + (f" ± {trial.deviation:.4f}" if trial.deviation else "")
 
 
-def train_task(asked: commands.PaperTaskCommand) -> None:
-    names, plan = trainings.configurations(asked.task, asked.names, asked.datasets, asked.models), _plan(asked)
-    outcomes, failures = _trained(names, plan, asked.quiet)
-    _finish([trainings.training_table(asked.task, outcomes, plan.changes)], asked, failures)
+def reproduce_task(task: str, options: commands.PaperTaskOptions) -> None:
+    """Train the configurations of a task and print its table."""
+    names = trainings.configurations(task, options.names, options.datasets, options.models)
+    plan = _reproduction_plan(options)
+    outcomes, failures = _train(names, plan, options.quiet)
+    _print_report([trainings.training_table(task, outcomes, plan.changes)], options, failures)
 
 
-def datasets(asked: commands.PaperDatasetsCommand) -> None:
-    _read(asked, "reading data sets", quick.DATASETS, quick.datasets_table)
+def reproduce_datasets(options: commands.PaperDataOptions) -> None:
+    """Print the sizes of data sets."""
+    _reproduce_table(options, "reading data sets", quick_tables.DATASETS, quick_tables.datasets_table)
 
 
-def parameters(asked: commands.PaperParametersCommand) -> None:
-    _read(asked, "building networks", quick.WITH_PARAMETERS, quick.parameters_table)
+def reproduce_parameters(options: commands.PaperDataOptions) -> None:
+    """Print numbers of parameters."""
+    _reproduce_table(options, "building networks", quick_tables.WITH_PARAMETERS, quick_tables.parameters_table)
 
 
-def _read(
-    asked: commands.PaperDatasetsCommand, words: str, known: Sequence[str], make: Callable[..., PaperTable]
+def _reproduce_table(
+    options: commands.PaperDataOptions, description: str, known: Sequence[str], make_table: Callable[..., PaperTable]
 ) -> None:
-    with busy(words, asked.quiet):
-        table = make(_chosen(asked, known) or known, asked.mirror)
-    _finish([table], asked)
+    with busy(description, options.quiet):
+        table = make_table(_chosen(options, known) or known, options.mirror)
+    _print_report([table], options)
 
 
-def tensors(asked: commands.PaperTensorsCommand) -> None:
-    with busy("taking first steps", asked.quiet):
-        rows = quick.tensor_statistics(load("fb-toy", mirror=asked.mirror), asked.seeds)
-    _finish([quick.tensors_table(rows, asked.seeds)], asked)
+def reproduce_tensors(options: commands.PaperTensorOptions) -> None:
+    """Print statistics of tensors."""
+    with busy("taking first steps", options.quiet):
+        rows = quick_tables.tensor_statistics(load("fb-toy", mirror=options.mirror), options.seeds)
+    _print_report([quick_tables.tensors_table(rows, options.seeds)], options)
 
 
-def timings(asked: commands.PaperTimingsCommand) -> None:
-    names = _chosen(asked, quick.TIMED) or None
-    with busy("measuring", asked.quiet) as say:
-        table = quick.timings_table(names, mirror=asked.mirror, device=asked.device, steps=asked.steps, on_measure=say)
-    _finish([table], asked)
+def reproduce_timings(options: commands.PaperTimingOptions) -> None:
+    """Print times."""
+    names = _chosen(options, quick_tables.TIMED) or None
+    with busy("measuring", options.quiet) as show_step:
+        table = quick_tables.timings_table(
+            names, mirror=options.mirror, device=options.device, steps=options.steps, on_measure=show_step
+        )
+    _print_report([table], options)
 
 
-def everything(asked: commands.PaperCommand) -> None:
-    plan = _plan(asked)
-    with busy("reading data sets", asked.quiet) as say:
-        tables = quick.quick_tables(asked.mirror, asked.device, say)
+def reproduce_everything(options: commands.PaperAllOptions) -> None:
+    """Print all tables."""
+    plan = _reproduction_plan(options)
+    with busy("reading data sets", options.quiet) as show_step:
+        tables = quick_tables.quick_tables(options.mirror, options.device, show_step)
     failures: list[str] = []
     for task in trainings.CONFIGURATIONS:
-        outcomes, failed = _trained(trainings.configurations(task), plan, asked.quiet)
+        outcomes, task_failures = _train(trainings.configurations(task), plan, options.quiet)
         tables.append(trainings.training_table(task, outcomes, plan.changes))
-        failures += failed
-    _finish(tables, asked, failures, also_in=asked.out)
+        failures += task_failures
+    _print_report(tables, options, failures, also_in=options.out)
 
 
-def _chosen(which: commands.PaperNameOptions, known: Sequence[str]) -> list[str]:
-    return trainings.chosen("data set", [*(which.datasets or ()), *(which.names or ())], known)
+def _chosen(options: commands.PaperNameOptions, known: Sequence[str]) -> list[str]:
+    return trainings.select_names("data set", [*(options.datasets or ()), *(options.names or ())], known)
 
 
-def _plan(how: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
-    changes = tuple(how.changes or ())
-    return trainings.ReproductionPlan(how.out, how.runs, how.jobs, how.mirror, how.device, how.seed, changes, how.fresh)
+def _reproduction_plan(options: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
+    changes = tuple(options.changes or ())
+    return trainings.ReproductionPlan(
+        options.out, options.runs, options.jobs, options.mirror, options.device, options.seed, changes, options.fresh
+    )
 
 
-def _trained(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> trainings.Trainings:
+def _train(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> trainings.Trainings:
     try:
         with series_progress(quiet) as progress:
             return trainings.run_trainings(names, plan, progress)
-    except StoppedError as error:  # a training that is stopped names its own folder; here it is the whole that goes on
-        raise error.advising("the same command goes on from there") from None
+    except StoppedError as error:  # a training advises to resume its own folder; here the whole command continues
+        raise error.with_advice("the same command continues from there") from None
 
 
-def _finish(
-    tables: list[PaperTable],
-    telling: commands.PaperOptions,
-    failures: Sequence[str] = (),
-    also_in: Path | None = None,
+def _print_report(
+    tables: list[PaperTable], options: commands.PaperOptions, failures: Sequence[str] = (), also_in: Path | None = None
 ) -> None:
-    """Print, write what was asked for, and leave with an error where a run failed."""
+    """Print and write tables, and exit with an error if a run failed."""
     report = PaperReport.made_here(tables)
-    files = {telling.markdown: published.markdown, telling.html: published.html_page}
+    files = {options.markdown: published.markdown, options.html: published.html_page}
     if also_in is not None:
         for name, render in (("md", published.markdown), ("html", published.html_page), ("json", published.json_text)):
             files[also_in / f"report.{name}"] = render
-    if telling.as_json:
+    if options.as_json:
         typer.echo(published.json_text(report), nl=False)
     else:
         output(100).print(Markdown(published.markdown(report)))
@@ -156,24 +163,25 @@ def _finish(
             if path is not None:
                 write_atomically(path, render(report))
     except OSError as error:
-        raise DataError(f"cannot write {error.filename}: {error.strerror}; what was measured stands above") from error
+        raise DataError(f"cannot write {error.filename}: {error.strerror}; the results are printed above") from error
     for failure in failures:
         typer.echo(f"rgcn: {failure}", err=True)
     if failures:
         raise typer.Exit(1)
 
 
-def bench(asked: commands.BenchCommand) -> None:
-    if asked.write_npz is not None:
-        one = "--write-npz takes one graph: rgcn bench aifb --write-npz aifb.npz"
-        refuse_if({one: not asked.graphs or len(asked.graphs) != 1})
-        graph_to_npz(find_graph((asked.graphs or [""])[0]), asked.write_npz)
+def run_benchmark(options: commands.BenchOptions) -> None:
+    """Measure training steps, or write a graph for another machine."""
+    if options.write_npz is not None:
+        conflict = "--write-npz takes one graph: rgcn bench aifb --write-npz aifb.npz"
+        refuse_if({conflict: not options.graphs or len(options.graphs) != 1})
+        graph_to_npz(find_graph((options.graphs or [""])[0]), options.write_npz)
         return
-    with busy("measuring", asked.quiet) as say:
-        result = measured(asked, say, ["rgcn", *sys.argv[1:]])
-    if asked.json == Path("-"):
+    with busy("measuring", options.quiet) as show_step:
+        result = run_bench(options, show_step, ["rgcn", *sys.argv[1:]])
+    if options.json == Path("-"):
         print_json(result, indent=2)
         return
-    if asked.json is not None:
-        write_json(result, asked.json)
+    if options.json is not None:
+        write_json(result, options.json)
     typer.echo(plain_table(result))

@@ -1,15 +1,14 @@
-"""Every knob, its default, and what it does: a file a section.
+"""Every setting with its default: one module for each section of a configuration.
 
-All problems are reported at once, each with where it was written and how to put it right (`fields`). What settings
-cannot be together stands below the fields of their section, or of the run. A field worth tuning declares where to
-search, and one that chooses on an axis, on which (`fields`).
+All problems of a configuration are reported at once, each with where it was written and how to fix it (`fields`). Rules
+about combinations of settings stand below the fields of their section or run.
 """
 
 from rgcn.config.fields import SearchSpace as SearchSpace
 from rgcn.config.fields import Section as Section
 from rgcn.config.fields import search_spaces as search_spaces
 from rgcn.config.fields import tuned as tuned
-from rgcn.config.fields import validated as validated
+from rgcn.config.fields import validate_section as validate_section
 from rgcn.config.model_section import LinkModelConfig as LinkModelConfig
 from rgcn.config.model_section import ModelSection as ModelSection
 from rgcn.config.model_section import NodeModelConfig as NodeModelConfig

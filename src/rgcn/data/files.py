@@ -1,4 +1,4 @@
-"""Finding files, telling their format by name, and reading their bytes safely, compressed or not."""
+"""Find files, tell their format from their names, and read their bytes safely, compressed or not."""
 
 from __future__ import annotations
 
@@ -14,107 +14,133 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
-from rgcn.plugins import READERS, Axis
-from rgcn.system.compression import DAMAGE, compression_of, expanding, without_compression
+from rgcn.plugins import READERS, Registry
+from rgcn.system.compression import (
+    DECOMPRESSION_ERRORS,
+    compression_from_name,
+    open_decompressor,
+    strip_compression_suffix,
+)
 
 PathLike = str | os.PathLike[str]
 
 SPLIT_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
 
-# A file may be refused for what it expands to, not for being large: real triples shrink ten- to fiftyfold, gzip at its
-# utmost reaches 1030. What is always allowed is read in a second or two, so that a bomb is refused that soon.
+# A file is refused for its compression ratio and not for its size: triples are compressed ten- to fiftyfold, and gzip
+# reaches at most 1030. The first bytes are always allowed. They are read in a second or two, so a bomb is refused soon.
 MAX_EXPANSION_RATIO = 250
 EXPANSION_ALWAYS_ALLOWED = 16 << 20
 MAX_LINE_BYTES = 64 << 20
 BLOCK_BYTES = 4 << 20
 UTF8_BOM = b"\xef\xbb\xbf"
+# How much text compressed triples expand to, about. Parquet is compressed too.
+TEXT_RATIOS = {"compressed": 8, "parquet": 4}
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file to read: where, in which format (the name of its reader), and for which split of the triples."""
+    """A file of triples.
+
+    Attributes:
+        path: Where the file is.
+        format: The name of its reader.
+        split: The split that its triples belong to, if it is a file of one split.
+    """
 
     path: Path
     format: str
     split: str | None = None
 
 
-def said(key: str, value: object) -> str:
-    """How to say something of how files are read: in Python, and on the command line.
+def option_hint(key: str, value: object) -> str:
+    """Return how to set an option of `read` in Python and on the command line, for error messages.
 
-    >>> said("header", False)
-    'header=False (asking a graph: --data header=false; training: --set data.header=false)'
+    >>> option_hint("header", False)
+    'header=False (to query a graph: --data header=false; to train: --set data.header=false)'
     """
-    given = f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-    asking, training = shlex.quote(given), shlex.quote(f"data.{given}")
-    return f"{key}={value!r} (asking a graph: --data {asking}; training: --set {training})"
+    text = f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    data, setting = shlex.quote(text), shlex.quote(f"data.{text}")
+    return f"{key}={value!r} (to query a graph: --data {data}; to train: --set {setting})"
 
 
-def known_format(name: str) -> str:
-    """The format a name or suffix stands for; a reader's dotted name is one of its own.
+def resolve_format(name: str) -> str:
+    """Return the format that a format's name, a suffix or a reader's dotted name stands for.
 
-    >>> known_format("turtle"), known_format(".owl")
+    Raises:
+        DataError: There is no such format.
+
+    >>> resolve_format("turtle"), resolve_format(".owl")
     ('ttl', 'rdf')
     """
     if READERS.problem(name) is None:
         return name
-    if found := by_ending(READERS, name.lower().lstrip(".").replace("-", "").replace("/", "")):
+    if found := component_for_suffix(READERS, name.lower().lstrip(".").replace("-", "").replace("/", "")):
         return found
-    raise DataError(f"unknown format {name!r}; known are {_formats_in_words()}")
+    raise DataError(f"unknown format {name!r}; known are {_known_formats()}")
 
 
-def format_of(path: PathLike) -> str | None:
-    """The format a file's name tells, looking through a compression suffix; None where it tells nothing.
+def format_from_name(path: PathLike) -> str | None:
+    """Return the format that a file's name tells, ignoring a compression suffix, or None.
 
-    >>> format_of("graph.nt.gz"), format_of("train.txt"), format_of("notes.doc")
+    >>> format_from_name("graph.nt.gz"), format_from_name("train.txt"), format_from_name("notes.doc")
     ('nt', 'tsv', None)
     """
-    return by_ending(READERS, ending_of(path))
+    return component_for_suffix(READERS, file_suffix(path))
 
 
-def by_ending(axis: Axis, ending: str) -> str | None:
-    """Which member reads files that end so; built-in ones come first, and installed ones are only loaded after them."""
-    for name in axis.names():
+def component_for_suffix(registry: Registry, suffix: str) -> str | None:
+    """Return the name of the first component that reads files with this suffix; built-in components come first."""
+    for name in registry.names():
         try:
-            if ending in axis.find(name).endings:
+            if suffix in registry.resolve(name).suffixes:
                 return name
-        except ConfigError as error:  # noqa: PERF203 - another's broken package should not hide the user's files
+        except ConfigError as error:  # noqa: PERF203 - a broken third-party package must not hide the user's files
             warnings.warn(str(error), stacklevel=3)
     return None
 
 
 def bare_name(path: PathLike) -> str:
-    """A file's name without the suffixes of compression and format.
+    """Return a file's name without the suffixes of its compression and format.
 
     >>> bare_name("data/train.txt.gz"), bare_name("v1.2.nt")
     ('train', 'v1.2')
     """
-    name = without_compression(Path(path).name)
-    return Path(name).stem if format_of(name) else name
+    name = strip_compression_suffix(Path(path).name)
+    return Path(name).stem if format_from_name(name) else name
 
 
-def existing(path: PathLike, what: str = "file or folder") -> Path:
-    """The path of a file or folder; DataError with the closest names where there is none, and for a pipe or device."""
-    found = Path(path)
-    if found.is_file() or found.is_dir():
-        return found
-    if found.exists():
+def existing_path(path: PathLike, kind: str = "file or folder") -> Path:
+    """Return the path of a file or folder that exists.
+
+    Args:
+        path: The path to check.
+        kind: What the path should be, for the error.
+
+    Raises:
+        DataError: There is nothing at the path (the message has the closest names), or a pipe or device.
+    """
+    path = Path(path)
+    if path.is_file() or path.is_dir():
+        return path
+    if path.exists():
+        mode = path.stat().st_mode
+        found = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
         raise DataError(
-            f"{found} is {_kind_in_words(found)}, not a file. rgcn must know the size of what it reads, and reads some "
-            "parts twice: write what comes through it to a file, and give that file"
+            f"{path} is {found}, not a file. rgcn must know the size of what it reads, and reads some parts twice: "
+            "write the data to a file, and read that file"
         )
-    if (link := broken_link(found)) is not None:
-        raise DataError(f"no such {what}: {link}")
-    folder = found.parent
+    if (link := broken_link(path)) is not None:
+        raise DataError(f"no such {kind}: {link}")
+    folder = path.parent
     if not folder.is_dir():
-        raise DataError(f"no such {what}: {found} (the folder {folder} does not exist either)")
-    near = close_matches(found.name, sorted(entry.name for entry in folder.iterdir()))
+        raise DataError(f"no such {kind}: {path} (the folder {folder} does not exist either)")
+    near = close_matches(path.name, sorted(entry.name for entry in folder.iterdir()))
     hint = f" Did you mean {', '.join(repr(str(folder / name)) for name in near)}?" if near else ""
-    raise DataError(f"no such {what}: {found}.{hint}")
+    raise DataError(f"no such {kind}: {path}.{hint}")
 
 
 def broken_link(path: Path) -> str | None:
-    """What is wrong where a symbolic link on the way to the path leads nowhere; None where none does."""
+    """Return a description of the symbolic link in a path that leads nowhere, or None."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             try:
@@ -122,101 +148,110 @@ def broken_link(path: Path) -> str | None:
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     return f"{part} is a symbolic link that leads back to itself"
-            return f"{part} is a symbolic link to {part.readlink()}, which is not there"
+            return f"{part} is a symbolic link to {part.readlink()}, which does not exist"
     return None
 
 
-def _kind_in_words(path: Path) -> str:
-    """What something is that is neither a file nor a folder."""
-    mode = path.stat().st_mode
-    return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-
-
 def find_files(
-    path: PathLike | Mapping[str, PathLike], format: str | None = None, leave_out: Iterable[Path] = ()
+    path: PathLike | Mapping[str, PathLike], format: str | None = None, exclude: Iterable[Path] = ()
 ) -> list[SourceFile]:
-    """The files to read, in reading order.
+    """Return the files of triples at a path, in reading order.
 
-    A mapping {"train": ..., "valid": ..., "test": ...} names the splits; a folder holding a file named `train`
-    (train.txt, train.tsv.gz, ...) is read as its splits, any other folder as all its readable files sorted by name.
-    `leave_out` are files that lie there for another purpose, such as labels.
+    Args:
+        path: A file; a mapping {"train": file, "valid": file, "test": file}; or a folder. A folder that has a file
+            named `train` (train.txt, train.tsv.gz, ...) is read as splits, any other folder as all its readable files
+            sorted by name.
+        format: The format of all files; None tells it from their names.
+        exclude: Files in the folder that hold no triples, such as labels.
+
+    Raises:
+        DataError: There is no such file or none that can be read, or it is unclear which files hold triples.
     """
-    forced = None if format is None else known_format(format)
+    forced = None if format is None else resolve_format(format)
     if isinstance(path, Mapping):
-        return _in_split_order([_source(file, forced, split) for split, file in named_splits(path)])
-    place = existing(path)
-    if place.is_dir():
-        return _in_folder(place, forced, {other.resolve() for other in leave_out})
-    return [_source(place, forced)]
+        return _in_split_order([_source_file(file, forced, split) for split, file in split_paths(path)])
+    path = existing_path(path)
+    if path.is_dir():
+        return _files_in_folder(path, forced, {file.resolve() for file in exclude})
+    return [_source_file(path, forced)]
 
 
-def named_splits(paths: Mapping[str, PathLike], what: str = "file") -> Iterator[tuple[str, Path]]:
-    """(split, its file), as a user names them."""
+def split_paths(paths: Mapping[str, PathLike], kind: str = "file") -> Iterator[tuple[str, Path]]:
+    """Yield (split, file) for a user's mapping from splits to files."""
     for name, path in paths.items():
         if name not in SPLIT_NAMES:
-            raise DataError(f"unknown split {name!r} of a {what}; splits are called train, valid (or dev) and test")
-        file = existing(path, what)
+            raise DataError(f"unknown split {name!r} of a {kind}; splits are called train, valid (or dev) and test")
+        file = existing_path(path, kind)
         if file.is_dir():
             raise DataError(f"the {name} split must be a file, but {file} is a folder")
         yield SPLIT_NAMES[name], file
 
 
-def _in_folder(folder: Path, forced: str | None, leave_out: set[Path]) -> list[SourceFile]:
+def _files_in_folder(folder: Path, forced: str | None, exclude: set[Path]) -> list[SourceFile]:
     entries = sorted((e for e in folder.iterdir() if e.is_file() and not e.name.startswith(".")), key=lambda e: e.name)
-    wanted = [e for e in entries if e.resolve() not in leave_out]
+    candidates = [entry for entry in entries if entry.resolve() not in exclude]
     if forced is not None:
-        wanted = [e for e in wanted if ending_of(e) in READERS.find(forced).endings]
-    readable = [SourceFile(e, found) for e in wanted if (found := forced or format_of(e)) is not None]
-    if not readable:
-        there = ", ".join(e.name for e in entries[:5]) or "nothing"
-        raise DataError(f"no readable files in {folder} (it holds {there}); known formats are {_formats_in_words()}")
-    stems = [Path(without_compression(file.path.name)).stem.lower() for file in readable]
+        candidates = [entry for entry in candidates if file_suffix(entry) in READERS.resolve(forced).suffixes]
+    files = [SourceFile(e, format) for e in candidates if (format := forced or format_from_name(e)) is not None]
+    if not files:
+        names = ", ".join(entry.name for entry in entries[:5]) or "nothing"
+        raise DataError(f"no readable files in {folder} (it holds {names}); known formats are {_known_formats()}")
+    stems = [Path(strip_compression_suffix(file.path.name)).stem.lower() for file in files]
     if "train" in stems:
-        named = [(file, SPLIT_NAMES.get(stem)) for file, stem in zip(readable, stems, strict=True)]
-        return _in_split_order([replace(file, split=split) for file, split in named if split])
-    kinds = {READERS.find(file.format).plural or f"{file.format} files": file.path.name for file in reversed(readable)}
+        splits = map(SPLIT_NAMES.get, stems)
+        return _in_split_order([replace(file, split=split) for file, split in zip(files, splits, strict=True) if split])
+    kinds = {READERS.resolve(file.format).plural or f"{file.format} files": file.path.name for file in reversed(files)}
     if len(kinds) > 1:
         first, second, *_ = (f"{kind} ({name})" for kind, name in sorted(kinds.items()))
         raise DataError(
-            f"{folder} holds both {first} and {second}, and a table may be labels rather than triples; name the file, "
-            f"or say which to read, e.g. {said('format', readable[0].format)}"
+            f"{folder} holds both {first} and {second}, and a table may hold labels rather than triples; name the "
+            f"file, or choose a format, e.g. {option_hint('format', files[0].format)}"
         )
-    return readable
+    return files
 
 
-def _in_split_order(sources: list[SourceFile]) -> list[SourceFile]:
-    """Train first, so that nodes only the other splits know are numbered after those of train."""
+def _in_split_order(files: list[SourceFile]) -> list[SourceFile]:
+    """Sort the files of splits. Train is first, so that nodes that only other splits have are numbered last."""
     by_split: dict[str, SourceFile] = {}
-    for source in sources:
-        other = by_split.setdefault(str(source.split), source)
-        if other is not source:
-            raise DataError(f"two files for the {source.split} split: {other.path} and {source.path}")
+    for file in files:
+        other = by_split.setdefault(str(file.split), file)
+        if other is not file:
+            raise DataError(f"two files for the {file.split} split: {other.path} and {file.path}")
     if "train" not in by_split:
         raise DataError("there is no train split")
     return [by_split[split] for split in ("train", "valid", "test") if split in by_split]
 
 
-def _source(path: Path, forced: str | None, split: str | None = None) -> SourceFile:
-    if found := forced or format_of(path):
-        return SourceFile(path, found, split)
-    example = said("format", "nt")
+def _source_file(path: Path, forced: str | None, split: str | None = None) -> SourceFile:
+    if format := forced or format_from_name(path):
+        return SourceFile(path, format, split)
     raise DataError(
-        f"the format of {path} cannot be told from its name; say it, e.g. {example}; known are {_formats_in_words()}"
+        f"the format of {path} does not follow from its name; set it, e.g. {option_hint('format', 'nt')}; known are "
+        f"{_known_formats()}"
     )
 
 
-def _formats_in_words() -> str:
+def _known_formats() -> str:
     return ", ".join(READERS.names()) + " (each also with .gz, .bz2 or .zst behind it)"
 
 
-def ending_of(path: PathLike) -> str:
-    return Path(without_compression(Path(path).name)).suffix.lower().lstrip(".")
+def file_suffix(path: PathLike) -> str:
+    """Return the suffix that tells a file's format: lower case, without dot and compression."""
+    return Path(strip_compression_suffix(Path(path).name)).suffix.lower().lstrip(".")
+
+
+def expected_bytes(files: Iterable[SourceFile]) -> int:
+    """Estimate from the sizes of files how much text they hold."""
+    kinds = ((file.path, "compressed" if compression_from_name(file.path) else file.format) for file in files)
+    return sum(path.stat().st_size * TEXT_RATIOS.get(kind, 1) for path, kind in kinds)
 
 
 class ByteSource:
-    """A file's bytes, expanded while they are read, with an eye on damage and on bombs.
+    """Reads a file's bytes, decompressed; refuses damaged files and decompression bombs.
 
-    `on_progress` is told how many bytes of the file itself (not of its expansion) each read has taken.
+    Args:
+        path: The file.
+        on_progress: Called after each read with the number of bytes it took from the file, before decompression.
 
     >>> import gzip, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -229,29 +264,33 @@ class ByteSource:
     def __init__(self, path: Path, on_progress: Callable[[float], None] | None = None) -> None:
         self.path = path
         self._on_progress = on_progress
-        self._expanded = self._reported = 0
+        self._decompressed = self._num_reported = 0
         try:
             self._raw = path.open("rb")
         except OSError as error:
             raise DataError(f"cannot open {path}: {error.strerror}") from None
-        self._stream = expanding(self._raw, compression_of(path))
+        self._stream = open_decompressor(self._raw, compression_from_name(path))
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes (a few more from zst); b"" at the end."""
+        """Read up to `size` bytes (a few more from zst); b"" at the end.
+
+        Raises:
+            DataError: The data are damaged or a decompression bomb.
+        """
         try:
             data = self._stream.read(size)
-        except DAMAGE as error:
-            reason = f"the {compression_of(self.path) or 'file'} data are damaged or cut short ({error})"
+        except DECOMPRESSION_ERRORS as error:
+            reason = f"the {compression_from_name(self.path) or 'file'} data are damaged or cut short ({error})"
             raise ParseError(str(self.path), None, "", reason) from None
-        self._expanded += len(data)
-        taken = self._raw.tell()
-        if self._on_progress is not None and taken > self._reported:
-            self._on_progress(taken - self._reported)
-            self._reported = taken
-        if self._expanded > EXPANSION_ALWAYS_ALLOWED and self._expanded > MAX_EXPANSION_RATIO * taken:
+        self._decompressed += len(data)
+        position = self._raw.tell()
+        if self._on_progress is not None and position > self._num_reported:
+            self._on_progress(position - self._num_reported)
+            self._num_reported = position
+        if self._decompressed > max(EXPANSION_ALWAYS_ALLOWED, MAX_EXPANSION_RATIO * position):
             raise DataError(
-                f"{self.path} expands more than {MAX_EXPANSION_RATIO}-fold, to over {self._expanded >> 20} MiB: "
-                "this looks like a decompression bomb; expand it yourself if you trust it"
+                f"{self.path} expands more than {MAX_EXPANSION_RATIO}-fold, to over {self._decompressed >> 20} MiB. "
+                "This looks like a decompression bomb; decompress it yourself if you trust it"
             )
         return data
 
@@ -263,39 +302,41 @@ class ByteSource:
 
 
 class LineBlock(NamedTuple):
-    """Some whole lines of a file; `first_line` is the number of the first, from 1."""
+    """Some whole lines of a file, and the number of the first one, from 1."""
 
     first_line: int
     data: bytes
 
 
 def line_blocks(source: ByteSource, quoted: bool = False) -> Iterator[LineBlock]:
-    """The file in blocks of a few MiB that end where a line ends.
+    """Yield a file in blocks of a few MiB that end where a line ends.
 
-    With `quoted` (CSV) a block does not end inside double quotes, where a line end belongs to the field.
+    Args:
+        source: The file.
+        quoted: Whether a block must not end within double quotes, where a line end belongs to the field (CSV).
     """
-    first_line, held = 1, b""
+    first_line, data = 1, b""
     while chunk := source.read(BLOCK_BYTES):
-        if first_line == 1 and not held:
+        if first_line == 1 and not data:
             chunk = chunk.removeprefix(UTF8_BOM)
-        held += chunk
-        cut = held.rfind(b"\n") + 1
-        too_long = len(held) > MAX_LINE_BYTES
-        if not cut and too_long:
+        data += chunk
+        end = data.rfind(b"\n") + 1
+        is_too_long = len(data) > MAX_LINE_BYTES
+        if not end and is_too_long:
             reason = f"a line of more than {MAX_LINE_BYTES >> 20} MiB; is this a text file?"
-            raise ParseError(str(source.path), first_line, held[:100].decode(errors="replace"), reason)
-        if cut and (too_long or not quoted or held.count(b'"', 0, cut) % 2 == 0):
-            yield LineBlock(first_line, held[:cut])
-            first_line += held.count(b"\n", 0, cut)
-            held = held[cut:]
-    if held:
-        yield LineBlock(first_line, held)
+            raise ParseError(str(source.path), first_line, data[:100].decode(errors="replace"), reason)
+        if end and (is_too_long or not quoted or data.count(b'"', 0, end) % 2 == 0):
+            yield LineBlock(first_line, data[:end])
+            first_line += data.count(b"\n", 0, end)
+            data = data[end:]
+    if data:
+        yield LineBlock(first_line, data)
 
 
 def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator[tuple[int, str]]:
-    """The lines of a block and their numbers, each with the carriage returns before its end.
+    """Yield the number and text of each line of a block, with the carriage returns before its end.
 
-    A line that is no text, or has a NUL byte in it, is a bad one.
+    Lines that are not UTF-8, or have a NUL byte, are reported to `bad_lines` instead.
     """
     for number, line in enumerate(block.data.split(b"\n"), block.first_line):
         reason = "a NUL byte" if b"\0" in line else None
@@ -311,19 +352,31 @@ def decoded_lines(block: LineBlock, path: Path, bad_lines: BadLines) -> Iterator
 
 
 class BadLines:
-    """What becomes of malformed lines: the first raises, or all are counted and the first few remembered."""
+    """Handles malformed lines: the first raises an error, or all are counted and the first few remembered.
 
-    EXAMPLES = 5
+    Args:
+        skip: Whether to count malformed lines.
+    """
+
+    MAX_EXAMPLES = 5
 
     def __init__(self, skip: bool) -> None:
         self.skip = skip
         self.count = 0
         self.examples: list[str] = []
 
-    def report(self, path: Path, line: int, text: str, reason: str, way_out: str = "") -> None:
-        """Raise ParseError, whose message ends with the way out, or note the line as skipped."""
+    def report(self, path: Path, line: int, text: str, reason: str, advice: str = "") -> None:
+        """Raise ParseError, or count the line.
+
+        Args:
+            path: The file.
+            line: The line's number, from 1.
+            text: The line.
+            reason: What is wrong with the line.
+            advice: What the user can do; the end of the error message.
+        """
         if not self.skip:
-            raise ParseError(str(path), line, text, f"{reason}; {way_out}" if way_out else reason)
+            raise ParseError(str(path), line, text, f"{reason}; {advice}" if advice else reason)
         self.count += 1
-        if len(self.examples) < self.EXAMPLES:
+        if len(self.examples) < self.MAX_EXAMPLES:
             self.examples.append(f"{path}:{line}: {reason}")

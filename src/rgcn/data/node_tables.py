@@ -1,4 +1,4 @@
-"""Classes of nodes, from tables beside the graph or from one of its relations, and numbers that describe nodes."""
+"""Read the classes of nodes from tables or from a relation of the graph, and numbers that describe nodes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rgcn.data.attributes import AttributeColumn, AttributeSource
-from rgcn.data.files import SPLIT_NAMES, PathLike, existing, named_splits, said
+from rgcn.data.files import SPLIT_NAMES, PathLike, existing_path, option_hint, split_paths
 from rgcn.data.rdf import node_kinds
-from rgcn.data.tables import Column, whole_table
+from rgcn.data.tables import Column, read_table
 from rgcn.errors import DataError, ParseError, close_matches
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels, Vocabulary
-from rgcn.graph.splitting import relation_overlaps
+from rgcn.graph.splitting import find_relation_overlaps
 
-USUAL_WORDS = ("node", "entity", "id", "iri", "uri", "name", "subject", "label", "class", "split")  # begin headers
+# Column names that begin so are usual; other headers are reported by a warning.
+HEADER_PREFIXES = ("node", "entity", "id", "iri", "uri", "name", "subject", "label", "class", "split")
 
 # -- labels from files -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LabelFiles:
-    """Tables (TSV, CSV, Parquet; compressed or not) that give nodes their classes.
+    """Tables (TSV, CSV or Parquet, compressed or not) of nodes and their classes.
 
-    files    one file, or one a split: {"train": ..., "valid": ..., "test": ...}
-    node     column of the node names, by name or position (from 0)
-    label    column of the class names; None: the one whose name begins with "label" or is "class" if exactly one does,
-             else the last but the split's
-    split    column saying train, valid or test; None: the column named "split" if there is one, or the last of three or
-             more where it says nothing else (a warning tells), else all are train
-    header   whether the first line names the columns; None: it does if a column is given by name, or if it names no
-             node of the graph and its class occurs in no other line; a warning says so unless its words are usual
-    missing  what becomes of a label whose node is not in the graph: "error", "add" (an isolated node) or "drop"
+    Attributes:
+        files: One file, or one for each split: {"train": file, "valid": file, "test": file}.
+        node: The column of node names, by name or position (from 0).
+        label: The column of class names. None: the only one whose name begins with "label" or is "class", else the last
+            one that is not the split.
+        split: The column that says train, valid or test. None: the one called "split", or the last of three or more if
+            it holds nothing else (with a warning); without such a column, all nodes are in train.
+        header: Whether the first line names the columns. None: if a column is given by name, or if the line has no node
+            of the graph and a class that occurs in no other line. A warning says so if its words are unusual.
+        missing: What to do with a label whose node is not in the graph: "error", "add" an isolated node, or "drop" the
+            label.
 
     >>> LabelFiles({"train": "trainingSet.tsv", "test": "testSet.tsv"}, node="person").missing
     'error'
@@ -52,39 +55,41 @@ class LabelFiles:
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "add", "drop"):
-            raise DataError(f'missing labels can be an "error", or be "add"ed or "drop"ped; not {self.missing!r}')
+            raise DataError(f'missing= can be "error", "add" or "drop", not {self.missing!r}')
 
     def paths(self) -> dict[str, Path]:
-        """The file of each split; where there is only one file it stands under train."""
+        """Return the file of each split; a single file is that of train."""
         if not isinstance(self.files, Mapping):
-            return {"train": existing(self.files, "label file")}
-        return dict(sorted(named_splits(self.files, "label file"), key=lambda named: SPLITS.index(named[0])))
+            return {"train": existing_path(self.files, "label file")}
+        return dict(sorted(split_paths(self.files, "label file"), key=lambda item: SPLITS.index(item[0])))
 
-    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
-        """The graph with the labels of the files; classes are numbered by first appearance, train first.
+    def add_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        r"""Return the graph with the labels of the files; classes are numbered by first appearance, train first.
+
+        Raises:
+            DataError: A file is malformed, a node has two classes or is in two splits, or it is not in the graph.
 
         >>> import tempfile
         >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe"), ("Lima", "in", "America")])
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "size.tsv").write_text("city\\tlabel_size\\nBern\\tsmall\\nLima\\tlarge\\n")
-        ...     LabelFiles(Path(folder, "size.tsv")).added_to(graph).labels
+        ...     _ = Path(folder, "size.tsv").write_text("city\tlabel_size\nBern\tsmall\nLima\tlarge\n")
+        ...     LabelFiles(Path(folder, "size.tsv")).add_to(graph).labels
         NodeLabels(2 nodes, 2 classes; train 2)
         """
-        rows = [row for split, path in self.paths().items() for row in _label_rows(graph, self, split, path)]
+        rows = [row for split, path in self.paths().items() for row in _read_labels(graph, self, split, path)]
         rows = _distinct(sorted(rows, key=lambda row: SPLITS.index(row.split)))
         if not rows:
             raise DataError(f"no labels in {', '.join(str(path) for path in self.paths().values())}")
         unknown = [row for row in rows if row.node not in graph.nodes]
         if unknown and self.missing == "error":
             raise _unknown_nodes(graph, unknown)
+        if unknown and self.missing == "add":
+            names, kinds, features = [row.node for row in unknown], graph.node_kinds, graph.features
+            kinds = None if kinds is None else np.concatenate([kinds, node_kinds(Vocabulary(names))])
+            features = None if features is None else np.pad(features, ((0, len(names)), (0, 0)))
+            nodes = Vocabulary([*graph.nodes, *names], kind="node")
+            graph = replace(graph, nodes=nodes, node_kinds=kinds, features=features)
         if unknown:
-            if self.missing == "add":
-                names = [row.node for row in unknown]
-                kinds = graph.node_kinds
-                kinds = None if kinds is None else np.concatenate([kinds, node_kinds(Vocabulary(names))])
-                features = None if graph.features is None else np.pad(graph.features, ((0, len(names)), (0, 0)))
-                nodes = Vocabulary([*graph.nodes, *names], kind="node")
-                graph = replace(graph, nodes=nodes, node_kinds=kinds, features=features)
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
         rows = [row for row in rows if row.node in graph.nodes]
         if not rows:
@@ -106,60 +111,65 @@ class _Label(NamedTuple):
         return f"{self.path}, line {self.line}"
 
 
-def _label_rows(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
-    table, frame = whole_table(path, "label", default_format="tsv")
-    lines, cells = frame["line"].to_list(), frame.drop("line").fill_null("").rows()
-    if table.names is None and cells and _has_header(cells, graph, source, path):
-        table.names, cells, lines = list(cells[0]), cells[1:], lines[1:]
-    if not cells:
+def _read_labels(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
+    table, frame = read_table(path, "label", default_format="tsv")
+    lines, rows = frame["line"].to_list(), frame.drop("line").fill_null("").rows()
+    if table.names is None and rows and _has_header(rows, graph, source, path):
+        table.names, rows, lines = list(rows[0]), rows[1:], lines[1:]
+    if not rows:
         return
-    names = [name.strip("\"' ").lower() for name in table.names or []]
-    called = [i for i, name in enumerate(names) if name.startswith("label") or name == "class"]
+    names = [_plain_word(name) for name in table.names or []]
+    label_columns = [i for i, name in enumerate(names) if name.startswith("label") or name == "class"]
     last = table.width - 1
     split_column = source.split
     if split_column is None and not isinstance(source.files, Mapping):
-        says_splits = last > 1 and {row[last] for row in cells} <= set(SPLIT_NAMES)
+        holds_splits = last > 1 and {row[last] for row in rows} <= set(SPLIT_NAMES)
         if "split" in names:
             split_column = names.index("split")
-        elif says_splits and source.label is None and last not in called:
-            split_column, example = last, said("label_columns", [0, last])
-            warnings.warn(f"{path}: the last column is read as the split; if it is the class: {example}", stacklevel=4)
-    usual = called[0] if len(called) == 1 else -2 if split_column == last or names[-1:] == ["split"] else -1
-    node, label = table.position(source.node), table.position(usual if source.label is None else source.label)
-    for row, line in zip(cells, lines, strict=True):
+        elif holds_splits and source.label is None and last not in label_columns:
+            split_column, hint = last, option_hint("label_columns", [0, last])
+            warnings.warn(f"{path}: the last column is read as the split; if it is the class: {hint}", stacklevel=4)
+    default = -2 if split_column == last or names[-1:] == ["split"] else -1
+    if len(label_columns) == 1:
+        default = label_columns[0]
+    node, label = table.position(source.node), table.position(default if source.label is None else source.label)
+    for row, line in zip(rows, lines, strict=True):
         if not row[node] or not row[label]:
             raise ParseError(str(path), line, "\t".join(row), "the node or its class is empty")
-        of_split = split if split_column is None else row[table.position(split_column)]
-        if of_split not in SPLIT_NAMES:
-            raise ParseError(str(path), line, "\t".join(row), f"{of_split!r} is no split: train, valid and test are")
-        yield _Label(_called(graph, row[node]), row[label], SPLIT_NAMES[of_split], path, line)
+        name = split if split_column is None else row[table.position(split_column)]
+        if name not in SPLIT_NAMES:
+            raise ParseError(str(path), line, "\t".join(row), f"{name!r} is not a split: use train, valid or test")
+        yield _Label(_name_in_graph(graph, row[node]), row[label], SPLIT_NAMES[name], path, line)
 
 
-def _has_header(cells: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles, path: Path) -> bool:
+def _has_header(rows: list[tuple[str, ...]], graph: KnowledgeGraph, source: LabelFiles, path: Path) -> bool:
     if source.header is not None:
         return source.header
     if any(isinstance(column, str) for column in (source.node, source.label, source.split)):
         return True
     node = source.node if isinstance(source.node, int) else 0
     label = source.label if isinstance(source.label, int) else -1
+    first = rows[0]
     try:
-        first = cells[0]
-        names_a_node = _called(graph, first[node]) in graph.nodes
-        if names_a_node or any(row[label] == first[label] for row in cells[1:]):
+        if _name_in_graph(graph, first[node]) in graph.nodes or any(row[label] == first[label] for row in rows[1:]):
             return False
     except IndexError:
         return False
-    if not any(cell.strip("\"' ").lower().startswith(USUAL_WORDS) for cell in first):
+    if not any(_plain_word(cell).startswith(HEADER_PREFIXES) for cell in first):
         warnings.warn(
             f"{path}: the first row ({', '.join(first)}) names no node of the graph, and is taken for a header: call "
-            f"its columns node and label, or say {said('label_header', False)}",
+            f"its columns node and label, or set {option_hint('label_header', False)}",
             stacklevel=4,
         )
     return True
 
 
+def _plain_word(cell: str) -> str:
+    return cell.strip("\"' ").lower()
+
+
 def _distinct(rows: list[_Label]) -> list[_Label]:
-    """Each node once; an error where it has two classes, or stands in two splits (a leak)."""
+    """Return each node once; ParseError if it has two classes, or is in two splits (a leak)."""
     first: dict[str, _Label] = {}
     for row in rows:
         other, reason = first.setdefault(row.node, row), None
@@ -172,8 +182,8 @@ def _distinct(rows: list[_Label]) -> list[_Label]:
     return list(first.values())
 
 
-def _called(graph: KnowledgeGraph, name: str) -> str:
-    """What the graph calls a node that a label file may write <in brackets>."""
+def _name_in_graph(graph: KnowledgeGraph, name: str) -> str:
+    """Return the graph's name for a node, which label files may write in angle brackets."""
     if name in graph.nodes or not (name.startswith("<") and name.endswith(">")):
         return name
     return name[1:-1] if graph.node_kinds is not None or name[1:-1] in graph.nodes else name
@@ -187,8 +197,8 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
         lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
     if len(unknown) > 3:
         lines.append(f"    and {len(unknown) - 3} more")
-    out = f"{said('missing_labels', 'drop')}, or --skip-unknown, where a command has it"
-    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {out}")
+    hint = f"{option_hint('missing_labels', 'drop')}, or --skip-unknown, if the command has it"
+    lines.append(f"missing_labels='add' makes them isolated nodes; to leave them out, {hint}")
     return DataError("\n".join(lines))
 
 
@@ -199,13 +209,14 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
 class LabelRelation:
     """A relation of the graph whose objects are the classes of its subjects.
 
-    relation   its name
-    inverse    relations that say the same, the other way round or under another name, and would give the answer away;
-               a warning names those that stay
-    multiple   a node with several classes: "error", or "first" takes the one the file mentions first
-    split      fractions of the labels that go to train, valid and test, class by class. By default all are training
-               labels: what only asks uses every one, and a training holds out its own share (`data.test`)
-    seed       of the draw
+    Attributes:
+        relation: Its name.
+        inverse: Relations that say the same, in the other direction or under another name, and would give the labels
+            away. A warning names those that stay in the graph.
+        multiple: What to do with a node that has several classes: "error", or take the "first" in the file.
+        split: Fractions of the labels of each class that go to train, valid and test. By default all are training
+            labels: queries use all of them, and a training holds out its own share (`data.test`).
+        seed: Seed of the random split.
     """
 
     relation: str
@@ -216,46 +227,49 @@ class LabelRelation:
 
     def __post_init__(self) -> None:
         if self.multiple not in ("error", "first"):
-            raise DataError(f'multiple classes can be an "error" or give the "first"; not {self.multiple!r}')
+            raise DataError(f'multiple= can be "error" or "first", not {self.multiple!r}')
 
-    def added_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
-        """The graph without the relation (and its inverse), whose objects have become classes; all nodes stay.
+    def add_to(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """Return the graph without the relation, whose objects have become classes; all nodes stay.
+
+        Raises:
+            DataError: A node has several classes, and `multiple` is "error".
 
         >>> graph = KnowledgeGraph.from_triples(
         ...     [("Ada", "works_at", "KIT"), ("Max", "works_at", "ETH"), ("Ada", "knows", "Max")]
         ... )
-        >>> LabelRelation("works_at").added_to(graph)
+        >>> LabelRelation("works_at").add_to(graph)
         KnowledgeGraph(4 nodes, 1 relation, 1 triple, 2 labels in 2 classes)
         """
-        also = [self.inverse] if isinstance(self.inverse, str) else self.inverse or ()
-        given = [self.relation, *also]
-        gone = [graph.relations[graph.names.relation(name)] for name in given]
-        relation = graph.relations.id(gone[0])
+        inverse = [self.inverse] if isinstance(self.inverse, str) else self.inverse or ()
+        removed = [graph.relations[graph.names.relation(name)] for name in (self.relation, *inverse)]
+        relation = graph.relations.id(removed[0])
         pairs = graph.triples[graph.triples[:, 1] == relation][:, [0, 2]]
         nodes, first = np.unique(pairs[:, 0], return_index=True)
         if self.multiple == "error":
             _refuse_multiple(graph, self.relation, pairs)
-        _warn_of_leaks(graph, relation, set(graph.relations.ids(gone).tolist()))
-        in_file_order = np.argsort(first, kind="stable")
-        nodes, class_nodes = nodes[in_file_order], pairs[first[in_file_order], 1]
-        names: dict[int, int] = {}
-        classes = np.array([names.setdefault(node, len(names)) for node in class_nodes.tolist()], dtype=np.int64)
-        called, splits = graph.nodes.take(names), stratified_split(classes, self.split, self.seed)
-        labels = NodeLabels(nodes, classes, Vocabulary(called, kind="class"), splits)
-        metadata = {**graph.metadata, "labels_from": gone}
-        return replace(graph.without_relations(gone), labels=labels, metadata=metadata)
+        _warn_of_leaks(graph, relation, set(graph.relations.ids(removed).tolist()))
+        file_order = np.argsort(first, kind="stable")
+        nodes, class_nodes = nodes[file_order], pairs[first[file_order], 1]
+        ids: dict[int, int] = {}
+        classes = np.array([ids.setdefault(node, len(ids)) for node in class_nodes.tolist()], dtype=np.int64)
+        names, splits = graph.nodes.take(ids), stratified_split(classes, self.split, self.seed)
+        labels = NodeLabels(nodes, classes, Vocabulary(names, kind="class"), splits)
+        metadata = {**graph.metadata, "labels_from": removed}
+        return replace(graph.without_relations(removed), labels=labels, metadata=metadata)
 
 
-def _warn_of_leaks(graph: KnowledgeGraph, relation: int, gone: set[int]) -> None:
-    """Where another relation tells more than half of the labels, a model reads them there and learns nothing."""
-    found = relation_overlaps(graph.triples, graph.num_relations, of=[relation])
-    telling = {one.other: one for one in reversed(found) if one.other not in gone}.values()
-    ways = [f"{graph.relations[o.other]} ({o.share:.0%}{', the other way round' * o.inverse})" for o in telling]
-    names = [graph.relations[other] for other in (*sorted(gone - {relation}), *(one.other for one in telling))]
-    if telling:
+def _warn_of_leaks(graph: KnowledgeGraph, relation: int, removed: set[int]) -> None:
+    """Warn if another relation gives away more than half of the labels, so that a model reads them there."""
+    overlaps = find_relation_overlaps(graph.triples, graph.num_relations, of=[relation])
+    leaks = {overlap.other: overlap for overlap in reversed(overlaps) if overlap.other not in removed}
+    if leaks:
+        relations = graph.relations
+        found = [f"{relations[o.other]} ({o.share:.0%}{', the other way round' * o.inverse})" for o in leaks.values()]
+        names = [relations[other] for other in (*sorted(removed - {relation}), *leaks)]
         warnings.warn(
-            f"the labels, which are from {graph.relations[relation]}, also stand in {', '.join(ways)}, which stays in "
-            f"the graph and gives the classes away. inverse=[{', '.join(names)}] (`data.inverse` in a configuration) "
+            f"the labels, which are from {relations[relation]}, also stand in {', '.join(found)}, which stays in the "
+            f"graph and gives the classes away. inverse=[{', '.join(names)}] (`data.inverse` in a configuration) "
             "removes it",
             stacklevel=4,
         )
@@ -263,21 +277,30 @@ def _warn_of_leaks(graph: KnowledgeGraph, relation: int, gone: set[int]) -> None
 
 def _refuse_multiple(graph: KnowledgeGraph, relation: str, pairs: NDArray[np.int64]) -> None:
     nodes, counts = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
-    several = nodes[counts > 1]
-    if not len(several):
+    multiple = nodes[counts > 1]
+    if not len(multiple):
         return
-    example = several[0]
+    example = multiple[0]
     values = [graph.nodes[int(o)] for o in dict.fromkeys(pairs[pairs[:, 0] == example, 1].tolist())]
     raise DataError(
-        f"{len(several)} of {len(nodes)} nodes have several values of {relation}, e.g. {graph.nodes[int(example)]} has "
-        f"{', '.join(values[:3])}; a node has one class here: to take the first, {said('multiple', 'first')}"
+        f"{len(multiple)} of {len(nodes)} nodes have several values of {relation}, e.g. {graph.nodes[int(example)]} "
+        f"has {', '.join(values[:3])}, but need one class: to take the first, set {option_hint('multiple', 'first')}"
     )
 
 
 def stratified_split(classes: NDArray[Any], fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
-    """Draw a split for each label, int8 [L], index into ("train", "valid", "test"), alike in every class.
+    """Draw a split for each label, with the same fractions in every class.
 
-    Every class has at least one member in train; the same seed gives the same split.
+    Args:
+        classes: Class of each label, [num_labels].
+        fractions: Fractions of train, valid and test. Every class has at least one label in train.
+        seed: The same seed gives the same split.
+
+    Returns:
+        Index into ("train", "valid", "test") of each label, int8 [num_labels].
+
+    Raises:
+        DataError: The fractions are negative, do not sum to 1, or leave nothing for train.
 
     >>> stratified_split(np.array([0, 0, 0, 0, 0, 1]), (0.8, 0.0, 0.2), seed=0).tolist().count(2)
     1
@@ -291,13 +314,13 @@ def stratified_split(classes: NDArray[Any], fractions: Sequence[float], seed: in
     splits = np.zeros(len(classes), dtype=np.int8)
     for class_id in np.unique(classes):
         members = rng.permutation(np.flatnonzero(classes == class_id))
-        sizes = _apportioned(len(members), shares)
+        sizes = _apportion(len(members), shares)
         splits[members] = np.repeat(np.arange(3, dtype=np.int8), sizes)
     return splits
 
 
-def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole sizes [3] that sum to `count`, the largest remainders rounded up, and at least one for train."""
+def _apportion(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return integers [3] that sum to `count`: the largest remainders are rounded up, and train gets at least one."""
     exact = count * shares
     sizes = np.floor(exact + 1e-9).astype(np.int64)
     for i in np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]:
@@ -312,7 +335,7 @@ def _apportioned(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 class TableAttributes(AttributeSource):
-    """A TSV, CSV or Parquet table: a node's name, then F numbers.
+    r"""A TSV, CSV or Parquet table whose rows have a node's name, then numbers.
 
     The first line is a header if it holds no numbers and names no node.
 
@@ -320,30 +343,31 @@ class TableAttributes(AttributeSource):
     >>> from rgcn.data.attributes import with_features
     >>> graph = KnowledgeGraph.from_triples([("Bern", "in", "Europe")])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "size.csv").write_text("city,km2,people\\nBern,51.6,134000\\n")
+    ...     _ = Path(folder, "size.csv").write_text("city,km2,people\nBern,51.6,134000\n")
     ...     with_features(graph, Path(folder, "size.csv")).features.tolist()
     [[51.599..., 134000.0], [0.0, 0.0]]
     """
 
     def columns(self, graph: KnowledgeGraph) -> Iterator[AttributeColumn]:
-        table, frame = whole_table(self.path, "feature")
+        """Yield the columns; ParseError for a missing or repeated node, or a cell that is not a finite number."""
+        table, frame = read_table(self.path, "feature")
         if table.width < 2:
             raise DataError(f"{self.path}: a node's name and at least one number are needed in each row")
         numbers = frame.drop("0", "line").select(pl.all().cast(pl.Float32, strict=False))
-        holds_numbers = any(number is not None for number in numbers.row(0))
-        if table.names is None and not holds_numbers and frame[0, "0"] not in graph.nodes:
+        has_numbers = any(number is not None for number in numbers.row(0))
+        if table.names is None and not has_numbers and frame[0, "0"] not in graph.nodes:
             frame, numbers = frame[1:], numbers[1:]
         names, values = frame["0"].to_list(), numbers.fill_null(float("nan")).to_numpy()
         if None in names:
-            raise self._wrong(frame, names.index(None), "the node's name is empty")
+            raise self._error(frame, names.index(None), "the node's name is empty")
         if len(wrong := np.argwhere(~np.isfinite(values))):
             row, column = wrong[0].tolist()
-            reason = f"feature {column + 1} of {names[row]} is no finite number: {frame[row, column + 1]!r}"
-            raise self._wrong(frame, row, reason)
-        twice = (~frame["0"].is_first_distinct()).arg_true().to_list()
-        for row in (row for row in twice if names[row] in graph.nodes):
-            raise self._wrong(frame, row, f"the features of {names[row]} are given twice")
+            reason = f"feature {column + 1} of {names[row]} is not a finite number: {frame[row, column + 1]!r}"
+            raise self._error(frame, row, reason)
+        repeated = (~frame["0"].is_first_distinct()).arg_true().to_list()
+        for row in (row for row in repeated if names[row] in graph.nodes):
+            raise self._error(frame, row, f"the features of {names[row]} are given twice")
         yield from (AttributeColumn(str(at), names, column) for at, column in enumerate(values.T))
 
-    def _wrong(self, frame: pl.DataFrame, row: int, reason: str) -> ParseError:
+    def _error(self, frame: pl.DataFrame, row: int, reason: str) -> ParseError:
         return ParseError(str(self.path), frame[row, "line"], "", reason)

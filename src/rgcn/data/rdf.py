@@ -1,4 +1,4 @@
-"""Triples from RDF files: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD."""
+"""Read triples from RDF files: N-Triples, N-Quads, Turtle, TriG, RDF/XML and JSON-LD."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from numpy.typing import NDArray
 from pyoxigraph import RdfFormat, parse, serialize
 
 from rgcn.data.files import UTF8_BOM, BadLines, ByteSource, LineBlock, SourceFile, line_blocks
-from rgcn.data.line_scanning import FoundTriples, line_triples
+from rgcn.data.line_scanning import TripleSpans, line_triples
 from rgcn.data.rdf_guards import JsonGuard, XmlGuard
 from rgcn.data.readers import Reading, TripleReader
 from rgcn.errors import DataError, ParseError
 from rgcn.graph import NodeKind, Vocabulary
 from rgcn.graph.rdf_terms import RDF_ENDINGS
-from rgcn.system.threads import in_order
+from rgcn.system.threads import map_in_threads
 
 LINE_FORMATS = ("nt", "nq")
 QUAD_FORMATS = ("nq", "trig", "jsonld")
 QUADS_PER_BLOCK = 50_000
 MAX_TRIPLE_TERM_DEPTH = 500
-MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which is looked at again whenever more of it arrives
-SHORT_LINE = 17  # bytes: no triple is shorter, so lines that are so on average are mostly blank or comments
+MAX_WORD_BYTES = 4 << 20  # of a name in Turtle, which the parser scans again whenever more of it arrives
+MIN_TRIPLE_BYTES = 17  # if lines are shorter on average, most of them are blank or comments
 
-# Turtle and TriG need none: their parser keeps open brackets in a list of its own, 500,000 deep in seconds.
+# Turtle and TriG need none: their parser handles brackets nested 500,000 deep in seconds.
 _GUARDS: dict[str, Any] = {"rdf": XmlGuard, "jsonld": JsonGuard}
-_FORMAT_IN_WORDS = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
-# A string that is never closed reaches to the end: else each quote in it would be tried as the beginning of another.
+_FORMAT_TITLES = {"ttl": "Turtle", "trig": "TriG", "rdf": "RDF/XML", "jsonld": "JSON-LD"}
+# An unclosed string reaches to the end. Otherwise each quote in it would be tried as the beginning of a string.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)')
 _NOT_IN_A_WORD = (b" ", b"\n", b'"', b"\t", b"\r", b"+")
 _BLANK_LINES = re.compile(rb"\n[ \t\r\n]+")
@@ -44,10 +44,10 @@ _NO_TRIPLE_TERMS = "triple terms (RDF-star, RDF 1.2) are not supported: a node i
 
 
 class _RdfReader(TripleReader):
-    """Graph names are dropped.
+    """Reads triples from RDF; graph names are dropped.
 
-    Names: an IRI as it is, a literal in its N-Triples form, a blank node as `_:` + the file's prefix + its label. Where
-    the format lets the parser invent labels, all blank nodes are called b0, b1, ... by first appearance instead.
+    The name of an IRI is the IRI, that of a literal its N-Triples form, and that of a blank node `_:`, the file's
+    prefix and its label. If the parser invents labels, blank nodes are called b0, b1, ... by first appearance instead.
     """
 
     plural = "RDF"
@@ -57,8 +57,8 @@ class _RdfReader(TripleReader):
         file, by_line = reading.file, reading.file.format in LINE_FORMATS
         name_of = _term_names(reading.blank_prefix, relabel=not by_line)
         for quads in _from_lines(reading, name_of) if by_line else _from_document(reading):
-            if isinstance(quads, FoundTriples):
-                reading.collector.add_found(quads, file.split)
+            if isinstance(quads, TripleSpans):
+                reading.collector.add_spans(quads, file.split)
                 continue
             terms = _terms(quads, file)
             if not reading.keep_literals:
@@ -68,39 +68,51 @@ class _RdfReader(TripleReader):
 
 
 class NTriplesReader(_RdfReader):
-    endings = RDF_ENDINGS["nt"]
+    """Reads N-Triples."""
+
+    suffixes = RDF_ENDINGS["nt"]
 
 
 class NQuadsReader(_RdfReader):
-    endings = RDF_ENDINGS["nq"]
+    """Reads N-Quads."""
+
+    suffixes = RDF_ENDINGS["nq"]
 
 
 class TurtleReader(_RdfReader):
-    endings = RDF_ENDINGS["ttl"]
+    """Reads Turtle."""
+
+    suffixes = RDF_ENDINGS["ttl"]
 
 
 class TriGReader(_RdfReader):
-    endings = RDF_ENDINGS["trig"]
+    """Reads TriG."""
+
+    suffixes = RDF_ENDINGS["trig"]
 
 
 class RdfXmlReader(_RdfReader):
-    endings = RDF_ENDINGS["rdf"]
+    """Reads RDF/XML."""
+
+    suffixes = RDF_ENDINGS["rdf"]
 
 
 class JsonLdReader(_RdfReader):
-    endings = RDF_ENDINGS["jsonld"]
+    """Reads JSON-LD."""
+
+    suffixes = RDF_ENDINGS["jsonld"]
 
 
 def node_kinds(names: Vocabulary) -> NDArray[np.uint8]:
-    """uint8 [N]: what each name is, told by how it begins (no IRI begins like a literal or a blank node).
+    """Return the kind of each name, uint8 [num_names], by its first character.
 
     >>> node_kinds(Vocabulary(["http://example.org/a", '"42"', "_:b0"])).tolist()
     [0, 1, 2]
     """
-    kinds = np.zeros(256, dtype=np.uint8)  # 0: an IRI
+    kinds = np.zeros(256, dtype=np.uint8)  # 0 is an IRI
     kinds[list(b'"_')] = int(NodeKind.LITERAL), int(NodeKind.BLANK)
-    if names.stored is not None and len(names):
-        return np.asarray(kinds[names.stored.text[np.concatenate([[0], names.stored.ends[:-1]])]])
+    if names.stored_names is not None and len(names):
+        return np.asarray(kinds[names.stored_names.text[np.concatenate([[0], names.stored_names.ends[:-1]])]])
     beginnings = b"".join(b"".join([name[:1] for name in block]) for block in names.encoded_blocks())
     return np.asarray(kinds[np.frombuffer(beginnings, dtype=np.uint8)])
 
@@ -121,10 +133,10 @@ def _term_names(blank_prefix: str, relabel: bool) -> Callable[[str], str]:
 
 
 def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
-    """The columns subject, relation, object of serialized quads.
+    """Return the columns subject, relation and object of quads serialized by pyoxigraph.
 
-    Having pyoxigraph write N-Quads and polars split them spares asking each quad in Python for its terms; in that
-    canonical form a single space stands between terms, and only literals contain others.
+    Splitting N-Quads with polars is faster than asking each quad in Python for its terms. In this canonical form there
+    is a single space between terms, and only literals contain other spaces.
     """
     lines = pl.DataFrame({"line": quads.decode().split("\n")[:-1]}, schema={"line": pl.String})
     parts = lines.select(pl.col("line").str.splitn(" ", 3).struct.rename_fields(["subject", "relation", "rest"]))
@@ -138,7 +150,7 @@ def _terms(quads: bytes, file: SourceFile) -> pl.DataFrame:
 
 def _from_block(reading: Reading, block: LineBlock) -> bytes:
     data, quads = block.data, None
-    if data.count(b"\n") * SHORT_LINE > len(data):  # mostly empty: the parser would spend its time on them
+    if data.count(b"\n") * MIN_TRIPLE_BYTES > len(data):  # the parser is slow on blank lines
         data = _BLANK_LINES.sub(b"\n", data)
     if b"\0" not in data and not (b"<<" in data and any(map(_has_triple_term, data.split(b"\n")))):
         with suppress(SyntaxError):
@@ -146,15 +158,15 @@ def _from_block(reading: Reading, block: LineBlock) -> bytes:
     return _line_by_line(reading.file, block, reading.bad_lines) if quads is None else quads
 
 
-def _from_lines(reading: Reading, name_of: Callable[[str], str]) -> Iterator[FoundTriples | bytes]:
-    """Serialized quads; of many, triples that compiled loops found in plain lines, unless the parser finds fault."""
+def _from_lines(reading: Reading, name_of: Callable[[str], str]) -> Iterator[TripleSpans | bytes]:
+    """Yield serialized quads, or for large graphs the triples that compiled loops found in blocks of plain lines."""
     if not reading.collector.large:
         yield from (_from_block(reading, block) for block in line_blocks(reading.source))
         return
 
     def names(lines: list[bytes]) -> list[tuple[str, str, str]] | None:
         joined = b"\n".join(lines)
-        # What may be several statements, or none, is told apart in the block as a whole.
+        # These lines may hold several statements, or none: the whole block needs the parser.
         if any(mark in joined for mark in (b"\r", b"\0", b"<<")) or any(line.lstrip()[:1] == b"#" for line in lines):
             return None
         try:
@@ -166,7 +178,7 @@ def _from_lines(reading: Reading, name_of: Callable[[str], str]) -> Iterator[Fou
 
     quads, blanks = reading.file.format in QUAD_FORMATS, not reading.blank_prefix
     find = partial(line_triples, quads=quads, blanks=blanks, keep_literals=reading.keep_literals, parse=names)
-    for block, found in in_order(line_blocks(reading.source), lambda block: find(block.data)):
+    for block, found in map_in_threads(line_blocks(reading.source), lambda block: find(block.data)):
         yield _from_block(reading, block) if found is None else found
 
 
@@ -185,7 +197,7 @@ def _line_by_line(file: SourceFile, block: LineBlock, bad_lines: BadLines) -> by
 
 
 def _has_triple_term(line: bytes) -> bool:
-    """Whether << stands outside a literal; asked before parsing, because deep nesting overflows the parser's stack."""
+    """Return whether << occurs outside a literal. Checked first, because deep nesting overflows the parser's stack."""
     return b"<<" in line and not line.lstrip().startswith(b"#") and b"<<" in _STRING.sub(b"", line)
 
 
@@ -196,7 +208,7 @@ def _normalized(data: bytes, format: str) -> bytes:
 def _serialized(quads: Iterator[Any]) -> bytes:
     try:
         return serialize(quads, format=RdfFormat.N_QUADS) or b""
-    except MemoryError as error:  # what the parser says of a term that is longer than it holds
+    except MemoryError as error:  # pyoxigraph's error for a term that is too long
         if "buffer maximal size" not in str(error):
             raise
         raise SyntaxError("a literal or name longer than the parser holds (16 MiB, or 8 in JSON-LD)") from None
@@ -208,8 +220,8 @@ def _from_document(reading: Reading) -> Iterator[bytes]:
         parser = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
         quads: Iterator[Any] = parser
         if file.format in ("ttl", "trig"):
-            quads = reader.noting_statements(quads)
-        size = 1  # XML forgets its prefixes at the end, Turtle may bring more until then
+            quads = reader.reset_triple_terms(quads)
+        size = 1  # XML forgets its prefixes at the end, Turtle may declare more until then
         while block := _serialized(islice(quads, size)):
             reading.collector.declare(parser.prefixes)
             yield block
@@ -217,14 +229,14 @@ def _from_document(reading: Reading) -> Iterator[bytes]:
     except SyntaxError as error:
         reason, number = _reason(error), error.lineno
         if reading.bad_lines.skip:
-            words = _FORMAT_IN_WORDS[file.format]
-            reason += f" (bad lines cannot be skipped in {words}: a statement may span several lines)"
+            title = _FORMAT_TITLES[file.format]
+            reason += f" (bad lines cannot be skipped in {title}: a statement may span several lines)"
         text = "" if number is None else _line_at(file.path, number)[1]
         raise ParseError(str(file.path), number, text, reason) from None
 
 
 class _DocumentReader:
-    """What pyoxigraph reads from: the file's bytes, after checks that the parser does not make itself."""
+    """The file that pyoxigraph reads from. It makes the checks that the parser lacks."""
 
     def __init__(self, file: SourceFile, source: ByteSource) -> None:
         self._source = source
@@ -244,8 +256,8 @@ class _DocumentReader:
         self._position += len(piece)
         return piece
 
-    def noting_statements(self, quads: Iterator[Any]) -> Iterator[Any]:
-        """The same quads; each shows that no triple term was open, so brackets seen before it were mere text."""
+    def reset_triple_terms(self, quads: Iterator[Any]) -> Iterator[Any]:
+        """Yield the same quads. Each proves that no triple term is open, so brackets before it were only text."""
         for quad in quads:
             self._open_triple_terms = 0
             yield quad
@@ -267,14 +279,14 @@ class _DocumentReader:
         self._last_bytes = data[-2:]
         if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
             raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
-        # A name has none of these; a long literal has quotes, spaces or, if it is base64, plus signs.
+        # No name contains these; long literals contain quotes, spaces or, if they are base64, plus signs.
         self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
         if self._word_bytes > MAX_WORD_BYTES:
             raise ParseError(str(self._source.path), None, "", _ENDLESS_WORD)
 
 
 def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:
-    """A line by number, or the first with a NUL byte; read again, so that nobody counts lines while all is well."""
+    """Return a line by number, or the first with a NUL byte. The file is read again, so that lines need no counting."""
     with suppress(DataError), ByteSource(path) as source:
         for block in line_blocks(source):
             for number, line in enumerate(block.data.removesuffix(b"\n").split(b"\n"), block.first_line):
@@ -284,7 +296,7 @@ def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:
 
 
 def _reason(error: SyntaxError) -> str:
-    """What pyoxigraph complains of, without the position, which is that within a block."""
+    """Return pyoxigraph's message without the position, which is relative to a block."""
     reason = re.sub(r"^Parser error (at|between) line \d+[^:]*: ", "", error.msg)
     if "No scheme found in an absolute IRI" in reason:
         reason += "; relative IRIs are only understood where the file itself declares a base"

@@ -1,7 +1,7 @@
-"""Guards against documents that were made to hurt their parser: what they read is checked before the parser sees it.
+"""Check documents before they are parsed, and refuse those that were made to harm the parser.
 
-Entities that expand without end, elements or brackets within each other so deep that parsing takes forever or overflows
-the parser's stack. Each guard is handed the document piece by piece, and raises DataError where it must not be read.
+Such documents have entities that expand without end, or elements or brackets nested so deep that parsing takes forever
+or overflows the parser's stack. A guard gets the document piece by piece, and raises DataError to refuse it.
 """
 
 import re
@@ -12,12 +12,12 @@ import numpy as np
 
 from rgcn.errors import DataError
 
-# Brackets or elements within each other. People's files stay below a few dozen; the parsers of RDF/XML and JSON-LD take
-# time or stack that grows with the depth for everything inside.
+# Depth of brackets or elements. Ordinary files stay below a few dozen. The parsers of RDF/XML and JSON-LD need time or
+# stack in proportion to the depth for everything inside.
 MAX_NESTING = 500
-_TOO_DEEP = f"are nested more than {MAX_NESTING} deep; write it flat, each node"
+_TOO_DEEP = f"are nested more than {MAX_NESTING} deep; write each node as"
 
-_NO_JSON_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
+_NOT_JSON_MARKS = bytes(set(range(256)) - set(b'"[]{}'))
 _JSON_STRING = re.compile(rb'"[^"]*"')
 _JSON_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _STEP = np.zeros(256, dtype=np.int64)
@@ -25,7 +25,7 @@ _STEP[list(b"[{")], _STEP[list(b"]}")] = 1, -1
 
 
 class JsonGuard:
-    """Follows how many brackets are open, piece by piece; brackets within strings are text.
+    """Counts the open brackets of a JSON document; those within strings do not count.
 
     >>> guard = JsonGuard(Path("a.jsonld"))
     >>> guard.check(b'{"p": ["]]]]", ')
@@ -40,25 +40,26 @@ class JsonGuard:
         self._path, self._depth = path, 0
 
     def check(self, data: bytes) -> None:
-        """Raise DataError where the brackets of all data so far are nested too deep."""
+        """Check the next piece; raise DataError if its brackets are nested too deep."""
         if self._escaped:
             data = b"\\" + data
-        self._escaped = (len(data) - len(data.rstrip(b"\\"))) % 2 == 1  # by the last backslash, what comes next
-        escapes_gone = _JSON_ESCAPE.sub(b"", data)  # such a quote ends no string
-        marks = (b'"' if self._in_string else b"") + escapes_gone.translate(None, _NO_JSON_MARKS)
+        num_backslashes = len(data) - len(data.rstrip(b"\\"))
+        self._escaped = num_backslashes % 2 == 1  # the last one escapes the next character
+        unescaped = _JSON_ESCAPE.sub(b"", data)  # an escaped quote does not end a string
+        marks = (b'"' if self._in_string else b"") + unescaped.translate(None, _NOT_JSON_MARKS)
         outside = _JSON_STRING.sub(b"", marks.replace(b'""', b""))
         self._in_string = outside.count(b'"') == 1
         brackets = np.frombuffer(outside.partition(b'"')[0], dtype=np.uint8)
         depths = self._depth + np.cumsum(_STEP[brackets])
         if depths.max(initial=0) > MAX_NESTING:
-            words = f"its brackets {_TOO_DEEP} an object of its own that others refer to by @id"
-            raise DataError(f"{self._path}: refused, because {words}")
+            reason = f"its brackets {_TOO_DEEP} an object of its own that others refer to by @id"
+            raise DataError(f"{self._path}: refused, because {reason}")
         self._depth = int(depths[-1]) if len(depths) else self._depth
 
 
-# Attributes are compared with each other, so their cost grows with the square; people's elements have a few dozen.
+# Attributes are compared with each other, so their cost grows with the square; ordinary elements have a few dozen.
 MAX_ATTRIBUTES = 1000
-# How much of a tag may be waited for; 1,000 attributes of a long IRI each fit.
+# Enough for 1,000 attributes with long IRIs.
 MAX_TAG_BYTES = 1 << 20
 MAX_ENTITY_BYTES = 2048
 ENTITY_EXPANSION_ALWAYS_ALLOWED = 256 << 20
@@ -66,12 +67,12 @@ MAX_ENTITY_EXPANSION_RATIO = 50
 
 
 class XmlGuard:
-    """Follows elements and declared entities by a strict parser, piece by piece.
+    """Follows the elements and declared entities of an XML document with a strict parser.
 
-    The parser of RDF/XML takes longer for an element the deeper it stands, and it expands whatever a document type
-    declares. Entities made of other entities grow exponentially ("billion laughs"), long ones quadratically, external
-    ones would read other files: only plain abbreviations of namespaces, which ontologies declare, may pass. What is not
-    well-formed is refused, since the two parsers could understand it differently.
+    The parser of RDF/XML takes longer for deeper elements, and it expands all entities that a document type declares.
+    Entities made of other entities grow exponentially ("billion laughs"), long ones quadratically, and external ones
+    would read other files. Only short entities are allowed, which ontologies use to abbreviate namespaces. Documents
+    that are not well-formed are refused, since the two parsers could understand them differently.
 
     >>> guard = XmlGuard(Path("a.rdf"))
     >>> guard.check(b"<a><!-- </a></a> --><b c='/>'/>")
@@ -85,27 +86,27 @@ class XmlGuard:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._depth = self._longest = self._references = self._seen = 0
+        self._depth = self._longest_entity = self._num_references = self._num_bytes = 0
         self._parser = ParserCreate("utf-8")
         self._parser.ordered_attributes = True
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._begin, self._end
         self._parser.EntityDeclHandler = self._declare
 
     def check(self, data: bytes) -> None:
-        """Raise DataError where the document must not be read, SyntaxError where it is not XML."""
+        """Check the next piece; raise DataError to refuse the document, SyntaxError if it is not XML."""
         problem = None
         try:
             self._parser.Parse(data)
         except ExpatError as error:
-            problem = SyntaxError(f"no XML: {ErrorString(error.code)}", (None, error.lineno, None, None))
-        self._seen += len(data)
-        self._references += data.count(b"&")
-        expansion = self._references * self._longest
-        if expansion > ENTITY_EXPANSION_ALWAYS_ALLOWED and expansion > MAX_ENTITY_EXPANSION_RATIO * self._seen:
+            problem = SyntaxError(f"not XML: {ErrorString(error.code)}", (None, error.lineno, None, None))
+        self._num_bytes += len(data)
+        self._num_references += data.count(b"&")
+        expansion = self._num_references * self._longest_entity
+        if expansion > ENTITY_EXPANSION_ALWAYS_ALLOWED and expansion > MAX_ENTITY_EXPANSION_RATIO * self._num_bytes:
             self._refuse_bomb(f"its entities would expand it more than {MAX_ENTITY_EXPANSION_RATIO}-fold")
         if problem is not None:
             raise problem
-        if self._seen - self._parser.CurrentByteIndex > MAX_TAG_BYTES:
+        if self._num_bytes - self._parser.CurrentByteIndex > MAX_TAG_BYTES:
             self._refuse(f"a tag is longer than {MAX_TAG_BYTES >> 10} KiB; is the file XML at all?")
 
     def _begin(self, name: str, attributes: list[str]) -> None:
@@ -124,11 +125,11 @@ class XmlGuard:
         elif "&" in value or "%" in value:
             self._refuse_bomb(f"the entity {name} is declared through other entities")
         else:
-            self._longest = max(self._longest, len(value.encode()))
+            self._longest_entity = max(self._longest_entity, len(value.encode()))
 
     def _refuse_bomb(self, reason: str) -> None:
         advice = "this is how entity bombs are built. Expand the entities with an XML tool if you trust the file"
         self._refuse(f"{reason}; {advice}")
 
-    def _refuse(self, words: str) -> None:
-        raise DataError(f"{self._path}: refused, because {words}")
+    def _refuse(self, reason: str) -> None:
+        raise DataError(f"{self._path}: refused, because {reason}")

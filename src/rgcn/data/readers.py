@@ -1,4 +1,4 @@
-"""What a reader is: the one page to know for a format of your own."""
+"""The interface of readers: what to implement to read another format of triples."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ Triple = tuple[str, str, str]
 class TripleReader(ABC):
     """Reads files of one format.
 
-    One of your own is a subclass, chosen as `rgcn.read(path, format=Mine)`, as "package.module:Mine" there or by
-    `data.format` in a configuration, or by the endings of its files once a package registers it under the entry points
-    `rgcn.readers`. Compression, limits, progress and the counting of bad lines are taken care of.
+    To read another format, write a subclass. Choose it by `rgcn.read(path, format=MyReader)`, or by its dotted name
+    "package.module:MyReader" there or in `data.format` of a configuration. Once a package registers it under the entry
+    points `rgcn.readers`, it is also chosen by the suffix of a file. Subclasses need not care about compression,
+    limits, progress and the counting of bad lines.
 
-    endings  what names of such files end with: lower case, no dot; a built-in reader of the same ending comes first
-    plural   what such files are called, where a format is one of a kind: a folder is read if its files are all of one
-    is_rdf   names are terms as N-Triples writes them: what begins with " is a literal, what begins with _ a blank node
+    Attributes:
+        suffixes: Suffixes of such files: lower case, without dot. Built-in readers of the same suffix come first.
+        plural: A name for the files of several formats. A folder is read if all its files have the same.
+        is_rdf: Whether names are terms as N-Triples writes them, where a literal begins with " and a blank node
+            with _.
 
     >>> class Arrows(TripleReader):
-    ...     '''A line "Bern -> Switzerland" each.'''
+    ...     '''Lines like "Bern -> Switzerland".'''
     ...
-    ...     endings = ("arrows",)
+    ...     suffixes = ("arrows",)
     ...
     ...     def read(self, reading: Reading) -> None:
     ...         reading.add(self._triples(reading))
@@ -57,24 +60,27 @@ class TripleReader(ABC):
     ['Bern', 'Switzerland']
     """
 
-    endings: ClassVar[tuple[str, ...]] = ()
+    suffixes: ClassVar[tuple[str, ...]] = ()
     plural: ClassVar[str] = ""
     is_rdf: ClassVar[bool] = False
 
     @abstractmethod
     def read(self, reading: Reading) -> None:
-        """Read one file, adding its triples in their order, and the numbers of nodes if it holds any."""
+        """Read a file: add its triples in their order, and the numbers of nodes if it has any."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One file on its way into a graph: where its bytes come from, and where its triples go.
+    """A file that is being read: where its bytes come from, and where its triples go.
 
-    file           its path, format and split
-    source         its bytes, expanded where the file is compressed
-    columns        what the user said of a table's columns
-    keep_literals  False: leave out triples whose object is a literal
-    blank_prefix   goes into names of blank nodes, which mean something else in another file
+    Attributes:
+        file: Its path, format and split.
+        source: Its bytes, decompressed.
+        collector: Takes the triples.
+        bad_lines: Takes malformed lines.
+        columns: The user's options for the columns of a table.
+        keep_literals: Whether to keep triples whose object is a literal.
+        blank_prefix: Part of the names of blank nodes, since their labels mean other nodes in other files.
     """
 
     file: SourceFile
@@ -85,23 +91,23 @@ class Reading:
     keep_literals: bool = True
     blank_prefix: str = ""
 
-    BATCH: ClassVar[int] = 100_000
+    BATCH_SIZE: ClassVar[int] = 100_000
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Every line that is not blank, and its number from 1; one that is no UTF-8 text is a bad one."""
+        """Yield (number from 1, text) of each line that is not blank; lines that are not UTF-8 are bad lines."""
         for block in line_blocks(self.source):
             for number, text in decoded_lines(block, self.file.path, self.bad_lines):
                 if text.strip():
                     yield number, text.rstrip("\r")
 
     def bad_line(self, number: int, text: str, reason: str) -> None:
-        """Stop with an error that names the line, or count it where the user wants bad lines skipped."""
+        """Raise ParseError, or count the line if the user wants bad lines to be skipped."""
         self.bad_lines.report(self.file.path, number, text, reason)
 
     def add(self, triples: Iterable[Triple]) -> None:
-        """Add triples of names: subject, relation, object."""
-        rest = iter(triples)
-        while batch := list(islice(rest, self.BATCH)):
+        """Add triples (subject, relation, object) of names."""
+        remaining = iter(triples)
+        while batch := list(islice(remaining, self.BATCH_SIZE)):
             subjects, relations, objects = zip(*batch, strict=True)
             self.add_columns(subjects, relations, objects)
 
@@ -112,13 +118,23 @@ class Reading:
         objects: Sequence[str],
         weights: NDArray[np.float32] | None = None,
     ) -> None:
-        """Add T triples, a column of T names each, with weights float32 [T] where edges have some."""
+        """Add triples as columns of names.
+
+        Args:
+            subjects: [num_triples].
+            relations: [num_triples].
+            objects: [num_triples].
+            weights: Weights of the edges, [num_triples].
+
+        Raises:
+            DataError: A name is empty.
+        """
         columns = [pl.Series(names, dtype=pl.String) for names in (subjects, relations, objects)]
         if any(column.null_count() or (column == "").any() for column in columns):
-            raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple in which a name is empty")
+            raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple with an empty name")
         subject, relation, object_ = columns
         self.collector.add(subject, relation, object_, split=self.file.split, weights=weights)
 
     def add_attribute(self, name: str, nodes: Sequence[str], values: Sequence[float] | NDArray[Any]) -> None:
-        """Add a number for each of n nodes, [n]: a column of the graph's features, zero for nodes without one."""
+        """Add a number for each of some nodes: a column of the graph's features, zero for other nodes."""
         self.collector.attributes.append(AttributeColumn(name, nodes, values))

@@ -1,31 +1,31 @@
-"""The loops of reading, in numba: they find names in lines, turn names into numbers, and order rows by their nodes.
+"""Compiled loops (numba) that find names in lines, number names, and sort rows by node.
 
-`line_scanning`, `triple_collector` and `triple_rows` call them, and own the arrays. A table of names has in its slots a
-name's hash beside its id while it grows, so that other names are told apart without being read, and doubling the table
-reads no name at all.
+`line_scanning`, `triple_collector` and `triple_rows` call them, and own the arrays. While a hash table of names grows,
+its slots hold both the hash and the id of a name, so most other names are distinguished without reading them. Doubling
+the table reads no name at all.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from rgcn.data.line_scanning import REFUSED, TAKEN
+from rgcn.data.line_scanning import ACCEPTED, REFUSED
 from rgcn.graph.name_loops import hash_of, loop, same, word_at
-from rgcn.graph.vocabulary import FURTHEST
+from rgcn.graph.vocabulary import MAX_PROBES
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _QUOTE, _HASH, _OPEN, _CLOSE = (np.uint8(c) for c in b'\t\n\r "#<>')
-# The parser leaves out the type of a plain string, and refuses that of a text without its language.
+# The parser drops the datatype of plain strings, and refuses that of text with a language but no language tag.
 _STRING, _LANG_STRING = (np.uint64(int.from_bytes(end, "little")) for end in (b"#string>", b"gString>"))
 _HALF, _FULL = np.uint64(32), np.uint64(0xFFFFFFFF)
-AT_ONCE = 64  # names whose places in memory are asked for together, so that they are waited for together
+PREFETCH_NAMES = 64  # names whose memory is read ahead together, so that the waiting times overlap
 
 
 @loop
-def _says_nothing(text, at, end, remarks):  # type: ignore[no-untyped-def]
-    """Whether a line is blank, or a remark of plain ASCII."""
-    while remarks and at < end and (text[at] == _SPACE or text[at] == _TAB):
+def _is_blank(text, at, end, allows_comments):  # type: ignore[no-untyped-def]
+    """Return whether a line is empty, or a comment in ASCII."""
+    while allows_comments and at < end and (text[at] == _SPACE or text[at] == _TAB):
         at += 1
-    if remarks and at < end and text[at] == _HASH:
+    if allows_comments and at < end and text[at] == _HASH:
         while at < end and (text[at] == _TAB or (text[at] >= _SPACE and text[at] < 0x7F)):
             at += 1
     return at == end
@@ -33,24 +33,31 @@ def _says_nothing(text, at, end, remarks):  # type: ignore[no-untyped-def]
 
 @loop
 def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relations, odd):  # type: ignore[no-untyped-def]
-    """Find the triple of each line, (rows, odd lines). Of an odd line a row is left free, for a parser to fill.
+    """Find the triple of each line.
 
-    text             uint8: lines, the last one ended too
-    table, starts    the automaton of the fields (`line_grammar`)
-    columns          int64 [3]: which fields are the subject, the relation and the object
-    rdf              whether these are terms, with any white space between them and remarks on lines of their own
-    ends, relations  int64 starts, int64 lengths, uint32 hashes, with room for all lines; `ends` has subject and object
-                     of each triple in turn
-    odd              int64 [lines, 3]: the row, and where the line starts and ends
+    Args:
+        text: Lines as uint8; the last one ends with a line end too.
+        table: The automaton of the fields (`line_scanning`).
+        starts: The state in which each field begins.
+        columns: Which fields are subject, relation and object, int64 [3].
+        rdf: Whether the fields are RDF terms, with any white space between them and comments on their own lines.
+        keep_literals: Whether to keep triples whose object is a literal.
+        ends: Takes int64 starts, int64 lengths and uint32 hashes of the subject and object of each triple in turn.
+        relations: Takes the same of relations.
+        odd: Takes for each odd line, which needs a parser: its row, where it starts and where it ends, int64
+            [num_lines, 3].
+
+    Returns:
+        The number of rows, with one left free for each odd line, and the number of odd lines.
     """
     begins, afters = np.empty(len(starts), dtype=np.int64), np.empty(len(starts), dtype=np.int64)
     last, object_ = len(starts) - 1, columns[2]
     rows = odds = at = 0
     while at < len(text):
-        line, state = at, np.uint16(TAKEN)
+        line, state = at, np.uint16(ACCEPTED)
         for field in range(len(starts)):
             begins[field], state = at, starts[field]
-            while state > TAKEN:
+            while state > ACCEPTED:
                 state = table[state, text[at]]
                 at += 1
             if state == REFUSED:
@@ -58,11 +65,11 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
             afters[field] = at - 1
             while rdf and field < last and (text[at] == _SPACE or text[at] == _TAB):
                 at += 1
-        plain, kept = state == TAKEN, True
+        plain, keep = state == ACCEPTED, True
         if plain and rdf:
             after = afters[object_]
             is_literal = text[begins[object_]] == _QUOTE
-            kept = keep_literals or not is_literal
+            keep = keep_literals or not is_literal
             if is_literal and text[after - 1] == _CLOSE:
                 kind = word_at(text, after - 8)
                 plain = kind != _STRING and kind != _LANG_STRING
@@ -71,7 +78,7 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
                 afters[last] -= 1
             for column in columns:
                 plain = plain and begins[column] < afters[column]
-        if plain and kept:
+        if plain and keep:
             for k in range(3):
                 begin, after = begins[columns[k]], afters[columns[k]]
                 bare = rdf and text[begin] == _OPEN
@@ -87,7 +94,7 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
             while end > line and text[end - 1] == _RETURN:
                 end -= 1
             at += 1
-            if not _says_nothing(text, line, end, rdf):
+            if not _is_blank(text, line, end, rdf):
                 odd[odds, 0], odd[odds, 1], odd[odds, 2] = rows, line, end
                 odds += 1
                 rows += 1
@@ -95,19 +102,30 @@ def find_triples(text, table, starts, columns, rdf, keep_literals, ends, relatio
 
 
 @loop
-def number(text, bounds, count, slots, given, starts, lengths, hashes, ids):  # type: ignore[no-untyped-def]
-    """Give each name its id: that of an equal one before it, or the next. The new number of names; -1: too far to look.
+def number(text, bounds, count, slots, source, starts, lengths, hashes, ids):  # type: ignore[no-untyped-def]
+    """Number names: a name gets the id of an equal one before it, or else the next id.
 
-    text    uint8     all names so far, with room for those given
-    bounds  int64     where in it each begins, and where the last ends; with room
-    slots   uint64    hash and id + 1 of a name; 0: free. At most `FULLEST` of them are taken, were all given ones new
-    given   uint8     what the names to number are read from
+    Args:
+        text: The text of all names so far, uint8, with space for the new ones.
+        bounds: Where in it each name begins, and where the last one ends, int64, with space for new ones.
+        count: Number of names so far.
+        slots: Hash table: hash and id + 1 of a name, or 0, uint64. At most a share `MAX_LOAD` of the slots is used
+            even if all names are new.
+        source: The text that the names to number are in, uint8.
+        starts: Where in it they start.
+        lengths: Their lengths.
+        hashes: Their hashes.
+        ids: Takes their ids.
+
+    Returns:
+        The new number of names, or -1 if too many names have similar hashes; and a number without meaning, which keeps
+        the compiler from removing the loops that read ahead.
     """
     shift = np.uint64(32 - np.int64(np.log2(len(slots))))
     last = np.int64(len(slots) - 1)
     seen = np.uint64(0)
-    for first in range(0, len(starts), AT_ONCE):
-        end = min(first + AT_ONCE, len(starts))
+    for first in range(0, len(starts), PREFETCH_NAMES):
+        end = min(first + PREFETCH_NAMES, len(starts))
         for i in range(first, end):
             slot = slots[np.int64(np.uint64(hashes[i]) >> shift)]
             seen += slot
@@ -127,7 +145,7 @@ def number(text, bounds, count, slots, given, starts, lengths, hashes, ids):  # 
                 if slot == 0:
                     begin = bounds[count]
                     for k in range(length):
-                        text[begin + k] = given[starts[i] + k]
+                        text[begin + k] = source[starts[i] + k]
                     count += 1
                     bounds[count] = begin + length
                     slots[at] = (tag << _HALF) | np.uint64(count)
@@ -136,19 +154,19 @@ def number(text, bounds, count, slots, given, starts, lengths, hashes, ids):  # 
                 if slot >> _HALF == tag:
                     one = np.int64(slot & _FULL) - 1
                     begin = bounds[one]
-                    if bounds[one + 1] - begin == length and same(text, begin, given, starts[i], length):
+                    if bounds[one + 1] - begin == length and same(text, begin, source, starts[i], length):
                         ids[i] = np.int32(one)
                         break
                 at = (at + 1) & last
                 tries += 1
-                if tries > FURTHEST:
+                if tries > MAX_PROBES:
                     return -1, seen
     return count, seen
 
 
 @loop
 def spread(slots, wider):  # type: ignore[no-untyped-def]
-    """Put what is in the slots into more of them. False: one lies too far from where it belongs."""
+    """Copy a hash table into a larger one; return False if a slot is too far from where it belongs."""
     shift = np.uint64(32 - np.int64(np.log2(len(wider))))
     last = np.int64(len(wider) - 1)
     for i in range(len(slots)):
@@ -158,15 +176,15 @@ def spread(slots, wider):  # type: ignore[no-untyped-def]
             while wider[at]:
                 at = (at + 1) & last
                 tries += 1
-                if tries > FURTHEST:
+                if tries > MAX_PROBES:
                     return False
             wider[at] = slots[i]
     return True
 
 
 @loop
-def put_in_order(rows, column, low, places, order):  # type: ignore[no-untyped-def]
-    """Write the numbers of the rows whose column is `low` or one of the next where `places` says, which move on."""
+def sort_by_counting(rows, column, low, places, order):  # type: ignore[no-untyped-def]
+    """Write the number of each row with a node from `low` on to the next place of that node in `order`."""
     for i in range(len(rows)):
         key = rows[i, column] - low
         if 0 <= key < len(places):
@@ -175,18 +193,27 @@ def put_in_order(rows, column, low, places, order):  # type: ignore[no-untyped-d
 
 
 @loop
-def find_repeats(rows, splits, times, order, ends, kept, many, keys):  # type: ignore[no-untyped-def]
-    """Mark rows that repeat another of their subject; how many are of subjects with too many rows, written to `many`.
+def find_duplicates(rows, splits, times, order, ends, is_first, remaining, keys):  # type: ignore[no-untyped-def]
+    """Find rows that are duplicates of another row of the same subject.
 
-    order, ends  rows by subject, and where those of each end
-    splits       int8 [T], or none; times  float64 [T], or none: become the earliest of those that repeat
-    keys         int64 [k, 3], zero: room for the rows of a subject that has no more
+    Args:
+        rows: Ids of subject, relation and object, [num_rows, 3].
+        splits: Split of each row, int8 [num_rows], or an empty array.
+        times: Time of each row, float64 [num_rows], or an empty array; changed to the earliest time of duplicates.
+        order: Numbers of the rows, by subject.
+        ends: Where in `order` those of each subject end.
+        is_first: Set to False for duplicates, bool [num_rows].
+        remaining: Takes the numbers of rows whose subject has more rows than `keys`.
+        keys: Zeros to work with, int64 [max_rows, 3].
+
+    Returns:
+        How many rows were written to `remaining`.
     """
     first = left = 0
     for end in ends:
         if end - first > len(keys):
             for i in range(first, end):
-                many[left] = order[i]
+                remaining[left] = order[i]
                 left += 1
         elif end - first > 1:
             for i in range(end - first):
@@ -196,7 +223,7 @@ def find_repeats(rows, splits, times, order, ends, kept, many, keys):  # type: i
                     keys[i, 2] = splits[row]
                 for j in range(i):
                     if keys[i, 0] == keys[j, 0] and keys[i, 1] == keys[j, 1] and keys[i, 2] == keys[j, 2]:
-                        kept[row] = False
+                        is_first[row] = False
                         if len(times):
                             times[order[first + j]] = min(times[order[first + j]], times[row])
                         break

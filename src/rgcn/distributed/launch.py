@@ -1,4 +1,4 @@
-"""One command in several processes: started by torchrun's agent, printed by rank 0, ended as one."""
+"""Run one command in several processes: torchrun's agent starts them, rank 0 prints, and all end together."""
 
 import logging
 import os
@@ -14,23 +14,24 @@ from uuid import uuid4
 from rgcn.distributed.rendezvous import RESUME_ADVICE, RUN_ID_PREFIX
 from rgcn.errors import StoppedError
 from rgcn.placement import current
-from rgcn.system.formatting import shown
-from rgcn.system.threads import limit_threads, quiet_distributed, threads_each
+from rgcn.system.formatting import visible_text
+from rgcn.system.threads import limit_threads, silence_distributed_logs, threads_per_process
 
-SAVE_S = 3600  # for the ranks to save a checkpoint after a signal
+SAVE_S = 3600  # how long ranks may take to save a checkpoint after a signal
 EXIT_CODES: dict[type[BaseException], int] = {KeyboardInterrupt: 128 + signal.SIGINT, SystemExit: 2}  # 1 otherwise
 
 
 def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) -> NoReturn:
-    """Run the command of this process in several, and end as they do.
+    """Run the command line of this process in several processes, and exit with their exit code.
 
-    number  of processes
-    folder  of the run, which can be resumed where a rank is lost
-    more    arguments to add to the command
+    Args:
+        number: How many processes to start.
+        folder: The folder of the run, which can be resumed if a rank is lost.
+        more: Arguments to add to the command line.
     """
-    limit_threads(threads_each(number))
-    quiet_distributed()
-    logging.disable(logging.CRITICAL)  # a failure is reported in one sentence instead
+    limit_threads(threads_per_process(number))
+    silence_distributed_logs()
+    logging.disable(logging.CRITICAL)  # we report a failure in one sentence instead
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -39,7 +40,7 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
     command = ["-m", "rgcn", *options, *more, *sys.argv[1 + len(options) :]]
     with TemporaryDirectory(prefix="rgcn-") as logs:
         config = LaunchConfig(
-            *(1, 1, number),  # least and most machines, processes of each
+            *(1, 1, number),  # minimum and maximum of machines, processes per machine
             run_id=f"{RUN_ID_PREFIX}{uuid4().hex}",
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0",
@@ -47,7 +48,7 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
             max_restarts=0,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
         )
-        config.shutdown_timeout = SAVE_S  # older PyTorch does not look at it, and waits 30 s
+        config.shutdown_timeout = SAVE_S  # older versions of PyTorch ignore it, and wait 30 s
         try:
             elastic_launch(config, sys.executable)(*command)
         except ChildFailedError as error:
@@ -66,9 +67,9 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
 
 
 @contextmanager
-def only_rank_0_prints() -> Iterator[None]:
-    """Discard what other ranks print, which is the same."""
-    # Whether these are numbers is checked by `is_rank`, where an error becomes a sentence.
+def print_on_rank_0_only() -> Iterator[None]:
+    """Discard the output of other ranks, which would be the same."""
+    # `is_rank` checks these variables, at a place where errors are reported.
     if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":
         yield
         return
@@ -77,13 +78,13 @@ def only_rank_0_prints() -> Iterator[None]:
 
 
 def end(error: BaseException, sentence: str) -> NoReturn:
-    """Report the error that ends this process, unless another rank reports it, and end it with its exit code."""
+    """Report the error that ends this process, unless another rank does, and exit with the code for this error."""
     code = error.exit_code if isinstance(error, StoppedError) else EXIT_CODES.get(type(error), 1)
     session = current().session
     if session is None:
-        print(f"rgcn: {shown(sentence)}", file=sys.stderr)
+        print(f"rgcn: {visible_text(sentence)}", file=sys.stderr)
         sys.exit(code)
     session.report_error(error, sentence)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # to leave the group would wait for ranks that are gone, or in a collective
+    os._exit(code)  # leaving the group would wait for ranks that have ended or wait in a collective

@@ -1,4 +1,4 @@
-"""The placements of several processes, on torch.distributed: DataParallel and Sharded; how rows travel between them."""
+"""Placements of several processes, on torch.distributed: `DataParallel`, `Sharded`, and the exchange of rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rgcn.distributed import rendezvous
 from rgcn.errors import ConfigError, DataError
 from rgcn.kernels import take_rows
 from rgcn.kernels.sparse import SparsePattern
-from rgcn.nn.row_tables import TakenRows, local_row_parameters
+from rgcn.nn.row_tables import GatheredRows, local_row_parameters
 from rgcn.placement import NodePartition, Placement, RowExchange, Traffic
 from rgcn.system.atomic_files import TEMPORARY_PREFIX
 from rgcn.training.optimizers import RowOptimizer
 
 Result = TypeVar("Result")
-AT_ONCE = 1 << 20  # rows gathered in one message
-FOLDER_S = 10.0  # for a new file on shared storage to become visible
+ROWS_PER_MESSAGE = 1 << 20
+VISIBLE_AFTER_S = 10.0  # the longest time until all processes see a new file on shared storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,68 +33,76 @@ class DataParallel(Placement):
 
     @property
     def is_distributed(self) -> bool:
+        """True, even for a world of one process."""
         return True
 
     def partitioned(self, num_nodes: int) -> Sharded:
+        """See `Placement.partitioned`."""
         return Sharded(
             self.rank, self.size, NodePartition(num_nodes, self.rank, self.size), self.traffic, session=self.session
         )
 
     def local_targets(self, nodes: Tensor) -> Tensor:
+        """See `Placement.local_targets`."""
         return torch.arange(len(nodes), device=nodes.device)[self.share(len(nodes))]
 
     def answer_share(self, count: int) -> slice:
+        """See `Placement.answer_share`."""
         return self.share(count) if count >= self.size else slice(0, count)
 
     def gather_answers(self, rows: Tensor) -> Tensor:
+        """See `Placement.gather_answers`."""
         return self.all_gather(rows)
 
     # -- one step of training -------------------------------------------------------------------------------
 
     def mask_stream(self, shared: bool) -> int:
+        """See `Placement.mask_stream`."""
         return 0 if shared else self.rank + 1
 
     def all_reduce_gradients(self, network: nn.Module, optimizer: Any, loss: Tensor) -> Tensor:
+        """See `Placement.all_reduce_gradients`."""
         local = {id(parameter) for parameter in local_row_parameters(network)}
         summed = [p for p in network.parameters() if p.requires_grad and id(p) not in local]
         if isinstance(optimizer, RowOptimizer):
             self._gather_taken_rows(optimizer)
-            summed = [parameter for parameter in summed if not optimizer.moves_rows_of(parameter)]
+            summed = [parameter for parameter in summed if not optimizer.updates_rows_of(parameter)]
         for parameter in summed:
-            if parameter.grad is None:  # one share of a batch may miss what another has
+            if parameter.grad is None:  # another process's share of the batch may use it
                 parameter.grad = torch.zeros_like(parameter)
         total = loss.detach().clone()
         self.all_reduce(*(parameter.grad for parameter in summed if parameter.grad is not None), total)
         return total
 
     def _gather_taken_rows(self, optimizer: RowOptimizer) -> None:
-        """Of tables that every process holds: the rows that any process took in this step, and their gradients."""
-        for table, taken in optimizer.taken.items():
+        """Give every process the rows that any process took from replicated tables in this step, with gradients."""
+        for table, taken in optimizer.gathered_rows.items():
             if table.partition is not None:
                 continue
             optimizer.leaves()
-            nothing = TakenRows(torch.empty(0, dtype=torch.int64), table.trained.detach()[:0].clone())
-            mine = taken[0] if taken else nothing
-            gradient = torch.zeros_like(mine.leaf) if mine.leaf.grad is None else mine.leaf.grad
-            sizes = self.exchange_counts([len(mine.rows)] * self.size)
-            every, gradients = self.all_gather(mine.rows), self.all_gather(gradient)
+            nothing = GatheredRows(torch.empty(0, dtype=torch.int64), table.trained.detach()[:0].clone())
+            local = taken[0] if taken else nothing
+            local_gradient = torch.zeros_like(local.leaf) if local.leaf.grad is None else local.leaf.grad
+            sizes = self.exchange_counts([len(local.rows)] * self.size)
+            rows, gradients = self.all_gather(local.rows), self.all_gather(local_gradient)
             taken.clear()
-            for rows, part in zip(torch.split(every, sizes), torch.split(gradients, sizes), strict=True):
-                taken.append(TakenRows(rows, torch.empty_like(part)))
-                taken[-1].leaf.grad = part
+            for rank_rows, gradient in zip(torch.split(rows, sizes), torch.split(gradients, sizes), strict=True):
+                taken.append(GatheredRows(rank_rows, torch.empty_like(gradient)))
+                taken[-1].leaf.grad = gradient
 
     def clip_gradients(self, network: nn.Module, extra: Sequence[Tensor], norm: float) -> None:
+        """See `Placement.clip_gradients`."""
         sharded = local_row_parameters(network)
         local = {id(parameter) for parameter in (*sharded, *(extra if sharded else ()))}
-        every = [*network.parameters(), *extra]
-        squares = torch.zeros(2, device=every[0].device)  # of what all processes hold alike, and of local rows
-        for parameter in every:
+        parameters = [*network.parameters(), *extra]
+        squares = torch.zeros(2, device=parameters[0].device)  # of replicated parameters, and of local rows
+        for parameter in parameters:
             if parameter.grad is not None:
                 squares[int(id(parameter) in local)] += parameter.grad.square().sum()
         rows = squares[1:].clone()
         self.all_reduce(rows)
         factor = (norm / ((squares[0] + rows[0]).sqrt() + 1e-6)).clamp(max=1.0)
-        for parameter in every:
+        for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)
 
@@ -102,75 +110,88 @@ class DataParallel(Placement):
 
     @property
     def device(self) -> torch.device:
-        """Where small tensors that are exchanged must be."""
-        nccl = dist.get_backend() == "nccl"
-        return torch.device("cuda", torch.cuda.current_device()) if nccl else torch.device("cpu")
+        """The device of small tensors that are exchanged."""
+        has_nccl = dist.get_backend() == "nccl"
+        return torch.device("cuda", torch.cuda.current_device()) if has_nccl else torch.device("cpu")
 
     def all_reduce(self, *tensors: Tensor) -> None:
-        by_kind: dict[Any, list[Tensor]] = {}
+        """See `Placement.all_reduce`."""
+        groups: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
-            by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-        for alike in by_kind.values():  # one message for all of a kind
-            flat = torch.cat([tensor.reshape(-1) for tensor in alike])
+            groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+        for group in groups.values():  # one message for all tensors of a type
+            flat = torch.cat([tensor.reshape(-1) for tensor in group])
             dist.all_reduce(flat)
             size = 2 * (self.size - 1) * flat.nbytes // self.size
-            self.traffic.count(size, size)
-            for tensor, total in zip(alike, torch.split(flat, [tensor.numel() for tensor in alike]), strict=True):
+            self.traffic.add(size, size)
+            for tensor, total in zip(group, torch.split(flat, [tensor.numel() for tensor in group]), strict=True):
                 tensor.copy_(total.view_as(tensor))
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        found = torch.tensor(flags, dtype=torch.int32, device=self.device)
-        self.all_reduce(found)
-        return tuple(bool(count) for count in found.tolist())
+        """See `Placement.any`."""
+        counts = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        self.all_reduce(counts)
+        return tuple(bool(count) for count in counts.tolist())
 
-    def all_to_all(self, rows: Tensor, given: Sequence[int], received: Sequence[int], necessary: bool = True) -> Tensor:
-        """Send local rows [sum(given), ...], those for rank 0 first; what the other processes sent here, in rank order.
+    def all_to_all(
+        self, rows: Tensor, num_sent: Sequence[int], num_received: Sequence[int], is_necessary: bool = True
+    ) -> Tensor:
+        """Send rows to all processes, and return those that they send here, in the order of ranks.
 
-        received   how many rows each process sends
-        necessary  whether no process could do without these rows (`Traffic.least`)
+        Args:
+            rows: [sum(num_sent), ...], those for rank 0 first.
+            num_sent: How many rows to send to each process.
+            num_received: How many rows each process sends.
+            is_necessary: False if processes could do without these rows (see `Traffic.min_bytes`).
         """
-        found = rows.new_empty(sum(received), *rows.shape[1:])
-        dist.all_to_all_single(found, rows.contiguous(), list(received), list(given))
-        away = (len(rows) - given[self.rank]) * (rows[:1].nbytes if len(rows) else 0)
-        self.traffic.count(away, away if necessary else 0)
-        return found
+        incoming = rows.new_empty(sum(num_received), *rows.shape[1:])
+        dist.all_to_all_single(incoming, rows.contiguous(), list(num_received), list(num_sent))
+        size = (len(rows) - num_sent[self.rank]) * (rows[:1].nbytes if len(rows) else 0)
+        self.traffic.add(size, size if is_necessary else 0)
+        return incoming
 
-    def exchange_counts(self, given: Sequence[int]) -> list[int]:
-        """How many rows each process has for this one, which has so many for each."""
-        asked, ones = torch.tensor(given, dtype=torch.int64, device=self.device), [1] * self.size
-        return [int(count) for count in self.all_to_all(asked, ones, ones, necessary=False).tolist()]
+    def exchange_counts(self, num_sent: Sequence[int]) -> list[int]:
+        """Tell each process how many rows it will get from here; return how many rows each one will send."""
+        counts, ones = torch.tensor(num_sent, dtype=torch.int64, device=self.device), [1] * self.size
+        return [int(count) for count in self.all_to_all(counts, ones, ones, is_necessary=False).tolist()]
 
     def all_gather(self, rows: Tensor) -> Tensor:
+        """See `Placement.all_gather`."""
         sizes = self.exchange_counts([len(rows)] * self.size)
         repeated = rows.expand(self.size, *rows.shape).flatten(0, 1) if rows.ndim > 1 else rows.repeat(self.size)
         return self.all_to_all(repeated, [len(rows)] * self.size, sizes)
 
     def gather_values(self, value: Any) -> list[Any]:
-        said = torch.frombuffer(bytearray(json.dumps(value).encode() + b"\n"), dtype=torch.uint8).to(self.device)
-        return [json.loads(line) for line in self.all_gather(said).cpu().numpy().tobytes().splitlines()]
+        """See `Placement.gather_values`."""
+        line = torch.frombuffer(bytearray(json.dumps(value).encode() + b"\n"), dtype=torch.uint8).to(self.device)
+        return [json.loads(each) for each in self.all_gather(line).cpu().numpy().tobytes().splitlines()]
 
     def on_all(self, work: Callable[[], Result]) -> Result:
-        done, failure = None, None
+        """See `Placement.on_all`."""
+        result, failure = None, None
         try:
-            done = work()
+            result = work()
         except Exception as error:
             failure = error
-        said = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
-        about = (getattr(failure, "errno", None), f"process {self.rank}: {said}")
-        failures = self.gather_values(None if failure is None else about)
+        text = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+        report = (getattr(failure, "errno", None), f"process {self.rank}: {text}")
+        failures = self.gather_values(None if failure is None else report)
         if failure is not None:
             raise failure
-        for number, words in filter(None, failures):
-            raise DataError(words) if number is None else OSError(number, words)
-        return cast("Result", done)
+        for number, message in filter(None, failures):
+            raise DataError(message) if number is None else OSError(number, message)
+        return cast("Result", result)
 
     def barrier(self) -> None:
+        """See `Placement.barrier`."""
         self.any(False)
 
     def require_same(self, what: str, value: Mapping[str, Any]) -> None:
-        rendezvous.refuse_differences(what, self.gather_values(value))
+        """See `Placement.require_same`."""
+        rendezvous.require_equal_values(what, self.gather_values(value))
 
     def require_shared_folder(self, folder: Path) -> None:
+        """See `Placement.require_shared_folder`."""
         token = folder / self.from_main(lambda: f"{TEMPORARY_PREFIX}{uuid4().hex}")
         if self.is_main:
             try:
@@ -178,12 +199,12 @@ class DataParallel(Placement):
                 token.touch()
             except OSError as error:
                 raise DataError(f"cannot write in {folder}: {error.strerror}; choose another folder") from error
-        self.barrier()  # only now there is something to see, for which shared storage may need a moment
-        seen = self.gather_values(rendezvous.wait_until(token.exists, FOLDER_S))
+        self.barrier()  # the file exists, but may take a moment to appear on shared storage
+        is_visible = self.gather_values(rendezvous.wait_until(token.exists, VISIBLE_AFTER_S))
         if self.is_main:
             token.unlink(missing_ok=True)
-        if not all(seen):
-            blind = ", ".join(str(rank) for rank, found in enumerate(seen) if not found)
+        if not all(is_visible):
+            blind = ", ".join(str(rank) for rank, sees in enumerate(is_visible) if not sees)
             raise DataError(
                 f"process {blind} of {self.size} does not see {folder}: all must see the run's folder at the same "
                 "place, on storage that they share (--out)"
@@ -192,18 +213,21 @@ class DataParallel(Placement):
             self.session.advice = f": the others stop; {rendezvous.RESUME_ADVICE.format(folder)}"
 
     def check_device(self, name: str) -> None:
-        ranks, gpus = rendezvous.number_of("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
+        """See `Placement.check_device`."""
+        ranks, gpus = rendezvous.environment_number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
         if 0 < gpus < ranks:
-            words = f"NCCL wants a GPU for each process: here are {ranks}, and {gpus} GPU"
-            raise ConfigError(f"{words}; or take --device cpu")
+            counts = f"this machine has {ranks} processes and {gpus} GPU{'s' * (gpus > 1)}"
+            raise ConfigError(f"NCCL needs a GPU for each process, but {counts}: start fewer, or use --device cpu")
         if ":" in name:
-            raise ConfigError(f"each process computes on a GPU of its own: ask for cuda, not for {name}")
+            raise ConfigError(f"each process computes on its own GPU: use --device cuda instead of {name}")
 
     def is_lost_process(self, error: BaseException) -> bool:
+        """See `Placement.is_lost_process`."""
         return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
     def describe_traffic(self, traffic: Traffic, steps: int) -> dict[str, int]:
-        every = torch.tensor([traffic.sent, traffic.least], device=self.device)
+        """See `Placement.describe_traffic`."""
+        every = torch.tensor([traffic.sent_bytes, traffic.min_bytes], device=self.device)
         self.all_reduce(every)
         sent, least = (every // max(steps, 1)).tolist()
         return {"processes": self.size, "sent": sent, "least": least}
@@ -211,96 +235,110 @@ class DataParallel(Placement):
 
 @dataclass(frozen=True, eq=False)
 class Sharded(DataParallel):
-    """Data-parallel, and every process holds its own part of the nodes: rows of tables, and the edges into them."""
+    """Data-parallel with divided nodes: each process holds the table rows of its nodes, and the edges into them."""
 
-    partition: NodePartition = NodePartition(0, 0, 1)  # noqa: RUF009 - it is immutable; `partitioned` gives the real one
+    partition: NodePartition = NodePartition(0, 0, 1)  # noqa: RUF009 - it is immutable; `partitioned` replaces it
 
     def local_targets(self, nodes: Tensor) -> Tensor:
+        """See `Placement.local_targets`."""
         return torch.nonzero(self.partition.is_local(nodes)).squeeze(1)
 
     def exchange(self, nodes: Tensor, all_local: bool = False) -> RowExchange:
+        """See `Placement.exchange`."""
         return PeerExchange.of(self, nodes, all_local)
 
     def answer_share(self, count: int) -> slice:
-        return slice(0, count)  # all processes answer every question together, each among its own nodes
+        """See `Placement.answer_share`."""
+        return slice(0, count)  # every process answers every question, among its local nodes
 
     def gather_answers(self, rows: Tensor) -> Tensor:
+        """See `Placement.gather_answers`."""
         return rows
 
     def sum_over_nodes(self, *tensors: Tensor) -> None:
+        """See `Placement.sum_over_nodes`."""
         self.all_reduce(*tensors)
 
     def stack_over_nodes(self, rows: Tensor) -> Tensor:
+        """See `Placement.stack_over_nodes`."""
         return self.all_gather(rows.to(self.device)).view(self.size, *rows.shape)
 
     def gather_rows(self, rows: Tensor, out: Tensor | None = None) -> Tensor | None:
-        """Some rows travel at a time, so that only the main process holds more than its own."""
-        num_nodes, main = self.partition.num_nodes, self.is_main
-        if main and out is None:
+        """See `Placement`. Sends some rows at a time, so that only the main process holds more than its local rows."""
+        num_nodes = self.partition.num_nodes
+        if self.is_main and out is None:
             out = rows.new_empty(num_nodes, *rows.shape[1:])
-        for begin in range(0, num_nodes, AT_ONCE):
-            nodes = torch.arange(begin, min(begin + AT_ONCE, num_nodes) if main else begin, device=rows.device)
-            exchange = self.exchange(nodes)
-            found = exchange(rows.detach()[self.partition.row(exchange.needed)])
-            if main and out is not None:
-                out[begin : begin + len(found)] = found
-        return out if main else None
+        for begin in range(0, num_nodes, ROWS_PER_MESSAGE):
+            end = min(begin + ROWS_PER_MESSAGE, num_nodes) if self.is_main else begin
+            exchange = self.exchange(torch.arange(begin, end, device=rows.device))
+            fetched = exchange(rows.detach()[self.partition.row(exchange.needed)])
+            if self.is_main and out is not None:
+                out[begin:end] = fetched
+        return out if self.is_main else None
 
 
 @dataclass(frozen=True, eq=False)
 class PeerExchange(RowExchange):
     """A row exchange between processes.
 
-    give             which rows of `needed` go out, those for rank 0 first
-    order            where each row that comes in belongs
-    given, received  how many rows go to each process, and come from it
+    Attributes:
+        placement: Of the processes.
+        outgoing: Selects the rows of `needed` to send, those for rank 0 first.
+        order: Selects, from the rows received, those of the requested nodes, in their order.
+        num_sent: How many rows go to each process.
+        num_received: How many rows come from each process.
     """
 
     placement: Sharded
-    give: SparsePattern
+    outgoing: SparsePattern
     order: SparsePattern
-    given: list[int]
-    received: list[int]
+    num_sent: list[int]
+    num_received: list[int]
 
     @classmethod
     def of(cls, placement: Sharded, nodes: Tensor, all_local: bool) -> PeerExchange:
-        """Ask for the rows of nodes int64 [n], distinct; arguments as for `Placement.exchange`."""
+        """Request the rows of nodes int64 [n], distinct; arguments as for `Placement.exchange`."""
         partition, device = placement.partition, nodes.device
         owner = partition.owner(nodes)
         order = torch.argsort(owner, stable=True)
-        received = torch.bincount(owner, minlength=placement.size).tolist()
-        given = placement.exchange_counts(received)
+        num_received = torch.bincount(owner, minlength=placement.size).tolist()
+        num_sent = placement.exchange_counts(num_received)
         requests = nodes[order].to(placement.device)
-        asked = placement.all_to_all(requests, received, given, necessary=False).to(device)
+        requested = placement.all_to_all(requests, num_received, num_sent, is_necessary=False).to(device)
         if all_local:
-            needed, give = partition.nodes.to(device), partition.row(asked)
+            needed, outgoing = partition.nodes.to(device), partition.row(requested)
         else:
-            needed, give = torch.unique(asked, return_inverse=True)
-        picks = SparsePattern.picking(give, len(needed)), SparsePattern.picking(torch.argsort(order), len(order))
-        return cls(needed, placement, *picks, given, received)
+            needed, outgoing = torch.unique(requested, return_inverse=True)
+        patterns = (
+            SparsePattern.selection(outgoing, len(needed)),
+            SparsePattern.selection(torch.argsort(order), len(order)),
+        )
+        return cls(needed, placement, *patterns, num_sent, num_received)
 
     def to(self, device: torch.device) -> PeerExchange:
-        give, order = (
-            SparsePattern.picking(each.column.to(device), each.num_columns) for each in (self.give, self.order)
+        """Copy to a device."""
+        outgoing, order = (
+            SparsePattern.selection(each.column.to(device), each.num_columns) for each in (self.outgoing, self.order)
         )
-        return replace(self, needed=self.needed.to(device), give=give, order=order)
+        return replace(self, needed=self.needed.to(device), outgoing=outgoing, order=order)
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """See `RowExchange`."""
         flat = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
-        swapped: Tensor = _Swap.apply(take_rows(flat, self.give), self)  # type: ignore[no-untyped-call]
-        found = take_rows(swapped, self.order)
-        return found.view(len(found), *rows.shape[1:])
+        swapped: Tensor = _Swap.apply(take_rows(flat, self.outgoing), self)  # type: ignore[no-untyped-call]
+        fetched = take_rows(swapped, self.order)
+        return fetched.view(len(fetched), *rows.shape[1:])
 
 
 class _Swap(torch.autograd.Function):
-    """Rows go to the processes that asked for them; their gradients come back."""
+    """Send rows to the processes that requested them; send their gradients back."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, exchange: PeerExchange) -> Tensor:
         ctx.exchange = exchange
-        return exchange.placement.all_to_all(rows, exchange.given, exchange.received)
+        return exchange.placement.all_to_all(rows, exchange.num_sent, exchange.num_received)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         exchange = ctx.exchange
-        return exchange.placement.all_to_all(gradient, exchange.received, exchange.given), None
+        return exchange.placement.all_to_all(gradient, exchange.num_received, exchange.num_sent), None

@@ -1,12 +1,8 @@
-"""Why a model answers as it does: the triples that decided, how sure that is, in words and as a picture."""
+"""Explanations: the triples that an answer depends on, how the answer changes without them, as text and drawing."""
 
-from rgcn.explain.attribution import Attribution as Attribution
-from rgcn.explain.explanation import ExplainedEdge as ExplainedEdge
-from rgcn.explain.explanation import ExplainedNeighbor as ExplainedNeighbor
-from rgcn.explain.explanation import ExplainedPath as ExplainedPath
-from rgcn.explain.explanation import Explanation as Explanation
-from rgcn.explain.explanation import Fidelity as Fidelity
-from rgcn.explain.methods import Explainer as Explainer
-from rgcn.explain.methods import explain_class as explain_class
-from rgcn.explain.methods import explain_link as explain_link
-from rgcn.explain.methods import methods_of as methods_of
+from rgcn.explain.attribution import Attribution
+from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Fidelity
+from rgcn.explain.methods import Explainer, ExplainOptions, available_methods, explain_class, explain_link
+
+__all__ = ["Attribution", "ExplainOptions", "ExplainedEdge", "ExplainedNeighbor", "ExplainedPath", "Explainer"]
+__all__ += ["Explanation", "Fidelity", "available_methods", "explain_class", "explain_link"]

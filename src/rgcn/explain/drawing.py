@@ -1,7 +1,7 @@
-"""An explanation as a drawing as narrow as a phone: what was asked on top, what mattered as branches down from it.
+"""An explanation as a drawing that fits a phone: the question's nodes on top, triples as branches below them.
 
-Branches are triples, or the paths of a network that walks; those that begin alike share their beginning, as folders do
-in a listing. Every node carries its full name in `data-node`, for pages that follow it.
+Branches are triples, or the paths of a path network. Paths with the same beginning share it, like folders in a listing.
+Every node has its full name in `data-node`, so that pages can link it.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any
 from markupsafe import Markup
 
 from rgcn.explain.explanation import ExplainedEdge, Explanation, Named, Step, arrow
-from rgcn.pages.layout import LONGEST_TITLE, render
-from rgcn.system.formatting import percent, shortened
+from rgcn.pages.layout import MAX_TITLE_LENGTH, render
+from rgcn.system.formatting import format_percent, shorten
 
-MOST_EDGES, MOST_AGAINST, MOST_PATHS = 12, 3, 5
-WIDTH, MARGIN, INDENT = 284, 2, 16  # what a page of 360 pixels has for its content
-BOX, LABEL, GAP, LEGEND = 30, 20, 4, 18
-PLAIN_LETTER, BOLD_LETTER = 8.0, 9.0
-THINNEST, THICKEST = 1.5, 6.0
+MAX_EDGES, MAX_OPPOSING, MAX_PATHS = 12, 3, 5
+WIDTH, MARGIN, INDENT = 284, 2, 16  # pixels; a page of 360 pixels has this width for its content
+BOX_HEIGHT, LABEL_HEIGHT, GAP, LEGEND_HEIGHT = 30, 20, 4, 18
+LETTER_WIDTH, BOLD_LETTER_WIDTH = 8.0, 9.0
+MIN_LINE_WIDTH, MAX_LINE_WIDTH = 1.5, 6.0
 
 FOR, AGAINST, JOINING = "for", "against", "joining"
-LEGENDS = {FOR: "speaks for the answer", AGAINST: "speaks against it", JOINING: "only joins them"}
+LEGENDS = {FOR: "supports the answer", AGAINST: "opposes it", JOINING: "only connects them"}
 
 
 @dataclass
 class _Stop:
-    """A node, with the triple that leads there and those that go on from it."""
+    """A node in the drawing, with the triple that leads to it and the nodes below it."""
 
     node: Named
     step: Step | None = None
     x: float = MARGIN
-    thick: float = THICKEST
-    asked: bool = False
+    thick: float = MAX_LINE_WIDTH
+    is_query: bool = False
     kind: str = FOR
-    share: float | None = None  # of the importance
+    share: float | None = None  # of the importance of all triples
     y: float = MARGIN
-    from_y: float = 0.0  # where the line to it begins: at its parent, or where it leaves the line to the one before
-    onward: dict[tuple[str, str, bool], _Stop] = field(default_factory=dict)
+    from_y: float = 0.0  # start of the line to it: its parent, or the branch before it
+    children: dict[tuple[str, str, bool], _Stop] = field(default_factory=dict)
 
     @property
     def width(self) -> float:
@@ -48,105 +48,113 @@ class _Stop:
 
     @property
     def letters(self) -> int:
-        return int((self.width - 8) / (BOLD_LETTER if self.asked else PLAIN_LETTER))
+        return int((self.width - 8) / (BOLD_LETTER_WIDTH if self.is_query else LETTER_WIDTH))
 
     @property
     def words(self) -> str:
         assert self.step is not None
-        share = "" if self.share is None else f" {percent(self.share)}"
-        return arrow({"title": shortened(self.step.relation["title"], self.letters - 8)}, self.step.forward) + share
+        share = "" if self.share is None else f" {format_percent(self.share)}"
+        return arrow({"title": shorten(self.step.relation["title"], self.letters - 8)}, self.step.forward) + share
 
-    def to(self, step: Step, **more: Any) -> _Stop:
-        """The stop that a triple leads to from here. Best ones come first: who shares it finds it drawn as theirs."""
-        there = step.object if step.forward else step.subject
-        key = there["name"], step.relation["name"], step.forward
-        return self.onward.setdefault(key, _Stop(there, step, self.x + INDENT, **more))
+    def child(self, step: Step, **style: Any) -> _Stop:
+        """Return the stop that a triple leads to. A path that shares it with a better one keeps its style."""
+        node = step.object if step.forward else step.subject
+        key = node["name"], step.relation["name"], step.forward
+        return self.children.setdefault(key, _Stop(node, step, self.x + INDENT, **style))
 
     def listed(self) -> Iterator[_Stop]:
         yield self
-        for stop in self.onward.values():
+        for stop in self.children.values():
             yield from stop.listed()
 
 
 def drawing(explanation: Explanation, alone: bool = False) -> Markup:
-    """An inline <svg> whose colors follow the page; `alone`: colors of its own, on white."""
+    """Draw an explanation as an inline <svg>.
+
+    Args:
+        explanation: The explanation.
+        alone: Whether to use own colors on white instead of the page's.
+    """
     if explanation.walked and explanation.paths:
-        roots, told = _paths(explanation), [path.text for path in explanation.paths[:MOST_PATHS]]
+        roots, texts = _paths(explanation), [path.text for path in explanation.paths[:MAX_PATHS]]
         kinds: list[str] = []
     else:
         roots, edges = _triples(explanation)
-        kinds = [kind for kind in LEGENDS if any(kind == of for _, of in edges)]
-        told = [f"{edge.text} {LEGENDS[kind]}" for edge, kind in edges] or ["No triple had a say"]
+        kinds = [kind for kind in LEGENDS if any(kind == other for _, other in edges)]
+        texts = [f"{edge.text} {LEGENDS[kind]}" for edge, kind in edges] or ["The answer depends on no triple"]
     stops = [stop for root in roots for stop in root.listed()]
     for before, stop in pairwise(stops):
-        stop.y = before.y + BOX + GAP + LABEL
+        stop.y = before.y + BOX_HEIGHT + GAP + LABEL_HEIGHT
     for parent in stops:
-        from_y = parent.y + BOX
-        for stop in parent.onward.values():
-            stop.from_y, from_y = from_y, stop.y + BOX / 2
-    height = stops[-1].y + BOX + MARGIN
+        from_y = parent.y + BOX_HEIGHT
+        for stop in parent.children.values():
+            stop.from_y, from_y = from_y, stop.y + BOX_HEIGHT / 2
+    height = stops[-1].y + BOX_HEIGHT + MARGIN
     return render(
         "drawn.svg",
         title=explanation.title,
-        told="; ".join(told),
+        description="; ".join(texts),
         boxes=stops,
-        box_height=BOX,
+        box_height=BOX_HEIGHT,
         indent=INDENT,
-        legends=[(kind, LEGENDS[kind], height + LEGEND * (place + 0.7)) for place, kind in enumerate(kinds)],
+        legends=[(kind, LEGENDS[kind], height + LEGEND_HEIGHT * (place + 0.7)) for place, kind in enumerate(kinds)],
         width=WIDTH,
-        height=height + LEGEND * (len(kinds) + 0.5 * bool(kinds)),
-        most_letters=LONGEST_TITLE,
-        shortened=shortened,
+        height=height + LEGEND_HEIGHT * (len(kinds) + 0.5 * bool(kinds)),
+        most_letters=MAX_TITLE_LENGTH,
+        shortened=shorten,
         alone=alone,
     ).strip()
 
 
 def _paths(explanation: Explanation) -> list[_Stop]:
-    paths = explanation.paths[:MOST_PATHS]
-    root = _Stop(explanation.asked[0], asked=True)
+    paths = explanation.paths[:MAX_PATHS]
+    root = _Stop(explanation.query_nodes[0], is_query=True)
     for path in paths:
-        here, thick = root, THINNEST + (THICKEST - THINNEST) * path.importance / paths[0].importance
+        here, thick = root, _line_width(path.importance / paths[0].importance)
         for step in path.steps:
-            here = here.to(step, thick=thick)
-        here.asked = True
+            here = here.child(step, thick=thick)
+        here.is_query = True
     return [root]
 
 
+def _line_width(share: float) -> float:
+    return MIN_LINE_WIDTH + (MAX_LINE_WIDTH - MIN_LINE_WIDTH) * share
+
+
 def _triples(explanation: Explanation) -> tuple[list[_Stop], list[tuple[ExplainedEdge, str]]]:
-    """What was asked, each with its branches; the triples and what they do."""
+    """Return the question's nodes with their branches, and the drawn triples with their kinds."""
     edges = _chosen(explanation)
-    roots = {node["name"]: _Stop(node, asked=True) for node in explanation.asked}
+    roots = {node["name"]: _Stop(node, is_query=True) for node in explanation.query_nodes}
     stops, widest = dict(roots), max((edge.share for edge, kind in edges if kind != JOINING), default=0.0) or 1.0
-    for edge, kind in edges:  # each touches a node that is known by then
+    for edge, kind in edges:  # each touches a node of a previous one
         share = None if kind == JOINING else edge.share
         forward = edge.subject["name"] in stops
         step = Step(edge.subject, edge.relation, edge.object, forward)
-        thick = THINNEST + (THICKEST - THINNEST) * min((share or 0.0) / widest, 1.0)
         here = stops[(edge.subject if forward else edge.object)["name"]]
-        stop = here.to(step, thick=thick, kind=kind, share=share)
+        stop = here.child(step, thick=_line_width(min((share or 0.0) / widest, 1.0)), kind=kind, share=share)
         stops.setdefault(stop.node["name"], stop)
     return list(roots.values()), edges
 
 
 def _chosen(explanation: Explanation) -> list[tuple[ExplainedEdge, str]]:
-    """The edges to draw with what they do: the strongest, each with its way back to what was asked."""
+    """Return the triples to draw with their kinds: the most important, each with its connection to a query node."""
     strongest = [(edge, FOR) for edge in explanation.edges]
-    against = [(edge, AGAINST) for edge in explanation.against[:MOST_AGAINST]]
-    first = MOST_EDGES - MOST_AGAINST
+    against = [(edge, AGAINST) for edge in explanation.against[:MAX_OPPOSING]]
+    first = MAX_EDGES - MAX_OPPOSING
     chosen: dict[tuple[str, str, str], tuple[ExplainedEdge, str]] = {}
-    known = {node["name"] for node in explanation.asked}
+    connected = {node["name"] for node in explanation.query_nodes}
     for edge, kind in [*strongest[:first], *against, *strongest[first:]]:
         needed = {_key(edge): (edge, kind)}
-        if not known & _ends(edge):
-            every = (*explanation.edges, *explanation.connections)
-            joining = [one for one in every if _ends(one) & _ends(edge) and _ends(one) & known]
+        if not connected & _ends(edge):
+            candidates = (*explanation.edges, *explanation.connections)
+            joining = [one for one in candidates if _ends(one) & _ends(edge) and _ends(one) & connected]
             if not joining:
                 continue
             kind_of = FOR if joining[0] in explanation.edges else JOINING
             needed = {_key(joining[0]): (joining[0], kind_of), **needed}
-        if len({**chosen, **needed}) <= MOST_EDGES:
+        if len({**chosen, **needed}) <= MAX_EDGES:
             chosen.update(needed)
-            known |= {name for one, _ in needed.values() for name in _ends(one)}
+            connected |= {name for one, _ in needed.values() for name in _ends(one)}
     return list(chosen.values())
 
 

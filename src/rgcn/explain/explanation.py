@@ -1,4 +1,4 @@
-"""An explanation: plain values, and the same as text, JSON, a picture or a page."""
+"""`Explanation`: plain values that can be shown as text, JSON, a drawing or a page; and its fidelity."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rgcn.explain.question import LOG_ODDS, Question
-from rgcn.system.formatting import percent
+from rgcn.system.formatting import format_percent
 from rgcn.system.progress import Budget, Timer
 
 Named = dict[str, Any]
@@ -22,16 +21,14 @@ Named = dict[str, Any]
 Numbers = NDArray[np.float64]
 
 PROBABILITY = "the probability"
-MEANING = {LOG_ODDS: "Log-odds weigh the answer against all others together: above 0, it is likelier than they are."}
-WIDEST_BAR = 12
-SHOWN_AGAINST, SHOWN_NEIGHBORS, SHOWN_PATHS = 3, 5, 5
-# Fields that programs are not told.
-FOR_PEOPLE = ("title", "asked", "notes", "known", "found_by", "model", "connections")
-PATH_WORDS = {True: "The paths that made it, best first:", False: "Paths:"}
+LOG_ODDS_HINT = "Log-odds compare the answer with all others together: above 0, it is likelier than they are."
+BAR_LENGTH = 12
+NUM_SHOWN_OPPOSING, NUM_SHOWN_NEIGHBORS, NUM_SHOWN_PATHS = 3, 5, 5
+TEXT_ONLY_FIELDS = ("title", "query_nodes", "notes", "known", "found_by", "model", "connections")  # not in JSON
 
 
 def arrow(relation: Named, forward: bool) -> str:
-    """A relation as an arrow in the direction of its triple.
+    """Format a relation as an arrow in the direction of its triple.
 
     >>> arrow({"title": "author"}, False)
     '←author—'
@@ -39,31 +36,37 @@ def arrow(relation: Named, forward: bool) -> str:
     return f"—{relation['title']}→" if forward else f"←{relation['title']}—"
 
 
-def sentence(subject: Named, relation: Named, object: Named) -> str:
-    """'Bern —capital of→ Switzerland'"""
-    return f"{subject['title']} {arrow(relation, True)} {object['title']}"
-
-
 @dataclass(frozen=True)
 class ExplainedEdge:
-    """A triple and what it did."""
+    """A triple and its importance.
+
+    Attributes:
+        subject: The triple's subject.
+        relation: The triple's relation.
+        object: The triple's object.
+        importance: Positive if it supports the answer.
+        share: Its share of the absolute importance of all triples.
+        hop: Distance from the question's nodes: 1 if it touches one of them.
+        itself: Whether it is the triple that was asked about.
+    """
 
     subject: Named
     relation: Named
     object: Named
-    importance: float  # positive where it speaks for the answer
-    share: float  # of the importance of all triples in reach, signs left aside
-    hop: int  # 1 where it touches an asked node, 2 where it touches a neighbor
-    itself: bool  # whether it is the very triple that was asked about
+    importance: float
+    share: float
+    hop: int
+    itself: bool
 
     @property
     def text(self) -> str:
-        return sentence(self.subject, self.relation, self.object)
+        """The triple as text: "Bern —capital of→ Switzerland"."""
+        return f"{self.subject['title']} {arrow(self.relation, True)} {self.object['title']}"
 
 
 @dataclass(frozen=True)
 class ExplainedNeighbor:
-    """A node that sent messages, and their importance together."""
+    """A node, and the total importance of its messages."""
 
     node: Named
     importance: float
@@ -72,7 +75,7 @@ class ExplainedNeighbor:
 
 @dataclass(frozen=True)
 class Step:
-    """A triple of a path; forward where the path follows it from subject to object."""
+    """A triple of a path; forward if the path leads from its subject to its object."""
 
     subject: Named
     relation: Named
@@ -82,179 +85,241 @@ class Step:
 
 @dataclass(frozen=True)
 class ExplainedPath:
-    """A walk from an asked node outward, or from subject to object."""
+    """A path of triples, from a query node outward or from subject to object."""
 
     steps: tuple[Step, ...]
     importance: float
 
     @property
     def text(self) -> str:
-        """
+        """The path as text.
+
         >>> step = Step({"title": "Ada"}, {"title": "worksAt"}, {"title": "KIT"}, forward=True)
         >>> back = Step({"title": "Bob"}, {"title": "worksAt"}, {"title": "KIT"}, forward=False)
         >>> ExplainedPath((step, back), 0.5).text
         'Ada —worksAt→ KIT ←worksAt— Bob'
         """
         first = self.steps[0]
-        words = [(first.subject if first.forward else first.object)["title"]]
+        parts = [(first.subject if first.forward else first.object)["title"]]
         for step in self.steps:
-            words += [arrow(step.relation, step.forward), (step.object if step.forward else step.subject)["title"]]
-        return " ".join(words)
+            parts += [arrow(step.relation, step.forward), (step.object if step.forward else step.subject)["title"]]
+        return " ".join(parts)
 
 
 @dataclass(frozen=True)
 class Change:
-    """How far the answer falls when triples go; negative where it rises."""
+    """How much a measure falls when triples are removed; negative if it rises.
 
-    named: float  # the triples of the explanation
-    random: float | None  # as many, drawn from all in reach; None where there was no time to draw
-    random_near: float | None  # as many, drawn from those that touch an asked node: harder to beat
+    Attributes:
+        named: For the triples of the explanation.
+        random: Mean for as many random triples; None if there was no time.
+        random_near: Mean for as many random triples that touch a query node.
+    """
+
+    named: float
+    random: float | None
+    random_near: float | None
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that tells how sure the answer is, and what becomes of it."""
+    """The probability, score or log-odds of the answer, and how it changes when triples are removed.
 
-    name: str  # the probability, the score, the log-odds
-    full: float  # of the full answer, where the changes begin
-    without: Change  # the full answer less the one without the named triples: large where they were needed
-    only: Change  # the full answer less the one with only them: small where they suffice
+    Attributes:
+        name: "the probability", "the score" or "the log-odds".
+        full: Its value with all triples.
+        without: How much it falls without the named triples: much if they were needed.
+        only: How much it falls with only the named triples: little if they suffice.
+    """
+
+    name: str
+    full: float
+    without: Change
+    only: Change
 
     @property
     def title(self) -> str:
+        """The name without its article."""
         return self.name.removeprefix("the ")
 
     @property
     def scale(self) -> str:
-        """What a number on its own does not say, in a few words."""
+        """How to read the number, as the beginning of a sentence."""
         return "above 0: likelier than all others together; " if self.name == LOG_ODDS else ""
 
     def left(self, change: float) -> float:
+        """Return the value after a change."""
         return self.full - change
 
     def words(self, value: float) -> str:
-        return percent(value) if self.name == PROBABILITY else f"{value:.3g}"
+        """Format a value of this measure."""
+        return format_percent(value) if self.name == PROBABILITY else f"{value:.3g}"
+
+    def describe_change(self, value: float, with_start: bool = True) -> str:
+        """Say that the measure falls, rises or stays, by rounded numbers: "falls from 0.9 to 0.2"."""
+        start, end = self.words(self.full), self.words(value)
+        verb = "stay" if start == end else "fall" if value < self.full else "rise"
+        verb += "" if self.name == LOG_ODDS else "s"  # log-odds are plural
+        if start == end:
+            return f"{verb} at {end}"
+        return f"{verb} from {start} to {end}" if with_start else f"{verb} to {end}"
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What the named triples change, in what the network itself counts and, where it is calibrated, in probability.
+    """How the answer changes without the named triples, and with only these.
 
-    The graph is normalized again as if the other triples had never been; self-loops stay.
+    The graph is normalized as if removed triples had never existed; self-loops stay.
+
+    Attributes:
+        edges: Number of named triples.
+        draws: Number of random sets of as many triples.
+        strength: The score or log-odds.
+        probability: The calibrated probability; None without a calibration.
+        evidence: How much the strength falls without any triple.
+        by_score: True if the data rule the answer out. Removing triples does not change its probability then, so
+            `probability` is the one that follows from the score alone.
     """
 
     edges: int
     draws: int
     strength: Measure
-    probability: Measure | None  # None where there was nothing to calibrate on
-    evidence: float  # the strength all triples bring together
-    # Whether the answer itself is given another probability, since examples rule it out: no triple that is left out
-    # changes that, so that here it is the one its score alone would have.
+    probability: Measure | None
+    evidence: float
     by_score: bool = False
 
     @property
     def shown(self) -> Measure:
-        """What people are told: the probability, where there is one."""
+        """The measure to show: the probability if there is one."""
         return self.strength if self.probability is None else self.probability
 
     @property
     def words(self) -> str:
+        """The result in sentences."""
         if not self.edges:
-            return "No triple speaks for this answer, so there is none to leave out."
+            return "No triple supports this answer, so none can be removed."
         these = "this triple" if self.edges == 1 else f"these {self.edges} triples"
-        others = "one drawn at random" if self.edges == 1 else f"{self.edges} drawn at random"
+        others = "a random one" if self.edges == 1 else f"{self.edges} random ones"
         shown, evidence = self.shown, self.strength.without
-        left, alone = shown.left(shown.without.named), shown.left(shown.only.named)
-        lead, it, without_others = "", shown.name, ""
-        pronoun, be = ("they", "are") if shown.name.endswith("odds") else ("it", "is")
+        without, alone = shown.left(shown.without.named), shown.left(shown.only.named)
+        pronoun, verb = ("they", "are") if shown.name == LOG_ODDS else ("it", "is")
+        lead, subject, comparison = "", shown.name, ""
         if self.by_score:
             lead = f"By its score alone the triple would have a probability of {shown.words(shown.full)}. "
-            it = "that"
+            subject = "that"
         if shown.without.random is not None:
-            moves = _moves(shown, shown.left(shown.without.random), brief=True)
-            without_others = f"; without {others} {pronoun} {moves}"
-        said = (
-            f"{lead}Without {these} {it} {_moves(shown, left)}{without_others}. "
-            f"With {these} and no other {pronoun} {be} {shown.words(alone)}."
+            change = shown.describe_change(shown.left(shown.without.random), with_start=False)
+            comparison = f"; without {others} {pronoun} {change}"
+        text = (
+            f"{lead}Without {these} {subject} {shown.describe_change(without)}{comparison}. "
+            f"With only {these} {pronoun} {verb} {shown.words(alone)}."
         )
-        said = " ".join([said, *filter(None, [MEANING.get(shown.name)])])
-        if shown.words(left) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
-            return said
+        text += f" {LOG_ODDS_HINT}" if shown.name == LOG_ODDS else ""
+        if shown.words(without) != shown.words(shown.full) or evidence.named <= 0 or self.evidence <= 0:
+            return text
+        text += " Other triples would have sufficed too"
         if evidence.random is None:
-            return f"{said} Other triples would have sufficed too."
-        ours, theirs = (percent(change / self.evidence) for change in (evidence.named, evidence.random))
-        return (
-            f"{said} Other triples would have sufficed too: of the evidence, {ours} goes with {these}, {theirs} with "
-            f"{others}."
-        )
+            return f"{text}."
+        ours, theirs = (format_percent(change / self.evidence) for change in (evidence.named, evidence.random))
+        return f"{text}: {ours} of the evidence depends on {these}, {theirs} on {others}."
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields and the text, for JSON."""
         return {**asdict(self), "words": self.words}
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a model answers as it does."""
+    """Why a model gives an answer: the triples that the answer depends on.
 
-    question: dict[str, Any]  # {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}
-    title: str  # the question for people
-    asked: tuple[Named, ...]  # the nodes that it is about
-    notes: tuple[str, ...]  # on what the answer rests on beside its triples, in sentences
-    known: bool  # whether the answer is in the data
-    method: str  # how the importances were found
-    found_by: str  # the same in words
-    model: str  # the name of the run or graph
-    calibration: str  # what probabilities are calibrated on, or why there are none
-    probability: float | None  # of the answer, calibrated; None where there is none, and for what is known
-    score: float  # the network's own number: a logit, or a triple's score. People are shown `fidelity.shown` instead
-    own_share: float | None  # how much the asked nodes brought themselves; None where the method does not say
-    ruled_out: bool  # whether a triple is not in the graph, and rules forbid it (`rgcn.links.relation_constraints`)
-    hidden: bool  # whether the triple itself is known, and was hidden while asking
-    walked: bool  # whether the network walked from the asked node to the answer: paths are its ways there, best first
-    added: tuple[Named, ...]  # asked nodes that were added after training
-    edges: tuple[ExplainedEdge, ...]  # triples that speak for the answer, most important first
-    against: tuple[ExplainedEdge, ...]  # triples that speak against it, likewise
-    connections: tuple[ExplainedEdge, ...]  # triples that join those to the asked nodes, for the picture
+    Attributes:
+        question: {"kind": "class", "node", "class", "predicted"} or {"kind": "link", "subject", ...}.
+        title: The question as text.
+        query_nodes: The nodes that the question is about.
+        notes: Sentences on what the answer depends on besides triples.
+        known: Whether the answer is in the data.
+        method: Name of the explanation method.
+        found_by: Description of the method.
+        model: Name of the run or graph.
+        calibration: What probabilities are calibrated on, or why there are none.
+        probability: Calibrated probability of the answer; None without a calibration, and for known triples.
+        score: The raw score: a logit, or a triple's score.
+        own_share: Share of the nodes' own embeddings or features; None if the method has none.
+        ruled_out: Whether the triple is not in the graph and contradicts its constraints.
+        hidden: Whether the triple is known, and was hidden from the model.
+        walked: Whether the paths are those that the model itself follows, best first.
+        added: Nodes of the question that were added after training.
+        edges: Triples that support the answer, most important first.
+        against: Triples that oppose the answer, most important first.
+        connections: Triples that connect these to the question's nodes, for the drawing.
+        neighbors: The most important neighbors.
+        paths: The most important paths.
+        fidelity: How the answer changes without the triples.
+        considered: Number of triples that the answer can depend on.
+        left_out: What was left out for lack of time, as sentences.
+    """
+
+    question: dict[str, Any]
+    title: str
+    query_nodes: tuple[Named, ...]
+    notes: tuple[str, ...]
+    known: bool
+    method: str
+    found_by: str
+    model: str
+    calibration: str
+    probability: float | None
+    score: float
+    own_share: float | None
+    ruled_out: bool
+    hidden: bool
+    walked: bool
+    added: tuple[Named, ...]
+    edges: tuple[ExplainedEdge, ...]
+    against: tuple[ExplainedEdge, ...]
+    connections: tuple[ExplainedEdge, ...]
     neighbors: tuple[ExplainedNeighbor, ...]
     paths: tuple[ExplainedPath, ...]
     fidelity: Fidelity
-    considered: int  # how many triples could have had a say
-    left_out: tuple[str, ...] = ()  # what there was not time for, in sentences
+    considered: int
+    left_out: tuple[str, ...] = ()
 
     @property
     def sure(self) -> str:
-        """On the scale on which `fidelity` says what becomes of it."""
+        """The probability or score of the answer, as text."""
         if self.known:
             return "in the data"
         if self.probability is None:
             shown = self.fidelity.shown
             return f"{shown.title} {shown.words(shown.full)}; no probability"
-        return f"probability {percent(self.probability)}"
+        return f"probability {format_percent(self.probability)}"
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {key: value for key, value in asdict(self).items() if key not in FOR_PEOPLE}
-        paths = [{"text": path.text, **told} for path, told in zip(self.paths, plain["paths"], strict=True)]
-        return {**plain, "paths": paths, "fidelity": self.fidelity.as_dict()}
+        """Return the explanation for JSON."""
+        fields = {key: value for key, value in asdict(self).items() if key not in TEXT_ONLY_FIELDS}
+        paths = [{"text": path.text, **values} for path, values in zip(self.paths, fields["paths"], strict=True)]
+        return {**fields, "paths": paths, "fidelity": self.fidelity.as_dict()}
 
     def as_text(self) -> str:
-        """For a terminal or a mail: no markup, no color."""
-        against, neighbors = self.against[:SHOWN_AGAINST], self.neighbors[:SHOWN_NEIGHBORS]
-        loudest = max((edge.share for edge in (*self.edges, *self.against)), default=1.0)
-        loudest_neighbor = max((one.share for one in neighbors), default=1.0)
-        paths = {PATH_WORDS[self.walked]: [f"  {path.text}" for path in self.paths[:SHOWN_PATHS]]}
+        """Return the explanation as plain text, without colors."""
+        opposing, neighbors = self.against[:NUM_SHOWN_OPPOSING], self.neighbors[:NUM_SHOWN_NEIGHBORS]
+        max_share = max((edge.share for edge in (*self.edges, *self.against)), default=1.0)
+        max_neighbor_share = max((neighbor.share for neighbor in neighbors), default=1.0)
+        heading = "Paths to the answer, best first:" if self.walked else "Paths:"
+        paths = {heading: [f"  {path.text}" for path in self.paths[:NUM_SHOWN_PATHS]]}
         parts = {
-            **(paths if self.walked else {}),  # first, where they made the answer; a key keeps its first place
-            "What speaks for it:": [_line(edge, loudest) for edge in self.edges],
-            "What speaks against it:": [_line(edge, loudest) for edge in against],
-            "Neighbors that mattered:": [_line(one, loudest_neighbor) for one in neighbors],
+            **(paths if self.walked else {}),  # the first place of a key counts
+            "Supporting triples:": [_line(edge, max_share) for edge in self.edges],
+            "Opposing triples:": [_line(edge, max_share) for edge in opposing],
+            "Neighbors:": [_line(neighbor, max_neighbor_share) for neighbor in neighbors],
             **paths,
-            "Does it hold?": [f"  {sentence}." for sentence in _sentences(self)],
+            "Fidelity:": [f"  {sentence}." for sentence in _reliability(self)],
         }
         written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
-        return "\n\n".join(["\n".join([self.title, *_answer(self)]), *written]) + "\n"
+        return "\n\n".join(["\n".join([self.title, *_introduction(self)]), *written]) + "\n"
 
     def as_svg(self, alone: bool = False) -> Markup:
-        """The triples, or a walking network's ways, in the colors of the page around; `alone`: its own, on white."""
+        """Draw the triples, or the paths of a path network, as SVG; `alone` with own colors instead of the page's."""
         from rgcn.explain.drawing import drawing
 
         return drawing(self, alone)
@@ -263,63 +328,63 @@ class Explanation:
         return str(self.as_svg(alone=True))
 
     def as_svg_file(self) -> str:
-        """The same as a file of its own, which knows no page."""
+        """Return the drawing as an SVG file."""
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{self.as_svg(alone=True)}\n'
 
     def as_page(self) -> str:
-        """One HTML file with everything, nothing loaded from elsewhere."""
+        """Return the explanation as an HTML file that loads nothing from elsewhere."""
         from rgcn.pages.layout import page, parts
 
-        content = parts("explanation.html", why=self, remarks=remarks(self), percent=percent)
+        content = parts("explanation.html", why=self, remarks=remarks(self), percent=format_percent)
         return page(self.title, content, footer=f"Explained by rgcn from {self.model}.")
 
 
-def _answer(explanation: Explanation) -> list[str]:
-    found = f"{explanation.considered:,} triples could have a say; by {explanation.found_by}:"
-    found = found if explanation.considered else _nothing_reaches(explanation)
-    return [f"{explanation.sure.capitalize()}.", *remarks(explanation), found]
+def _introduction(explanation: Explanation) -> list[str]:
+    basis = f"The answer depends on {explanation.considered:,} triples, weighted by {explanation.found_by}:"
+    basis = basis if explanation.considered else _nothing_reaches(explanation)
+    return [f"{explanation.sure.capitalize()}.", *remarks(explanation), basis]
 
 
 def remarks(explanation: Explanation) -> list[str]:
-    """Sentences on what the probability rests on, where that is not the score and its calibration alone."""
-    said = list(explanation.notes)
+    """Return sentences on what the probability depends on besides the score and its calibration."""
+    sentences = list(explanation.notes)
     if explanation.hidden:
-        said.append("The triple itself was hidden while asking.")
+        sentences.append("The triple itself was hidden from the model.")
     if explanation.added and explanation.probability is not None:
         names = " and ".join(node["title"] for node in explanation.added)
         verb = "was" if len(explanation.added) == 1 else "were"
-        said.append(f"{names} {verb} added after training: nothing was calibrated on nodes added later.")
+        sentences.append(f"{names} {verb} added after training, and the calibration has no such nodes.")
     if explanation.probability is None and not explanation.known:
-        said.append(explanation.calibration)
-    return [*said, *explanation.left_out]
+        sentences.append(explanation.calibration)
+    return [*sentences, *explanation.left_out]
 
 
 def _nothing_reaches(explanation: Explanation) -> str:
+    is_one = len(explanation.query_nodes) == 1
+    whose = "the node itself" if is_one else "the nodes themselves"
     if explanation.own_share is None:
         return "No triple reaches it."
-    one = len(explanation.asked) == 1
-    whose = "the node itself" if one else "the nodes themselves"
     if explanation.own_share:
         return f"No triple reaches it: the answer comes from {whose}."
-    alike = "any such node has" if one else "any such nodes have"
-    return f"No triple reaches it, and the network does not hear {whose}: {alike} this answer."
+    which = "any such node has" if is_one else "any such nodes have"
+    return f"No triple reaches it, and the network ignores {whose}: {which} this answer."
 
 
-def _line(one: ExplainedEdge | ExplainedNeighbor, loudest: float) -> str:
-    """A share, its bar (hollow where it speaks against the answer), and what it belongs to."""
-    words = one.node["title"] if isinstance(one, ExplainedNeighbor) else one.text
-    note = "   (the triple itself)" if isinstance(one, ExplainedEdge) and one.itself else ""
-    length = max(1, round(WIDEST_BAR * min(one.share / loudest, 1.0))) if loudest else 1
-    bar = ("░" if one.importance < 0 else "█") * length
-    return f"  {100 * one.share:4.1f} %  {bar:<{WIDEST_BAR}}  {words}{note}"
+def _line(item: ExplainedEdge | ExplainedNeighbor, max_share: float) -> str:
+    """Format a share, its bar (hollow if it opposes the answer), and the triple or node."""
+    text = item.node["title"] if isinstance(item, ExplainedNeighbor) else item.text
+    note = "   (the triple itself)" if isinstance(item, ExplainedEdge) and item.itself else ""
+    length = max(1, round(BAR_LENGTH * min(item.share / max_share, 1.0))) if max_share else 1
+    bar = ("░" if item.importance < 0 else "█") * length
+    return f"  {100 * item.share:4.1f} %  {bar:<{BAR_LENGTH}}  {text}{note}"
 
 
-def _sentences(explanation: Explanation) -> list[str]:
-    said = explanation.fidelity.words.rstrip(".").split(". ")
+def _reliability(explanation: Explanation) -> list[str]:
+    sentences = explanation.fidelity.words.rstrip(".").split(". ")
     if explanation.own_share is not None and explanation.considered:
-        whose = "node itself brings" if len(explanation.asked) == 1 else "two nodes themselves bring"
-        said.append(f"The {whose} {percent(explanation.own_share)} of what counts, the triples the rest")
-    return said
+        whose = "node itself contributes" if len(explanation.query_nodes) == 1 else "two nodes themselves contribute"
+        sentences.append(f"The {whose} {format_percent(explanation.own_share)} of the importance, triples the rest")
+    return sentences
 
 
 def fidelity(
@@ -330,65 +395,52 @@ def fidelity(
     timer: Timer | None = None,
     on_draw: Callable[[], object] = lambda: None,
 ) -> Fidelity:
-    """Measured for the triples `named` (places in reach), and for `draws` random choices of as many.
+    """Measure how the answer changes without some triples and with only these, and for random sets of as many.
 
-    timer  of how long draws may take; fewer are made where it is over before
+    Args:
+        question: The question.
+        named: Indices of the triples in the subgraph.
+        draws: Number of random sets.
+        seed: Seed of the random sets.
+        timer: Limit of time; fewer sets are drawn if it is over.
+        on_draw: Called after each set.
     """
-    rng, everywhere = np.random.default_rng(seed), np.arange(len(question.reach))
-    near, timer = np.flatnonzero(question.reach.hop == 1), timer or Budget().started()
-    choices = [
-        [rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws)]
-        for pool in (everywhere, near)
+    rng, triples = np.random.default_rng(seed), np.arange(len(question.subgraph))
+    near, timer = np.flatnonzero(question.subgraph.hop == 1), timer or Budget().start_timer()
+    random_sets = [
+        [rng.choice(pool, min(len(named), len(pool)), replace=False) for _ in range(draws)] for pool in (triples, near)
     ]
 
     def changes(chosen: NDArray[np.int64]) -> Numbers:
-        """[2, 2]: what strength and probability lose without the chosen triples, and with them alone."""
-        keep = np.isin(everywhere, chosen, invert=True)
-        return np.stack([full - _without(question, kept) for kept in (keep, ~keep)])
+        """Return how much strength and probability fall without and with only the chosen triples, `[2, 2]`."""
+        keep = np.isin(triples, chosen, invert=True)
+        return np.stack([full - _measure(question, mask) for mask in (keep, ~keep)])
 
     with torch.no_grad():
-        full, bare = (
-            _measured(question, question.full),
-            _without(question, np.zeros(len(question.reach), dtype=np.bool_)),
-        )
-        began = timer.elapsed
-        of_named, drawn = changes(named), list[list[Numbers]]()
-        needed = 2 * (timer.elapsed - began)  # a draw asks twice as much
-        for pair in zip(*choices, strict=True):
+        full, bare = _measure(question), _measure(question, np.zeros(len(triples), dtype=np.bool_))
+        start = timer.elapsed
+        of_named, of_random = changes(named), list[list[Numbers]]()
+        needed = 2 * (timer.elapsed - start)  # a draw has two sets
+        for pair in zip(*random_sets, strict=True):
             if timer.is_over(needed):
                 break
-            drawn.append([changes(chosen) for chosen in pair])
+            of_random.append([changes(chosen) for chosen in pair])
             on_draw()
-    of_drawn = np.mean(drawn, axis=0) if drawn else None  # [pool, without or only, measure]
+    means = np.mean(of_random, axis=0) if of_random else None  # [pool, without or only, measure]
 
-    def change(kept: int, measure: int) -> Change:
-        means = [None, None] if of_drawn is None else of_drawn[:, kept, measure].tolist()
-        return Change(float(of_named[kept, measure]), *means)
+    def change(part: int, measure: int) -> Change:
+        random = [None, None] if means is None else means[:, part, measure].tolist()
+        return Change(float(of_named[part, measure]), *random)
 
     strength, probability = (
         Measure(name, float(full[i]), change(0, i), change(1, i))
         for i, name in enumerate((question.strength_name, PROBABILITY))
     )
     calibrated = probability if question.calibration.fitted else None
-    return Fidelity(len(named), len(drawn), strength, calibrated, float(full[0] - bare[0]), question.by_score)
+    return Fidelity(len(named), len(of_random), strength, calibrated, float(full[0] - bare[0]), question.by_score)
 
 
-def _without(question: Question, keep: NDArray[np.bool_]) -> Numbers:
-    """`_measured` where only the triples that are kept are heard."""
-    return _measured(question, question.output(question.reach.keeping(keep)))
-
-
-def _measured(question: Question, output: Tensor) -> Numbers:
-    """[2]: how strongly the network gives the answer, and its probability, where there is one (else 0)."""
+def _measure(question: Question, keep: NDArray[np.bool_] | None = None) -> Numbers:
+    """Return strength and probability (0 without a calibration) with only the kept triples; with all for None."""
+    output = question.full_output if keep is None else question.output(question.subgraph.keep_triples(keep))
     return np.array([float(question.strength(output)), question.probability(output) or 0.0])
-
-
-def _moves(shown: Measure, after: float, brief: bool = False) -> str:
-    """Falls, rises or stays, as the rounded figures say it: brief leaves out where it began."""
-    start, end = shown.words(shown.full), shown.words(after)
-    # Log-odds are many.
-    falls, rises, stays = ("fall", "rise", "stay") if shown.name.endswith("odds") else ("falls", "rises", "stays")
-    if start == end:
-        return f"{stays} at {end}"
-    verb = falls if after < shown.full else rises
-    return f"{verb} to {end}" if brief else f"{verb} from {start} to {end}"

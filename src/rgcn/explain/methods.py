@@ -1,4 +1,4 @@
-"""Explanation methods, and from a question by number to an explanation in names."""
+"""Explanation methods, and `explain_class` and `explain_link`, which explain an answer by names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.explain.attribution import Attribution, Path, best_paths, best_paths_both_ways, paths_between, paths_from
 from rgcn.explain.explanation import ExplainedEdge, ExplainedNeighbor, ExplainedPath, Explanation, Named, Step, fidelity
-from rgcn.explain.question import ClassQuestion, LinkQuestion, Question, Reach
+from rgcn.explain.question import ClassQuestion, ComputationGraph, LinkQuestion, Question
 from rgcn.models.answer_kind import ClassKind, LinkKind
 from rgcn.models.estimator import Estimator
 from rgcn.plugins import EXPLAINERS
@@ -23,303 +23,358 @@ from rgcn.predict import OpenModel
 from rgcn.system.progress import Budget, progress
 
 OnStep = Callable[[], object]  # called after each step
-MASK_RATE = 0.1
-FIRST_PRICE, LAST_PRICE = 1e-3, 1.0
-EDGES, DRAWS = 10, 20
-MOST_EDGES, MOST_DRAWS = 1000, 1000
-AGAINST, NEIGHBORS, PATHS = 5, 10, 8
-# What an explanation may cost beyond asking a few times: how often follows from counts (`LinkNetwork.question_work`).
-QUICK = Budget(work=1e11, seconds=8.0)
-OF_A_STEP, OF_A_DRAW = 3, 4  # questions that cost as much: forward and backward; two choices, left out and alone
-ALLOWING_MORE = "To answer in time; `rgcn explain --minutes 5` allows more."
+MASK_LEARNING_RATE = 0.1
+MIN_PRICE, MAX_PRICE = 1e-3, 1.0
+MAX_EDGES, MAX_DRAWS = 1000, 1000
+NUM_OPPOSING, NUM_NEIGHBORS, NUM_PATHS = 5, 10, 8
+DEFAULT_BUDGET = Budget(work=1e11, seconds=8.0)  # for steps and random draws
+# Work in units of one evaluation: a step runs forward and backward; a draw has two random choices, removed and alone.
+STEP_WORK, DRAW_WORK = 3, 4
+MORE_TIME_HINT = "To answer in time; `rgcn explain --minutes 5` allows more."
 
 
 class Explainer(ABC):
-    """An explanation method: finds how much each edge in reach of an answer mattered.
+    """An explanation method: computes the importance of each edge that an answer depends on.
 
-    words       what it does, for people
-    steps       how many steps it takes; where time is short fewer, but `fewest`
-    step_words  what is said before the steps where they were fewer
-    along_paths whether the triples of an answer's paths are named before others
+    Register a method in `rgcn.plugins.EXPLAINERS`, or pass the class or its dotted name.
+    `tests/strangers/test_stranger_explainer.py` is a complete example.
+
+    Attributes:
+        words: Description of the method, as part of a sentence.
+        steps: Number of steps.
+        min_steps: Number of steps if there is little time.
+        step_words: Beginning of the sentence that says how many steps there were, if fewer than `steps`.
+        prefers_paths: Whether triples on the answer's paths are listed before others.
     """
 
     words: ClassVar[str]
     steps: ClassVar[int] = 1
-    fewest: ClassVar[int] = 1
+    min_steps: ClassVar[int] = 1
     step_words: ClassVar[str] = "Importances were found in"
-    along_paths: ClassVar[bool] = False
+    prefers_paths: ClassVar[bool] = False
 
     @abstractmethod
     def attribute(self, question: Question, steps: int, on_step: OnStep = lambda: None) -> Attribution:
-        """The importance of every edge in `question.reach`, in so many steps; on_step: to be called after each."""
+        """Compute the importance of every edge in `question.subgraph`.
+
+        Args:
+            question: The answer to explain.
+            steps: Number of steps.
+            on_step: Called after each step.
+        """
 
     @classmethod
-    def why_not(cls, model: Estimator) -> str | None:
-        """Why it cannot explain this model's answers, which come from messages; None where it can."""
+    def unsupported_reason(cls, model: Estimator) -> str | None:
+        """Return why the method cannot explain this model; None if it can. The model passes messages."""
         return None
 
 
 class PathGradients(Explainer):
-    """What the answer would lose with each edge, were it linear in them: one backward pass.
+    """The importance of an edge by one gradient: what the answer would lose without it, if it were linear.
 
         importance(e in layer l) = w_e · ∂f / ∂w_e
 
-    w are the operator's entries, already normalized, and f is the answer's strength. After Zhu et al., "Neural
-    Bellman-Ford Networks", 2021, whose paths have gradients alone for importances.
+    w are the normalized edge weights and f is the answer's strength. After Zhu et al., "Neural Bellman-Ford networks",
+    2021, who use the gradients as importances of paths.
     """
 
     words = "gradients along the paths to it"
-    along_paths = True
+    prefers_paths = True
 
     def attribute(self, question: Question, steps: int = 1, on_step: OnStep = lambda: None) -> Attribution:
-        found = by_slopes(question.reach, slopes_at(question, 1.0))
+        """Compute the gradients."""
+        attribution = _gradient_attribution(question.subgraph, _gradients(question, 1.0))
         on_step()
-        return found
+        return attribution
 
     @classmethod
-    def why_not(cls, model: Estimator) -> str | None:
-        # Paths lead from the asked node to the answer: only networks that walk so, and hide what is asked, have them.
-        return None if model.hides_asked_ else "compares nodes and walks no paths from one to the other"
+    def unsupported_reason(cls, model: Estimator) -> str | None:
+        """Refuse models that do not follow paths from the question's node to the answer."""
+        return None if model.hooks_.hides_query else "compares nodes and follows no paths between them"
 
 
 class IntegratedGradients(Explainer):
-    """What each edge adds to the answer on the way from no triples to all of them.
+    """The importance of an edge as its contribution while all triples are faded in.
 
         importance(e) = w_e ∫₀¹ ∂f(α w) / ∂w_e dα
 
-    w are the operator's entries, already normalized, and f is the answer's strength. (Over weights *before*
-    normalization nothing would happen on the way: a common factor α is divided out again.) Self-loops stay as they are,
-    so that a neighbor's message counts for the triple that brings it. The importances add up to f(w) - f(0), the
-    difference that all triples together make; `own` is f(0) less the answer for nodes that bring nothing either
-    (`Question.unheard`): no vectors, no self-loops, no biases of their own.
+    w are the normalized edge weights and f is the answer's strength. (Scaling weights before normalization would change
+    nothing.) Self-loops keep their weight, so that a neighbor's message counts for the triple that brings it.
+
+    The importances sum up to f(w) - f(0), the effect of all triples. `Attribution.own` is f(0) less the strength of
+    `Question.baseline_output`, for nodes without embeddings, self-loops and biases of their own.
 
     Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", 2017.
     """
 
     words = "integrated gradients over the graph's edges"
-    steps, fewest = 32, 4
+    steps, min_steps = 32, 4
     step_words = "The integral was taken at"
 
     def attribute(self, question: Question, steps: int = steps, on_step: OnStep = lambda: None) -> Attribution:
-        # Gauss-Legendre points in [-1, 1] and their weights: exact for smooth pieces, dense near both ends.
-        points, parts = np.polynomial.legendre.leggauss(steps)
-        means = [torch.zeros_like(layer.weight) for layer in question.reach.field.layers]
-        for alpha, share in zip(((points + 1) / 2).tolist(), (parts / 2).tolist(), strict=True):
-            for mean, slope in zip(means, slopes_at(question, alpha), strict=True):
-                mean += share * slope
+        """Integrate the gradients at the points of Gauss-Legendre quadrature."""
+        points, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1]
+        means = [torch.zeros_like(layer.weight) for layer in question.subgraph.field.layers]
+        for alpha, weight in zip(((points + 1) / 2).tolist(), (weights / 2).tolist(), strict=True):
+            for mean, gradient in zip(means, _gradients(question, alpha), strict=True):
+                mean += weight * gradient
             on_step()
         with torch.no_grad():
-            alone = question.strength_with(question.reach.silent())
-            unheard = question.strength(question.unheard())
-        return by_slopes(question.reach, means, float(alone - unheard))
+            without_triples = question.strength_with(question.subgraph.without_messages())
+            baseline = question.strength(question.baseline_output())
+        return _gradient_attribution(question.subgraph, means, float(without_triples - baseline))
 
 
 class EdgeMask(Explainer):
-    """How long each triple was kept while keeping became dearer.
+    """The importance of a triple as how long a learned mask keeps it while its price rises.
 
-    Every triple's messages are multiplied by a mask σ(m) in 0 .. 1, one for the triple in all layers, and Adam
-    looks for the mask that keeps the answer cheaply:
+    The messages of each triple are multiplied by a mask σ(m) between 0 and 1, the same in all layers, and Adam
+    minimizes
 
         loss = - log p(answer | mask) + price · Σ σ(m)
 
-    One price suits no two questions: too low, and all masks end at one; too high, and all at nothing. So the price
-    grows from step to step, and the importance of a triple is its mean mask on the way, less that of a triple which
-    nothing reads and which only pays. Negative is what was given up faster than that: it speaks against the answer.
+    No single price suits all questions: with a low price all masks become 1, with a high one 0. So the price rises from
+    step to step. The importance of a triple is its mean mask over the steps, less that of a mask which multiplies
+    nothing. It is negative for triples that are removed faster, which oppose the answer.
 
-    After Ying et al., "GNNExplainer", 2019, whose mask has one price and begins at random; here nothing is random.
+    After Ying et al., "GNNExplainer", 2019, whose mask has a constant price and a random start.
     """
 
     words = "a learned mask over the graph's triples"
-    steps, fewest = 60, 12
+    steps, min_steps = 60, 12
     step_words = "The mask was learned in"
 
     def attribute(self, question: Question, steps: int = steps, on_step: OnStep = lambda: None) -> Attribution:
-        reach = question.reach
-        # The last mask belongs to no triple: it shows what the price alone does.
-        logits = reach.field.layers[0].weight.new_zeros(len(reach) + 1).requires_grad_()
-        optimizer = torch.optim.Adam([logits], lr=MASK_RATE * self.steps / steps)  # fewer steps go as far
-        kept = torch.zeros_like(logits)
-        for price in np.geomspace(FIRST_PRICE, LAST_PRICE, steps).tolist():
+        """Learn the mask."""
+        subgraph = question.subgraph
+        # The last mask belongs to no triple: it shows the effect of the price alone.
+        logits = subgraph.field.layers[0].weight.new_zeros(len(subgraph) + 1).requires_grad_()
+        optimizer = torch.optim.Adam([logits], lr=MASK_LEARNING_RATE * self.steps / steps)  # fewer steps go as far
+        mean_mask = torch.zeros_like(logits)
+        for price in np.geomspace(MIN_PRICE, MAX_PRICE, steps).tolist():
             mask = torch.sigmoid(logits)
-            kept += mask.detach() / steps
-            answer = question.log_probability(question.output(reach.weighted(mask[:-1])))
-            (logits.grad,) = torch.autograd.grad(price * mask.sum() - answer, [logits])
+            mean_mask += mask.detach() / steps
+            log_probability = question.log_probability(question.output(subgraph.scale_messages(mask[:-1])))
+            (logits.grad,) = torch.autograd.grad(price * mask.sum() - log_probability, [logits])
             optimizer.step()
             on_step()
-        # A triple has one mask for all its edges: each gets an equal part of its importance, a self-loop none.
-        every = np.append((kept[:-1] - kept[-1]).double().cpu().numpy(), 0.0)
-        places = [place.cpu().numpy() for place in reach.place]
-        count = np.bincount(np.concatenate(places), minlength=len(every))
-        return Attribution(reach, tuple(every[place] / count[place] for place in places), None)
+        # The edges of a triple share its importance equally; self-loops have none.
+        importance = np.append((mean_mask[:-1] - mean_mask[-1]).double().cpu().numpy(), 0.0)
+        edge_triples = [triple.cpu().numpy() for triple in subgraph.edge_triples]
+        count = np.bincount(np.concatenate(edge_triples), minlength=len(importance))
+        return Attribution(subgraph, tuple(importance[triple] / count[triple] for triple in edge_triples), None)
 
 
-def slopes_at(question: Question, alpha: float) -> tuple[Tensor, ...]:
-    """For each layer ∂f / ∂w_e [E], the entries of all triples' edges times alpha."""
-    reach = question.reach
+def _gradients(question: Question, alpha: float) -> tuple[Tensor, ...]:
+    """Return ∂f / ∂w_e `[num_edges]` for each layer, with the edge weights of all triples multiplied by alpha."""
+    subgraph = question.subgraph
     weights = [
-        torch.where(place == len(reach), layer.weight, layer.weight * alpha).detach().requires_grad_()
-        for layer, place in zip(reach.field.layers, reach.place, strict=True)
+        torch.where(triple == len(subgraph), layer.weight, layer.weight * alpha).detach().requires_grad_()
+        for layer, triple in zip(subgraph.field.layers, subgraph.edge_triples, strict=True)
     ]
-    scaled = (replace(layer, weight=weight) for layer, weight in zip(reach.field.layers, weights, strict=True))
-    return torch.autograd.grad(question.strength_with(replace(reach.field, layers=tuple(scaled))), weights)
+    layers = tuple(replace(layer, weight=weight) for layer, weight in zip(subgraph.field.layers, weights, strict=True))
+    return torch.autograd.grad(question.strength_with(replace(subgraph.field, layers=layers)), weights)
 
 
-def by_slopes(reach: Reach, slopes: Iterable[Tensor], own: float | None = None) -> Attribution:
-    """importance(e) = w_e · slope_e, and 0 of self-loops."""
-    each = zip(reach.field.layers, reach.place, slopes, strict=True)
-    found = (torch.where(place == len(reach), 0.0, layer.weight * slope) for layer, place, slope in each)
-    return Attribution(reach, tuple(one.detach().double().cpu().numpy() for one in found), own)
+def _gradient_attribution(
+    subgraph: ComputationGraph, gradients: Iterable[Tensor], own: float | None = None
+) -> Attribution:
+    """Return importance(e) = w_e · gradient_e, and 0 for self-loops."""
+    each = zip(subgraph.field.layers, subgraph.edge_triples, gradients, strict=True)
+    found = (torch.where(triple == len(subgraph), 0.0, layer.weight * gradient) for layer, triple, gradient in each)
+    return Attribution(subgraph, tuple(one.detach().double().cpu().numpy() for one in found), own)
 
 
 @dataclass(frozen=True)
-class How:
+class ExplainOptions:
     """How an answer is explained.
 
-    method  a name of `EXPLAINERS` or a class; None: the first of `methods_of`
-    edges   how many triples to name
-    draws   random choices of as many, to compare with; `seed` decides which
-    budget  where more draws, or steps of a method, would cost more than this, there are fewer: `Explanation.left_out`
+    Attributes:
+        method: A name in `EXPLAINERS`, or a class; None for the first of `available_methods`.
+        edges: Number of triples to return.
+        draws: Number of random sets of as many triples to compare with.
+        seed: Seed of the random sets.
+        budget: Limit for steps and draws; `Explanation.left_out` says if there were fewer because of it.
     """
 
     method: str | type[Explainer] | None = None
-    edges: int = EDGES
-    draws: int = DRAWS
+    edges: int = 10
+    draws: int = 20
     seed: int = 0
-    budget: Budget = QUICK
+    budget: Budget = DEFAULT_BUDGET
 
     def __post_init__(self) -> None:
-        for name, value, most in (("edges", self.edges, MOST_EDGES), ("draws", self.draws, MOST_DRAWS)):
-            if not 1 <= value <= most:
-                raise ConfigError(f"{name} lies in 1..{most}, not {value}")
+        """Check the numbers."""
+        for name, value, limit in (("edges", self.edges, MAX_EDGES), ("draws", self.draws, MAX_DRAWS)):
+            if not 1 <= value <= limit:
+                raise ConfigError(f"{name} must be between 1 and {limit}, not {value}")
 
 
-def methods_of(opened: OpenModel) -> tuple[str, ...]:
-    """The methods that can explain a model's answers, the one to begin with first; none where it passes no messages."""
+def available_methods(opened: OpenModel) -> tuple[str, ...]:
+    """Return the names of methods that can explain a model, the default first; none for models without messages."""
     model = opened.model
-    return tuple(name for name in EXPLAINERS.names() if model.num_layers_ and not EXPLAINERS.find(name).why_not(model))
+    return tuple(
+        name
+        for name in EXPLAINERS.names()
+        if model.hooks_.num_layers and not EXPLAINERS.resolve(name).unsupported_reason(model)
+    )
 
 
-def explain_class(opened: OpenModel, node: int, class_: int | None = None, **how: Any) -> Explanation:
-    """Which triples made a node this class, or the predicted one where none is given; how: the fields of `How`.
+def explain_class(opened: OpenModel, node: int, class_: int | None = None, **options: Any) -> Explanation:
+    """Explain why a node has a class, by the triples that the prediction depends on.
+
+    Args:
+        opened: A model that predicts classes.
+        node: Id of the node.
+        class_: Id of the class; None for the predicted one.
+        options: Fields of `ExplainOptions`.
+
+    Raises:
+        DataError: If an id does not exist, or the model does not pass messages.
 
     >>> import rgcn, tempfile
     >>> from rgcn.predict import open_model
     >>> folder = tempfile.mkdtemp()
     >>> rgcn.NodeClassifier(hidden=8, epochs=10).fit(rgcn.load("world")).save(folder)
     >>> opened = open_model(folder)
-    >>> why = explain_class(opened, opened.node("Switzerland"), opened.class_("Europe"), edges=3)
-    >>> why.title, len(why.edges)
+    >>> explanation = explain_class(opened, opened.node("Switzerland"), opened.class_("Europe"), edges=3)
+    >>> explanation.title, len(explanation.edges)
     ('Why Europe for Switzerland?', 3)
     """
-    opened.must_answer(ClassKind)
-    return explain(opened, ClassQuestion, (node, class_), How(**how))
+    opened.require_kind(ClassKind)
+    return explain(opened, ClassQuestion, (node, class_), ExplainOptions(**options))
 
 
-def explain_link(opened: OpenModel, subject: int, relation: int, object: int, **how: Any) -> Explanation:
-    """Which triples make this triple likely; how: the fields of `How`."""
-    opened.must_answer(LinkKind)
-    return explain(opened, LinkQuestion, (subject, relation, object), How(**how))
+def explain_link(opened: OpenModel, subject: int, relation: int, object: int, **options: Any) -> Explanation:
+    """Explain why a triple is likely, by the triples that its score depends on.
+
+    Args:
+        opened: A model that predicts links.
+        subject: Id of the subject.
+        relation: Id of the relation.
+        object: Id of the object.
+        options: Fields of `ExplainOptions`.
+
+    Raises:
+        DataError: If an id does not exist, or the model does not pass messages.
+    """
+    opened.require_kind(LinkKind)
+    return explain(opened, LinkQuestion, (subject, relation, object), ExplainOptions(**options))
 
 
 def explain(
-    opened: OpenModel, question: type[Question], asked: tuple[int | None, ...], how: How | None = None
+    opened: OpenModel, kind: type[Question], ids: tuple[int | None, ...], options: ExplainOptions | None = None
 ) -> Explanation:
-    """Which triples decided an answer: to the question of this class about these numbers (`Question.numbers`)."""
-    how = how or How()
-    name, explainer = _chosen(opened, how.method)
+    """Explain an answer.
+
+    Args:
+        opened: The model.
+        kind: The kind of question.
+        ids: The question's arguments (`Question.find_ids`).
+        options: The method, and how much to return.
+
+    Raises:
+        DataError: If an id does not exist, or the model does not pass messages.
+    """
+    options = options or ExplainOptions()
+    name, explainer = _resolve_method(opened, options.method)
     sizes = {"node": opened.graph.num_nodes, "relation": opened.graph.num_relations, "class": len(opened.classes)}
-    for what, number in zip(question.named, asked, strict=False):
-        if number is not None and not 0 <= number < sizes[what]:
-            raise DataError(f"there is no {what} {number}: {what} numbers lie in 0..{sizes[what] - 1}")
-    opened.calibrate(how.budget.bars)
-    timer = how.budget.started()
-    made = question.of(opened, *asked)
-    steps = max(explainer.fewest, how.budget.times(OF_A_STEP * made.work, explainer.steps))
-    draws = how.budget.times(OF_A_DRAW * made.work, how.draws)
-    with progress("explaining", steps + draws, "steps", show=how.budget.bars) as meter:
-        found = explainer.attribute(made, steps, meter.advance)
-        paths = _paths(found, made, how.edges)
-        named, against = found.supporting(how.edges, paths if explainer.along_paths else []), found.opposing(AGAINST)
-        measured = fidelity(made, named, draws, how.seed, timer, meter.advance)
+    for argument, number in zip(kind.argument_kinds, ids, strict=False):
+        if number is not None and not 0 <= number < sizes[argument]:
+            raise DataError(f"there is no {argument} {number}: ids of this kind are 0..{sizes[argument] - 1}")
+    opened.calibrate(options.budget.show_progress)
+    timer = options.budget.start_timer()
+    question = kind.of(opened, *ids)
+    steps = options.budget.max_repetitions(STEP_WORK * question.work, explainer.steps)
+    steps = max(explainer.min_steps, steps)
+    draws = options.budget.max_repetitions(DRAW_WORK * question.work, options.draws)
+    with progress("explaining", steps + draws, "steps", show=options.budget.show_progress) as meter:
+        found = explainer.attribute(question, steps, meter.advance)
+        paths = _find_paths(found, question, options.edges)
+        supporting = found.supporting(options.edges, paths if explainer.prefers_paths else [])
+        opposing = found.opposing(NUM_OPPOSING)
+        measured = fidelity(question, supporting, draws, options.seed, timer, meter.advance)
     left_out = [f"{explainer.step_words} {steps} steps instead of {explainer.steps}."] * (steps < explainer.steps)
-    if measured.draws < how.draws:
+    if measured.draws < options.draws:
         left_out.append(
-            f"Only {measured.draws} of {how.draws} random choices to compare with were made."
+            f"Only {measured.draws} of {options.draws} random sets of triples were compared."
             if measured.draws
-            else "The named triples were not compared with random ones."
+            else "The triples were not compared with random ones."
         )
-    names, reach = _Names(opened, found, made.itself), made.reach
+    describe, subgraph = _Describer(opened, found, question.own_triple), question.subgraph
     return Explanation(
-        question=made.about(opened),
-        title=made.title(opened),
-        asked=tuple(map(opened.describe, made.nodes)),
-        notes=made.notes(opened),
-        known=made.known,
+        question=question.about(opened),
+        title=question.title(opened),
+        query_nodes=tuple(map(opened.describe, question.nodes)),
+        notes=question.notes(opened),
+        known=question.known,
         model=opened.name,
         method=name,
         found_by=explainer.words,
         calibration=opened.calibration.words,
-        probability=made.predicted(made.full),
-        score=float(made.score(made.full)),
+        probability=question.predicted(question.full_output),
+        score=float(question.score(question.full_output)),
         own_share=found.own_share,
-        ruled_out=made.ruled_out,
-        hidden=reach.hidden,
-        walked=reach.walk is not None,
-        added=tuple(opened.describe(node) for node in reach.asked if node in opened.new_nodes),
-        edges=names.edges(named),
-        against=names.edges(against),
-        connections=names.edges(found.connections(np.concatenate([named, against]))),
-        neighbors=names.neighbors(),
-        paths=tuple(map(names.path, paths[:PATHS])),
+        ruled_out=question.ruled_out,
+        hidden=subgraph.is_hidden,
+        walked=subgraph.path_ends is not None,
+        added=tuple(opened.describe(node) for node in subgraph.query_nodes if node in opened.new_nodes),
+        edges=describe.edges(supporting),
+        against=describe.edges(opposing),
+        connections=describe.edges(found.connections(np.concatenate([supporting, opposing]))),
+        neighbors=describe.neighbors(),
+        paths=tuple(map(describe.path, paths[:NUM_PATHS])),
         fidelity=measured,
-        considered=len(reach),
-        left_out=(*left_out, ALLOWING_MORE) if left_out else (),
+        considered=len(subgraph),
+        left_out=(*left_out, MORE_TIME_HINT) if left_out else (),
     )
 
 
-def _chosen(opened: OpenModel, method: str | type[Explainer] | None) -> tuple[str, Explainer]:
-    """The name of the method and the method, of a model that must hear messages for triples to decide anything."""
+def _resolve_method(opened: OpenModel, method: str | type[Explainer] | None) -> tuple[str, Explainer]:
+    """Return the name and an instance of a method that supports the model."""
     title, model = opened.model.model.title, opened.model
-    explainer = None if method is None else EXPLAINERS.find(method, trusted=True)
-    if not model.num_layers_:
+    explainer = None if method is None else EXPLAINERS.resolve(method, trusted=True)
+    if not model.hooks_.num_layers:
         raise DataError(
-            f"{title} has no message passing: no triple decides its answers, only what it learned about the nodes; "
-            "explain a run of rgcn or c-rgcn instead"
+            f"{title} has no message passing: its answers depend on learned embeddings, not on triples; explain a run "
+            "of rgcn or c-rgcn instead"
         )
-    if explainer is not None and (reason := explainer.why_not(model)):
-        raise DataError(f"{title} {reason}: take {' or '.join(methods_of(opened))} as the method")
-    name = EXPLAINERS.name_of(method or methods_of(opened)[0])
-    return name, (explainer or EXPLAINERS.find(name))()
+    if explainer is not None and (reason := explainer.unsupported_reason(model)):
+        raise DataError(f"{title} {reason}: use the method {' or '.join(available_methods(opened))}")
+    name = EXPLAINERS.name_of(method or available_methods(opened)[0])
+    return name, (explainer or EXPLAINERS.resolve(name))()
 
 
-def _paths(found: Attribution, question: Question, edges: int) -> list[Path]:
-    """The paths that made the answer: a walking network's own, else those its messages may have taken."""
-    if question.reach.walk is not None:
-        find = best_paths_both_ways if len(question.full) == 2 else best_paths  # walked from both ends, or from one
-        return find(found, *question.reach.walk, max(PATHS, edges))
-    paths = paths_between(found, *question.ends, question.itself, PATHS) if question.ends else []
-    return paths + paths_from(found, PATHS - len(paths))
+def _find_paths(found: Attribution, question: Question, num_edges: int) -> list[Path]:
+    """Return the paths that a path network follows, or those that messages of another network can take."""
+    if question.subgraph.path_ends is not None:
+        find = (
+            best_paths_both_ways if len(question.full_output) == 2 else best_paths
+        )  # paths of both directions, or of one
+        return find(found, *question.subgraph.path_ends, max(NUM_PATHS, num_edges))
+    paths = paths_between(found, *question.ends, question.own_triple, NUM_PATHS) if question.ends else []
+    return paths + paths_from(found, NUM_PATHS - len(paths))
 
 
 @dataclass(frozen=True, eq=False)
-class _Names:
-    """What was found, in names."""
+class _Describer:
+    """Converts an attribution from ids to names; own_triple is the index of the triple that is asked about."""
 
     opened: OpenModel
     found: Attribution
-    itself: int | None  # the place in reach of the triple that is asked about, where it is there
+    own_triple: int | None
 
-    def _triple(self, place: int) -> tuple[Named, Named, Named]:
-        subject, relation, object_ = self.found.reach.triples[place].tolist()
+    def _triple(self, index: int) -> tuple[Named, Named, Named]:
+        subject, relation, object_ = self.found.subgraph.triples[index].tolist()
         return self.opened.describe(subject), self.opened.describe_relation(relation), self.opened.describe(object_)
 
-    def edges(self, places: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
-        importances, hops = self.found.triples, self.found.reach.hop
+    def edges(self, triples: NDArray[np.int64]) -> tuple[ExplainedEdge, ...]:
+        importances, hops = self.found.triples, self.found.subgraph.hop
         total = float(np.abs(importances).sum()) or 1.0
-        rows = zip(places.tolist(), importances[places].tolist(), hops[places].tolist(), strict=True)
+        rows = zip(triples.tolist(), importances[triples].tolist(), hops[triples].tolist(), strict=True)
         return tuple(
-            ExplainedEdge(*self._triple(place), importance, abs(importance) / total, hop, place == self.itself)
-            for place, importance, hop in rows
+            ExplainedEdge(*self._triple(triple), importance, abs(importance) / total, hop, triple == self.own_triple)
+            for triple, importance, hop in rows
         )
 
     def neighbors(self) -> tuple[ExplainedNeighbor, ...]:
@@ -327,14 +382,14 @@ class _Names:
         total = sum(abs(importance) for _, importance in neighbors) or 1.0
         return tuple(
             ExplainedNeighbor(self.opened.describe(node), importance, abs(importance) / total)
-            for node, importance in neighbors[:NEIGHBORS]
+            for node, importance in neighbors[:NUM_NEIGHBORS]
             if importance
         )
 
     def path(self, path: Path) -> ExplainedPath:
-        steps, here = [], path.start
-        for place in path.triples:
-            subject, _, object_ = self.found.reach.triples[place].tolist()
-            steps.append(Step(*self._triple(place), forward=subject == here))
-            here = object_ if subject == here else subject
+        steps, node = [], path.start
+        for triple in path.triples:
+            subject, _, object_ = self.found.subgraph.triples[triple].tolist()
+            steps.append(Step(*self._triple(triple), forward=subject == node))
+            node = object_ if subject == node else subject
         return ExplainedPath(tuple(steps), path.importance)

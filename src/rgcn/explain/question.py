@@ -1,4 +1,4 @@
-"""What is to be explained: a network's answer as a function of the edges it hears, and the triples in reach of it."""
+"""What is explained: an answer of a network as a function of edge weights, and the triples that it depends on."""
 
 from __future__ import annotations
 
@@ -16,390 +16,457 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.receptive_field import HasRows
+from rgcn.adjacency.receptive_field import RowSource
 from rgcn.errors import DataError
 from rgcn.links.calibration import Calibration
-from rgcn.links.top_k import TripleStanding, standing_of
+from rgcn.links.top_k import DirectionScores, score_both_directions
 from rgcn.models.estimator import Estimator
-from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.nn.link_network import ExplainedTriple, LinkNetwork
 from rgcn.nn.path_network import PathNetwork
 from rgcn.predict import OpenModel
 
 Ids = NDArray[np.int64]
 Network = TypeVar("Network", bound=nn.Module)
-MOST_HEARD = 1 << 23  # edges of a graph where it lies, in all layers
+MAX_COMPUTATION_EDGES = 1 << 23  # in all layers, of a graph that stays on disk
 LOG_ODDS = "the log-odds"
-SELF_LOOP = 2  # as `EdgeStructure.direction` has it
+SELF_LOOP = 2  # value of `EdgeStructure.direction`
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
-    """Everything L layers read to answer for some nodes, seen as triples.
+class ComputationGraph:
+    """The edges that a network reads to answer a question, seen as triples.
 
-    A triple and its inverse are one thing to keep or to drop, in all layers alike.
+    A triple and its inverse, in all layers, are kept or removed together.
+
+    Attributes:
+        query_nodes: The nodes that the question is about.
+        field: The edges of each layer.
+        triples: Subject, relation and object of each triple, `[num_triples, 3]`.
+        triple_ids: Positions of the triples in the operator, `[num_triples]`.
+        edge_triples: For each layer, the index of each edge's triple, int64 `[num_edges]`; num_triples for self-loops.
+        path_ends: The question's node and the answer, for networks that follow paths between them; else None.
+        is_hidden: True if the triple asked about is known and was removed.
     """
 
-    asked: tuple[int, ...]  # the nodes the answer is about
-    field: ReceptiveField  # the edges of each layer, in the layer's own numbering
-    triples: Ids  # [T, 3]: subject, relation, object of those in reach
-    numbers: Ids  # [T]: theirs in the operator
-    place: tuple[Tensor, ...]  # for each layer int64 [E]: which of the T an edge comes from; T for a self-loop
-    walk: tuple[int, int] | None = None  # from the asked node to the answer, where the network walks
-    hidden: bool = False  # whether the triple asked about is known and was hidden
+    query_nodes: tuple[int, ...]
+    field: ReceptiveField
+    triples: Ids
+    triple_ids: Ids
+    edge_triples: tuple[Tensor, ...]
+    path_ends: tuple[int, int] | None = None
+    is_hidden: bool = False
 
     @classmethod
     def of_model(
-        cls, model: Estimator, asked: list[int], links: Sequence[tuple[int, int, int]] = (), both: bool = False
-    ) -> Reach:
-        """What a model reads to answer for these nodes.
+        cls, model: Estimator, nodes: list[int], links: Sequence[tuple[int, int, int]] = (), both: bool = False
+    ) -> ComputationGraph:
+        """Find what a model reads to answer a question.
 
-        links  the triples that are asked about, which a network that walks must not hear; both: from either end
+        Args:
+            model: The model.
+            nodes: The nodes that the question is about.
+            links: The triples of one subject that are asked about. Path networks must not read them.
+            both: Whether a path network is asked in both directions.
+
+        Raises:
+            DataError: If a graph on disk has too many edges within reach.
         """
-        if model.hides_asked_:
-            return cls.walking(model, links, both)
-        return cls.of(model.rows_, model.message_triples_, asked, model.num_layers_)
+        if model.hooks_.hides_query:
+            return cls.of_paths(model, links, both)
+        return cls.of_nodes(model.rows_, model.hooks_.message_triples, nodes, model.hooks_.num_layers)
 
     @classmethod
-    def of(cls, rows: HasRows, triples: Ids, asked: Sequence[int], num_layers: int) -> Reach:
-        """triples [all, 3]: those the operator was made of, in its order; where they lie, no others are read."""
-        distinct = tuple(dict.fromkeys(asked))
-        device, most = (rows.device, None) if isinstance(rows, RelationalAdjacency) else ("cpu", MOST_HEARD)
-        field = ReceptiveField.within(rows, torch.tensor(distinct, device=device), num_layers, most)
+    def of_nodes(cls, rows: RowSource, triples: Ids, nodes: Sequence[int], num_layers: int) -> ComputationGraph:
+        """Find the receptive field of some nodes; triples `[n, 3]` are all that `rows` was made of, in its order."""
+        distinct = tuple(dict.fromkeys(nodes))
+        device, max_edges = (
+            (rows.device, None) if isinstance(rows, RelationalAdjacency) else ("cpu", MAX_COMPUTATION_EDGES)
+        )
+        field = ReceptiveField.within(rows, torch.tensor(distinct, device=device), num_layers, max_edges)
         if field is None:
             raise DataError(
-                f"more than {MOST_HEARD:,} edges of this large graph decide the answer, too many to weigh each: ask "
-                "about a node that is no hub, or about a neighbor of fewer"
+                f"more than {MAX_COMPUTATION_EDGES:,} edges of this large graph decide the answer, which are too many "
+                "to explain: ask about a node with fewer neighbors"
             )
-        return cls.over(field, triples, distinct)
+        return cls.of_field(field, triples, distinct)
 
     @classmethod
-    def walking(cls, model: Estimator, links: Sequence[tuple[int, int, int]], both: bool = False) -> Reach:
-        """What a network that walks hears, asked for one of these triples of a subject: as if they had never been.
+    def of_paths(cls, model: Estimator, links: Sequence[tuple[int, int, int]], both: bool = False) -> ComputationGraph:
+        """Find the edges on paths from a subject to the objects of `links`, without these triples themselves.
 
-        both  it is asked for the subject of a triple, too
+        Args:
+            model: A model with a path network.
+            links: Triples of one subject.
+            both: Whether to include paths from the objects to the subject.
         """
-        adjacency, triples = model.adjacency_, model.message_triples_
-        known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
-        if known.any():
-            keep = torch.from_numpy(np.pad(~known, (0, adjacency.structure.num_nodes), constant_values=True))
+        adjacency, triples = model.adjacency_, model.hooks_.message_triples
+        is_known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
+        if is_known.any():
+            keep = torch.from_numpy(np.pad(~is_known, (0, adjacency.structure.num_nodes), constant_values=True))
             adjacency = adjacency.masked(keep.to(adjacency.device))
         start, ends = links[0][0], torch.tensor([link[2] for link in links], device=adjacency.device)
-        field = ReceptiveField.of_walks(adjacency, start, ends, model.num_layers_, model.network_.only_reached, both)
-        asked = tuple(dict.fromkeys([start, *ends.tolist()]))
-        return replace(cls.over(field, triples, asked), walk=(start, links[0][2]), hidden=bool(known.any()))
+        ignores_unreached = model.network_.ignores_unreached_nodes
+        field = ReceptiveField.of_walks(adjacency, start, ends, model.hooks_.num_layers, ignores_unreached, both)
+        found = cls.of_field(field, triples, tuple(dict.fromkeys([start, *ends.tolist()])))
+        return replace(found, path_ends=(start, links[0][2]), is_hidden=bool(is_known.any()))
 
     @classmethod
-    def over(cls, field: ReceptiveField, triples: Ids, asked: tuple[int, ...]) -> Reach:
-        structure = [layer.structure for layer in field.layers]
-        origin = torch.cat([edges.origin for edges in structure])
-        numbers = torch.unique(origin[origin < structure[0].num_triples])
-        # A self-loop's number is beyond all triples': it finds its place behind them.
-        place = tuple(torch.searchsorted(numbers, layer.structure.origin) for layer in field.layers)
-        chosen = numbers.cpu().numpy()
-        return cls(asked, field, np.asarray(triples[chosen], dtype=np.int64), chosen, place)
+    def of_field(cls, field: ReceptiveField, triples: Ids, nodes: tuple[int, ...]) -> ComputationGraph:
+        """Group the edges of a receptive field by their triples."""
+        structures = [layer.structure for layer in field.layers]
+        origin = torch.cat([edges.origin for edges in structures])
+        ids = torch.unique(origin[origin < structures[0].num_triples])
+        # The origin of a self-loop exceeds all ids, so that its index is the number of triples.
+        edge_triples = tuple(torch.searchsorted(ids, edges.origin) for edges in structures)
+        triple_ids = ids.cpu().numpy()
+        return cls(nodes, field, np.asarray(triples[triple_ids], dtype=np.int64), triple_ids, edge_triples)
 
     def __len__(self) -> int:
+        """Return the number of triples."""
         return len(self.triples)
 
     def question_work(self, network: nn.Module) -> int:
-        """Multiply-adds of a question about what is in reach, about."""
+        """Estimate the multiply-adds of one evaluation of the network over this graph."""
         edges = self.field.layers[0].structure
-        return network.heard_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
+        return network.explained_work(edges.num_targets, edges.num_edges) if isinstance(network, LinkNetwork) else 0
 
-    def weighted(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
-        """Each triple's messages times its factor [T], nothing normalized again. Differentiable in `factor`."""
-        every = torch.cat([factor, factor.new_full((1,), loops)])
-        return self._with(replace(layer, weight=layer.weight * every[place]) for layer, place in self._layers())
+    def scale_messages(self, factor: Tensor, loops: float = 1.0) -> ReceptiveField:
+        """Multiply the messages of each triple by its factor `[num_triples]`, without normalizing again.
 
-    def silent(self, loops: float = 1.0) -> ReceptiveField:
-        return self.weighted(self.field.layers[0].weight.new_zeros(len(self)), loops)
+        Args:
+            factor: The factors; the result is differentiable in them.
+            loops: The factor of self-loops.
+        """
+        factors = torch.cat([factor, factor.new_full((1,), loops)])
+        return self._with_layers(replace(layer, weight=layer.weight * factors[ids]) for layer, ids in self._layers())
 
-    def keeping(self, keep: NDArray[np.bool_]) -> ReceptiveField:
-        """The graph with only the triples that are kept, normalized as if the others had never been; loops stay."""
-        every = torch.from_numpy(np.append(keep, True)).to(self.field.inputs.device)
-        return self._with(
-            layer.reweighted(layer.raw * every[place].to(layer.raw.dtype)) for layer, place in self._layers()
+    def without_messages(self, loops: float = 1.0) -> ReceptiveField:
+        """Remove the messages of all triples; self-loops are multiplied by `loops`."""
+        return self.scale_messages(self.field.layers[0].weight.new_zeros(len(self)), loops)
+
+    def keep_triples(self, keep: NDArray[np.bool_]) -> ReceptiveField:
+        """Remove all other triples, and normalize as if they had never existed; self-loops stay."""
+        mask = torch.from_numpy(np.append(keep, True)).to(self.field.inputs.device)
+        return self._with_layers(
+            layer.with_raw_weights(layer.raw * mask[ids].to(layer.raw.dtype)) for layer, ids in self._layers()
         )
 
     def _layers(self) -> Iterable[tuple[RelationalAdjacency, Tensor]]:
-        return zip(self.field.layers, self.place, strict=True)
+        return zip(self.field.layers, self.edge_triples, strict=True)
 
-    def _with(self, layers: Iterable[RelationalAdjacency]) -> ReceptiveField:
+    def _with_layers(self, layers: Iterable[RelationalAdjacency]) -> ReceptiveField:
         return replace(self.field, layers=tuple(layers))
 
     @cached_property
-    def ends(self) -> tuple[tuple[Ids, Ids], ...]:
-        """For each layer (source, target) [E]: the nodes that each edge comes from and leads to."""
+    def edge_ends(self) -> tuple[tuple[Ids, Ids], ...]:
+        """For each layer, the source and the target node of each edge, `[num_edges]` each."""
         triples, ends = np.concatenate([self.triples, np.zeros((1, 3), dtype=np.int64)]), []
-        for layer, place in self._layers():
-            direction, origin = (of.cpu().numpy() for of in (layer.structure.direction, layer.structure.origin))
-            subject, _, object_ = triples[place.cpu().numpy()].T
+        for layer, ids in self._layers():
+            direction, origin = (values.cpu().numpy() for values in (layer.structure.direction, layer.structure.origin))
+            subject, _, object_ = triples[ids.cpu().numpy()].T
             node, kinds = origin - layer.structure.num_triples, [direction == SELF_LOOP, direction == 0]
             ends.append((np.select(kinds, [node, subject], object_), np.select(kinds, [node, object_], subject)))
         return tuple(ends)
 
     @cached_property
     def hop(self) -> Ids:
-        """[T]: 1 for a triple that touches an asked node, 2 for one that touches its neighbor, and so on."""
+        """Distance of each triple from the query nodes, `[num_triples]`: 1 if it touches one of them."""
         subject, object_ = self.triples[:, 0], self.triples[:, 2]
         hop = np.zeros(len(self), dtype=np.int64)
-        near = np.array(self.asked, dtype=np.int64)
+        near = np.array(self.query_nodes, dtype=np.int64)
         for distance in range(1, len(self.field.layers) + 1):
-            touching = (hop == 0) & (np.isin(subject, near) | np.isin(object_, near))
-            hop[touching] = distance
-            near = np.unique(np.concatenate([near, subject[touching], object_[touching]]))
+            is_touching = (hop == 0) & (np.isin(subject, near) | np.isin(object_, near))
+            hop[is_touching] = distance
+            near = np.unique(np.concatenate([near, subject[is_touching], object_[is_touching]]))
         return hop
 
 
 @dataclass(frozen=True, eq=False)
 class Question(ABC):
-    """An answer and the triples that can have a say in it; each kind of answers brings its own.
+    """An answer to explain, and the triples it depends on. Each kind of answer has a subclass.
 
-    full       what the network gives when it hears everything in reach
-    nodes      what is asked about
-    ends       from where to where paths lead, of networks that compare two nodes
-    itself     the place in reach of the triple that is asked about, where it is there
-    known      whether the answer is in the data; ruled_out: whether examples rule it out
-    named      what a question names, in order: a "node", a "relation", a "class"
+    Attributes:
+        subgraph: The edges that the network reads.
+        calibration: The model's calibration.
+        full_output: The network's output over the whole subgraph.
+        nodes: The nodes that the question is about.
+        ends: Subject and object, if the network compares two nodes.
+        own_triple: Index in the subgraph of the triple that is asked about; None if it is not there.
+        known: Whether the answer is in the data.
+        ruled_out: Whether the data rule the answer out.
+        argument_kinds: What the arguments are, in order: "node", "relation" or "class".
+        strength_name: What `strength` is called in texts.
     """
 
-    reach: Reach
+    subgraph: ComputationGraph
     calibration: Calibration
-    full: Tensor = field(kw_only=True, default=torch.empty(0))
+    full_output: Tensor = field(kw_only=True, default=torch.empty(0))
     nodes: tuple[int, ...] = field(kw_only=True, default=())
     ends: tuple[int, int] | None = field(kw_only=True, default=None)
-    itself: int | None = field(kw_only=True, default=None)
+    own_triple: int | None = field(kw_only=True, default=None)
     known: bool = field(kw_only=True, default=False)
     ruled_out: bool = field(kw_only=True, default=False)
 
-    named: ClassVar[tuple[str, ...]]
+    argument_kinds: ClassVar[tuple[str, ...]]
     strength_name: ClassVar[str] = "the score"
 
     @property
     def by_score(self) -> bool:
-        """Whether the answer itself is given another probability, since examples rule it out.
+        """True if the answer has the probability of triples that are ruled out, whatever its score.
 
-        No triple that is left out changes that, so that here it is the one its score alone would have.
+        Removing triples does not change that probability, so explanations use the one that follows from the score.
         """
         return self.ruled_out and self.calibration.fitted and self.calibration.ruled_out_share is not None
 
     @classmethod
-    def numbers(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
-        """The numbers of what is asked about, given by name."""
+    def find_ids(cls, opened: OpenModel, *names: str | None) -> tuple[int | None, ...]:
+        """Return the ids of the question's arguments, given by name."""
         find = {"node": opened.node, "relation": opened.relation, "class": opened.class_}
-        each = zip(cls.named, names, strict=False)
-        return tuple(None if name is None else find[what](name) for what, name in each)
+        pairs = zip(cls.argument_kinds, names, strict=False)
+        return tuple(None if name is None else find[kind](name) for kind, name in pairs)
 
     @classmethod
     @abstractmethod
-    def of(cls, opened: OpenModel, *asked: Any) -> Self:
-        """The question about these numbers, which are there."""
+    def of(cls, opened: OpenModel, *arguments: Any) -> Self:
+        """Create the question with these ids, which exist."""
 
     @abstractmethod
     def about(self, opened: OpenModel) -> dict[str, Any]:
-        """The question for programs."""
+        """Return the question as a dictionary for JSON."""
 
     @abstractmethod
     def title(self, opened: OpenModel) -> str:
-        """The question for people: "Why Europe for Switzerland?"."""
+        """Return the question as text: "Why Europe for Switzerland?"."""
 
     def notes(self, opened: OpenModel) -> tuple[str, ...]:
-        """Sentences on what the answer rests on beside its triples."""
+        """Return sentences on what the answer depends on besides triples."""
         return ()
 
     @property
     def work(self) -> int:
-        """Multiply-adds of one `output`, about; 0 where they are few."""
+        """Estimated multiply-adds of one `output`; 0 if they are few."""
         return 0
 
     @abstractmethod
     def output(self, field: ReceptiveField) -> Tensor:
-        """What the network gives when it hears these edges."""
+        """Compute the network's output over these edges."""
 
     @abstractmethod
-    def unheard(self) -> Tensor:
-        """What the network gives for nodes it knows nothing of: no triple, and nothing they bring themselves."""
+    def baseline_output(self) -> Tensor:
+        """Compute the network's output for nodes without triples, embeddings or features."""
 
     def strength(self, output: Tensor) -> Tensor:
-        """How strongly an output speaks for the answer, a scalar without bounds: what gets explained."""
-        return self.score(output)  # a probability would not do: where it is nearly one, no edge changes it any more
+        """Return how strongly an output supports the answer, an unbounded scalar: what is explained.
+
+        A probability is not suitable: close to 1 it does not change if an edge is removed.
+        """
+        return self.score(output)
 
     @abstractmethod
     def log_probability(self, output: Tensor) -> Tensor:
-        """The logarithm of the answer's probability as the network itself sees it, a scalar."""
+        """Return the logarithm of the answer's uncalibrated probability, a scalar."""
 
     @abstractmethod
     def score(self, output: Tensor) -> Tensor:
-        """The network's own number for the answer, a scalar: the class's logit, the triple's score."""
+        """Return the raw score of the answer, a scalar: the logit of a class or the score of a triple."""
 
     def probability(self, output: Tensor) -> float | None:
-        """Calibrated, by the network's number alone, whatever else is known; None where nothing was calibrated."""
+        """Return the calibrated probability by the score alone; None without a calibration."""
         return None
 
     def predicted(self, output: Tensor) -> float | None:
-        """The probability that a prediction of the same answer has."""
+        """Return the probability that a prediction shows for this answer."""
         return self.probability(output)
 
     def strength_with(self, field: ReceptiveField) -> Tensor:
+        """Return the strength of the output over these edges."""
         return self.strength(self.output(field))
 
 
 @dataclass(frozen=True, eq=False)
 class ClassQuestion(Question):
-    """Why is this node of this class? The strength is its log-odds, log (p / (1 - p)), against all other classes."""
+    """Why does a node have a class? The strength is its log-odds, log (p / (1 - p)), against all other classes."""
 
     model: Estimator
     network: nn.Module
     node: int
     class_: int
 
-    named = ("node", "class")
+    argument_kinds = ("node", "class")
     strength_name = LOG_ODDS
 
     @classmethod
-    def of(cls, opened: OpenModel, *asked: Any) -> Self:
-        node, class_ = asked
-        model, network = opened.model, frozen(opened.model.network_)
-        links = model.class_links(node)
-        reach = Reach.of_model(model, model.class_asked(node), links)
+    def of(cls, opened: OpenModel, *arguments: Any) -> Self:
+        """Create the question for a node and a class; None for the predicted class."""
+        node, class_ = arguments
+        model, network = opened.model, frozen_copy(opened.model.network_)
+        links = model.hooks_.class_links(node)
+        subgraph = ComputationGraph.of_model(model, model.hooks_.class_inputs(node), links)
         with torch.no_grad():
-            output = model.class_heard(network, reach.field, node)
+            output = model.hooks_.class_logits(network, subgraph.field, node)
         class_ = int(output[0].argmax()) if class_ is None else class_
-        if reach.walk is not None:
-            reach = replace(reach, walk=(node, links[class_][2]))
-        return cls(reach, opened.calibration, model, network, node, class_, full=output, nodes=(node,))
+        if subgraph.path_ends is not None:
+            subgraph = replace(subgraph, path_ends=(node, links[class_][2]))
+        return cls(subgraph, opened.calibration, model, network, node, class_, full_output=output, nodes=(node,))
 
     @property
     def predicted_class(self) -> int:
-        return int(self.full[0].argmax())
+        """The class with the highest logit."""
+        return int(self.full_output[0].argmax())
 
     def about(self, opened: OpenModel) -> dict[str, Any]:
+        """Return the question as a dictionary for JSON."""
         classes = {"class": self.class_, "predicted": self.predicted_class}
-        named = {key: opened.describe_class(class_) for key, class_ in classes.items()}
-        return {"kind": "class", "node": opened.describe(self.node), **named}
+        described = {key: opened.describe_class(class_) for key, class_ in classes.items()}
+        return {"kind": "class", "node": opened.describe(self.node), **described}
 
     def title(self, opened: OpenModel) -> str:
+        """Return the question as text."""
         return f"Why {opened.titles.class_(self.class_)} for {opened.titles.of(self.node)}?"
 
     def notes(self, opened: OpenModel) -> tuple[str, ...]:
+        """Name the predicted class, if it is another one."""
         is_other = self.predicted_class != self.class_
-        return (f"The model itself says {opened.titles.class_(self.predicted_class)}.",) if is_other else ()
+        return (f"The model predicts {opened.titles.class_(self.predicted_class)}.",) if is_other else ()
 
     @property
     def work(self) -> int:
-        return len(self.model.class_links(self.node)) * self.reach.question_work(self.network)
+        """Estimated multiply-adds of one `output`."""
+        return len(self.model.hooks_.class_links(self.node)) * self.subgraph.question_work(self.network)
 
     def output(self, field: ReceptiveField) -> Tensor:
-        return self.model.class_heard(self.network, field, self.node)
+        """Compute the node's logits `[1, num_classes]`."""
+        return self.model.hooks_.class_logits(self.network, field, self.node)
 
-    def unheard(self) -> Tensor:
-        return self.model.class_heard(self.network, self.reach.silent(loops=0.0), self.node, own=False)
+    def baseline_output(self) -> Tensor:
+        """Compute the logits of a node without triples, embeddings or features."""
+        return self.model.hooks_.class_logits(
+            self.network, self.subgraph.without_messages(loops=0.0), self.node, own=False
+        )
 
     def strength(self, output: Tensor) -> Tensor:
+        """Return the log-odds of the class."""
         others = torch.cat([output[0, : self.class_], output[0, self.class_ + 1 :]])
         return output[0, self.class_] - torch.logsumexp(others, dim=0)
 
     def log_probability(self, output: Tensor) -> Tensor:
+        """Return the logarithm of the class's share in the softmax."""
         return torch.log_softmax(output[0], dim=0)[self.class_]
 
     def score(self, output: Tensor) -> Tensor:
+        """Return the logit of the class."""
         return output[0, self.class_]
 
     def probability(self, output: Tensor) -> float | None:
+        """Return the calibrated probability of the class."""
         calibration = self.calibration
         return float(calibration.class_probabilities(output)[0, self.class_]) if calibration.fitted else None
 
 
 @dataclass(frozen=True, eq=False)
 class LinkQuestion(Question):
-    """Why does this triple hold? The strength is its score, the mean of both directions (`standing_of`).
+    """Why is a triple likely? The strength is its score, the mean of both directions (`score_both_directions`).
 
-    The output has a number for each direction, or one where the network gives both the same.
+    The output has a score for each direction, or one if the network gives both the same.
+
+    Attributes:
+        scores: The triple among the other answers, as predictions see it.
+        shift: What the network's scores exceed those of the scorer by, which normalizes over all answers.
     """
 
     network: LinkNetwork
     subject: int
     relation: int
     object: int
-    standing: TripleStanding  # of the triple alone
-    shift: Tensor | float = 0.0  # what the network's own numbers have more than the scorer's, which knows all answers
+    scores: DirectionScores
+    shift: Tensor | float = 0.0
 
-    named = ("node", "relation", "node")
+    argument_kinds = ("node", "relation", "node")
 
     @classmethod
-    def of(cls, opened: OpenModel, *asked: Any) -> Self:
-        subject, relation, object_ = asked
-        reach = Reach.of_model(opened.model, [subject, object_], [asked], both=True)
-        standing = standing_of(opened, torch.tensor([asked]))
-        same = np.flatnonzero((reach.triples == asked).all(axis=1))
-        ends, network = (subject, object_), frozen(opened.model.network_)
-        told: dict[str, Any] = {"nodes": ends, "ends": ends, "itself": int(same[0]) if len(same) else None}
-        told |= {"known": bool(standing.known[0]), "ruled_out": bool(standing.ruled_out[0])}
-        made = cls(reach, opened.calibration, network, subject, relation, object_, standing, **told)
+    def of(cls, opened: OpenModel, *arguments: Any) -> Self:
+        """Create the question for a subject, a relation and an object."""
+        subject, relation, object_ = arguments
+        ends, network = (subject, object_), frozen_copy(opened.model.network_)
+        subgraph = ComputationGraph.of_model(opened.model, [subject, object_], [arguments], both=True)
+        scores = score_both_directions(opened, torch.tensor([arguments]))
+        equal = np.flatnonzero((subgraph.triples == arguments).all(axis=1))
+        options: dict[str, Any] = {"nodes": ends, "ends": ends, "own_triple": int(equal[0]) if len(equal) else None}
+        options |= {"known": bool(scores.known[0]), "ruled_out": bool(scores.ruled_out[0])}
+        question = cls(subgraph, opened.calibration, network, subject, relation, object_, scores, **options)
         with torch.no_grad():
-            return made.shifted(made.output(reach.field))
+            return question.shifted(question.output(subgraph.field))
 
     def about(self, opened: OpenModel) -> dict[str, Any]:
+        """Return the question as a dictionary for JSON."""
         relation = {"relation": opened.describe_relation(self.relation)}
         ends = {"subject": opened.describe(self.subject), **relation, "object": opened.describe(self.object)}
         return {"kind": "link", **ends, "known": self.known}
 
     def title(self, opened: OpenModel) -> str:
+        """Return the question as text."""
         subject, object_ = opened.titles.of(self.subject), opened.titles.of(self.object)
         return f"Why {subject} —{opened.titles.relation(self.relation)}→ {object_}?"
 
     def notes(self, opened: OpenModel) -> tuple[str, ...]:
+        """Say that the data rule the triple out, if they do."""
         if not self.ruled_out:
             return ()
         relation = opened.titles.relation(self.relation)
-        alike = "Such triples share one probability, whatever their score."
         return (
-            f"It goes against what is known of {relation}: `rgcn data stats --relations` shows it.",
-            alike if self.by_score else "Predictions leave it out.",
+            f"It contradicts the constraints on {relation}: `rgcn data stats --relations` shows them.",
+            "All such triples have the same probability, whatever their score."
+            if self.by_score
+            else "Predictions omit it.",
         )
 
     @property
     def work(self) -> int:
-        return 2 * self.reach.question_work(self.network)  # one question from each end
+        """Estimated multiply-adds of one `output`: a question in each direction."""
+        return 2 * self.subgraph.question_work(self.network)
 
     def output(self, field: ReceptiveField) -> Tensor:
-        return self.network.score_heard(self._heard(field)) - self.shift
+        """Compute the triple's scores `[1]` or `[2]`."""
+        return self.network.score_explained(self._explained(field)) - self.shift
 
-    def unheard(self) -> Tensor:
-        return self.network.score_unheard(self._heard(self.reach.silent(loops=0.0))) - self.shift
+    def baseline_output(self) -> Tensor:
+        """Compute the triple's scores for nodes without triples and embeddings."""
+        return self.network.score_baseline(self._explained(self.subgraph.without_messages(loops=0.0))) - self.shift
 
-    def _heard(self, field: ReceptiveField) -> Heard:
-        return Heard(field, field.outputs, self.subject, self.relation, self.object)
+    def _explained(self, field: ReceptiveField) -> ExplainedTriple:
+        return ExplainedTriple(field, field.outputs, self.subject, self.relation, self.object)
 
     def shifted(self, output: Tensor) -> Self:
-        """The same, its output that of the scorer where everything is heard; output: what it is there now."""
-        theirs = self.standing.scores[:, 0].to(output.device)
-        shift = output.double() - theirs  # exact: twice the digits
-        return replace(self, shift=shift, full=output - shift)
+        """Return the question with scores shifted such that this output, over the subgraph, has the scorer's scores."""
+        target = self.scores.scores[:, 0].to(output.device)
+        shift = output.double() - target  # exact, because float64 has twice the digits
+        return replace(self, shift=shift, full_output=output - shift)
 
     def log_probability(self, output: Tensor) -> Tensor:
+        """Return the log-sigmoid of the score."""
         return nn.functional.logsigmoid(self.score(output))
 
     def score(self, output: Tensor) -> Tensor:
+        """Return the mean score of both directions."""
         return output.mean()
 
     def probability(self, output: Tensor) -> float | None:
-        """By the score alone, among the answers to the same question, known or forbidden as it may be."""
+        """Return the calibrated probability by the score alone, even if the triple is known or ruled out."""
         if not self.calibration.fitted:
             return None
-        return float(self.standing.by_scores(self.calibration, output.cpu().expand(2)[:, None])[0])
+        return float(self.scores.probability_of_scores(self.calibration, output.cpu().expand(2)[:, None])[0])
 
     def predicted(self, output: Tensor) -> float | None:
-        found = self.standing.probability(self.calibration if self.calibration.fitted else None)
+        """Return the probability that a prediction shows; None for a known triple."""
+        found = self.scores.probability(self.calibration if self.calibration.fitted else None)
         return None if found is None or bool(found.isnan()[0]) else float(found[0])
 
 
-def frozen(network: Network) -> Network:
-    """The same network, weights shared and not copied, that asks for no gradients of them, nor remembers its last call.
+def frozen_copy(network: Network) -> Network:
+    """Copy a network such that it shares the weights but computes no gradients for them, and has empty caches.
 
-    A path network keeps what it computes of relations alone: each question of an explanation asks for the same one.
-
-    A flag set on the network itself would disturb whoever else uses it at the same time.
+    Changing flags of the network itself would disturb other threads. A path network gets a cache for the vectors of
+    relations, since all evaluations of an explanation ask for the same relation.
     """
     shared: dict[int, object] = {id(buffer): buffer for buffer in network.buffers()}
     for parameter in network.parameters():
@@ -408,7 +475,7 @@ def frozen(network: Network) -> Network:
         for name in ("_scorer", "_last"):
             if module.__dict__.get(name) is not None:
                 shared[id(module.__dict__[name])] = None
-    made = copy.deepcopy(network, shared).eval()
-    if isinstance(made, PathNetwork):
-        made.kept_tables = {}
-    return made
+    copied = copy.deepcopy(network, shared).eval()
+    if isinstance(copied, PathNetwork):
+        copied.cached_tables = {}
+    return copied

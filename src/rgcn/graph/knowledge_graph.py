@@ -1,4 +1,4 @@
-"""The one form in which data leave `data/` and enter everything else."""
+"""`KnowledgeGraph`: what every reader returns, and every model takes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rgcn.errors import DataError
 from rgcn.graph import libraries, splitting
 from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
-from rgcn.system.formatting import count, html_table
-from rgcn.system.memory import let_go
+from rgcn.system.formatting import format_count, html_table
+from rgcn.system.memory import release_pages
 
 if TYPE_CHECKING:
     import os
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import NameLookup
 
 
-ROWS_COUNTED = 1 << 22  # at once
+DEGREE_BLOCK_ROWS = 1 << 22
 ARRAYS = {
     "triples": np.int64,
     "node_kinds": np.uint8,
@@ -34,13 +34,13 @@ ARRAYS = {
     "edge_weights": np.float32,
     "triple_times": np.float64,
 }
-DIGESTED_AT_ONCE = 1 << 18  # rows
+BLOCK_ROWS = 1 << 18
 DAMAGED_INDEX = "the index of the stored graph's triples is damaged: `rgcn data check` says which part of it"
 ARRAYS_OF_NODES, ARRAYS_OF_TRIPLES = ("node_kinds", "features"), ("triple_splits", "edge_weights", "triple_times")
 
 
 class Neighbor(NamedTuple):
-    """One triple seen from one of its ends."""
+    """A triple, seen from one of its nodes."""
 
     relation: str
     node: str
@@ -51,15 +51,22 @@ class Neighbor(NamedTuple):
 class KnowledgeGraph:
     """Triples (subject, relation, object) over named nodes and relations. Immutable.
 
-    triples       int64 [T, 3]   subject id, relation id, object id
-    nodes                        names; a literal's name is its N-Triples form, `"42"^^<...integer>`
-    relations                    names
-    node_kinds    uint8 [N]      a `NodeKind` each; None: all are IRIs (plain names)
-    labels                       classes of some nodes, for node classification
-    triple_splits int8 [T]       index into ("train", "valid", "test"), for link prediction; None: no split
-    features      float32 [N, F] given node features, or None
-    edge_weights  float32 [T]    non-negative weights of the triples, or None (all one)
-    triple_times  float64 [T]    when each triple was said, for `split(by=...)`; a split graph has none, or None
+    Args:
+        triples: Subject, relation and object ids, int64 [num_triples, 3].
+        nodes: The names of nodes. The name of a literal is its N-Triples form, `"42"^^<...integer>`.
+        relations: The names of relations.
+        node_kinds: A `NodeKind` for each node, uint8 [num_nodes]; None if all are IRIs or plain names.
+        labels: The classes of some nodes, for node classification.
+        triple_splits: Indices into ("train", "valid", "test"), int8 [num_triples], for link prediction; None without a
+            split.
+        features: Node features, float32 [num_nodes, num_features].
+        edge_weights: Non-negative weights of the triples, float32 [num_triples]; None if all are one.
+        triple_times: A time for each triple, float64 [num_triples], for `split(by=...)`, which removes them.
+        name: The name of the data set.
+        metadata: JSON-like values, for example the prefixes of names and how the graph was made.
+
+    Raises:
+        DataError: Arrays have a wrong shape, or refer to something that does not exist.
 
     >>> kg = KnowledgeGraph.from_triples([("Bern", "capital_of", "Switzerland"), ("Oslo", "capital_of", "Norway")])
     >>> kg
@@ -81,46 +88,46 @@ class KnowledgeGraph:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = np.asarray(self.triples)
-        if given.size and given.dtype.kind not in "iu":  # 0.9 would silently become node 0
-            raise DataError(f"triples must be whole numbers, not {given.dtype}")
-        self._own_arrays(*ARRAYS)
+        triples = np.asarray(self.triples)
+        if triples.size and triples.dtype.kind not in "iu":  # 0.9 would silently become node 0
+            raise DataError(f"triples must be whole numbers, not {triples.dtype}")
+        self._copy_arrays(*ARRAYS)
         self._check()
-        self._named_rows(self.triples, 0)
+        self._checked_rows(self.triples, 0)
 
-    def _own_arrays(self, *names: str) -> None:
-        """Copy the arrays that were given, so that nobody can write to them any more."""
+    def _copy_arrays(self, *names: str) -> None:
+        """Copy the arrays of the caller, who may write to them, and make the copies read-only."""
         for name in names:
             value = getattr(self, name)
             if value is not None:
-                array = _own(value, ARRAYS[name])
+                array = _read_only(value, ARRAYS[name])
                 if name == "triples" and not array.size:
                     array = array.reshape(0, 3)
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)
 
     @property
-    def stored(self) -> bool:
-        """Whether its triples lie in a file, mapped, and were not asked for all at once yet."""
+    def is_stored(self) -> bool:
+        """True if the triples are mapped from a file and have not all been read yet."""
         return False
 
     @cached_property
     def _rows(self) -> NDArray[Any]:
-        """The triples as they lie: of a stored graph in a file, as int32 where they fit, and not yet checked."""
+        """The triples; of a stored graph as mapped from the file, possibly int32 and not checked."""
         return self.triples
 
-    def triples_at(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """int64 [k, 3]: some of the triples, by their numbers; of a stored graph no others are read."""
-        return np.asarray(self.triples[places])
+    def triples_at(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return the triples at these positions, int64 [n, 3]. A stored graph reads only them from its file."""
+        return np.asarray(self.triples[rows])
 
-    def _named_rows(self, rows: NDArray[Any], first: int | None) -> NDArray[np.int64]:
-        """Rows of triples as int64, all of whose nodes and relations have names."""
+    def _checked_rows(self, rows: NDArray[Any], first: int | None) -> NDArray[np.int64]:
+        """Return rows as int64. Raise if a node or a relation has no name; `first` is the number of the first row."""
         sizes = np.array([self.num_nodes, self.num_relations, self.num_nodes])
         if len(rows) and (rows.min() < 0 or (rows.max(axis=0) >= sizes).any()):
             row = int(np.flatnonzero(((rows < 0) | (rows >= sizes)).any(1))[0])
-            place = "" if first is None else f"triple {first + row} (from 0) "
+            position = "" if first is None else f"triple {first + row} (from 0) "
             raise DataError(
-                f"a triple refers to a node or relation that has no name: {place}is {tuple(rows[row].tolist())}, "
+                f"a triple refers to a node or relation that has no name: {position}is {tuple(rows[row].tolist())}, "
                 f"with {self.num_nodes} nodes and {self.num_relations} relations"
             )
         return np.asarray(rows, dtype=np.int64)
@@ -142,7 +149,7 @@ class KnowledgeGraph:
         if self.labels is not None and not ((self.labels.nodes >= 0) & (self.labels.nodes < self.num_nodes)).all():
             raise DataError("a label refers to a node that is not in the graph")
 
-    # -- making one ------------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------------
 
     @classmethod
     def from_triples(
@@ -153,7 +160,14 @@ class KnowledgeGraph:
         test_labels: Mapping[str, str] | None = None,
         **attributes: Any,
     ) -> KnowledgeGraph:
-        """A graph from triples of names, numbered by first appearance; `labels` are training labels."""
+        """Make a graph from triples of names; ids follow the order of first appearance.
+
+        Args:
+            triples: (subject, relation, object) names.
+            labels: Node name -> class name, for training.
+            test_labels: Node name -> class name, for test.
+            **attributes: Further fields of the graph, for example `features`.
+        """
         nodes, relations, ids = dict[str, int](), dict[str, int](), []
         for s, r, o in triples:
             subject, relation = nodes.setdefault(s, len(nodes)), relations.setdefault(r, len(relations))
@@ -165,7 +179,11 @@ class KnowledgeGraph:
         return graph.with_labels({"train": labels or {}, "test": test_labels or {}})
 
     def with_labels(self, by_split: Mapping[str, Mapping[str, str]]) -> KnowledgeGraph:
-        """The same graph with labels {split: {node name: class name}}; one class numbering for all splits."""
+        """Replace the labels.
+
+        Args:
+            by_split: Split -> node name -> class name.
+        """
         for split in by_split:
             if split not in SPLITS:
                 raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
@@ -179,25 +197,32 @@ class KnowledgeGraph:
         names = Vocabulary(classes, kind="class")
         return replace(self, labels=NodeLabels(table[:, 0], table[:, 1], names, table[:, 2].astype(np.int8)))
 
-    # -- size and looks --------------------------------------------------------------------------------
+    # -- size and display ------------------------------------------------------------------------------
 
     @property
     def num_nodes(self) -> int:
+        """The number of nodes."""
         return len(self.nodes)
 
     @property
     def num_relations(self) -> int:
+        """The number of relations."""
         return len(self.relations)
 
     @property
     def num_triples(self) -> int:
+        """The number of triples."""
         return len(self._rows)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        parts = [count(self.num_nodes, "node"), count(self.num_relations, "relation"), count(len(self), "triple")]
+        parts = [
+            format_count(self.num_nodes, "node"),
+            format_count(self.num_relations, "relation"),
+            format_count(len(self), "triple"),
+        ]
         if self.labels is not None:
             parts.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
         if self.features is not None:
@@ -208,29 +233,29 @@ class KnowledgeGraph:
         return f"KnowledgeGraph({prefix}{', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        found = {"triples": len(self), "nodes": self.num_nodes, "relations": self.num_relations}
+        counts = {"triples": len(self), "nodes": self.num_nodes, "relations": self.num_relations}
         if self.labels is not None:
-            found |= {"labels": len(self.labels), "classes": self.labels.num_classes}
+            counts |= {"labels": len(self.labels), "classes": self.labels.num_classes}
         if self.features is not None:
-            found["features"] = self.features.shape[1]
-        return html_table([{"": name, self.name or "graph": f"{number:,}"} for name, number in found.items()])
+            counts["features"] = self.features.shape[1]
+        return html_table([{"": name, self.name or "graph": f"{count:,}"} for name, count in counts.items()])
 
     def statistics(self) -> GraphStatistics:
-        """Counts, degrees and relation frequencies."""
+        """Compute counts, degrees and relation frequencies."""
         from rgcn.graph.statistics import GraphStatistics
 
         return GraphStatistics.of(self)
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 over names, triples, labels, splits, features and weights: equal graphs, equal fingerprints."""
+        """The sha256 of names, triples, labels, splits, features and weights: the same for equal graphs."""
         digest = hashlib.sha256()
         for names in (self.nodes, self.relations):
             _digest_names(digest, names)
-        # Times came later: a graph without them is what it was.
-        there = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
+        # Times were added later: the fingerprint of a graph without them must not change.
+        present = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
         arrays: list[tuple[Any, Any]]
-        arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in there]
+        arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in present]
         if self.labels is not None:
             _digest_names(digest, self.labels.names)
             arrays += [(getattr(self.labels, name), None) for name in ("nodes", "classes", "splits")]
@@ -238,141 +263,157 @@ class KnowledgeGraph:
             _digest_array(digest, array, dtype)
         return digest.hexdigest()
 
-    # -- asking ----------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------
 
     @cached_property
     def names(self) -> NameLookup:
-        """Nodes, relations and classes by what people call them."""
+        """Finds nodes, relations and classes by name, title or prefix."""
         from rgcn.graph.titles import NameLookup, Titles
 
         return NameLookup(Titles(self))
 
     def kind(self, node: str | int) -> NodeKind:
-        """Whether a node is an IRI, a literal or a blank node."""
+        """Return whether a node is an IRI, a literal or a blank node."""
         index = self.nodes.id(node)
         return NodeKind.IRI if self.node_kinds is None else NodeKind(int(self.node_kinds[index]))
 
     @property
     def is_literal(self) -> NDArray[np.bool_]:
-        """bool [N]: which nodes are literals."""
+        """Which nodes are literals, bool [num_nodes]."""
         if self.node_kinds is None:
             return np.zeros(self.num_nodes, dtype=bool)
         return np.asarray(self.node_kinds == NodeKind.LITERAL)
 
     def split_triples(self, split: str) -> NDArray[np.int64]:
-        """Triples of one split, int64 [t, 3]; "all" gives every one, and so does "train" where there is no split."""
-        chosen = self.in_split(split)
-        return self.triples if chosen is None else self.triples_at(np.flatnonzero(chosen))
+        """Return the triples of one split, int64 [n, 3].
 
-    def num_of(self, split: str) -> int:
-        """How many triples `split_triples` gives."""
-        chosen = self.in_split(split)
-        return len(self) if chosen is None else int(np.count_nonzero(chosen))
+        Args:
+            split: "train", "valid", "test" or "all". Without a split, all triples are "train".
+        """
+        mask = self.split_mask(split)
+        return self.triples if mask is None else self.triples_at(np.flatnonzero(mask))
 
-    def in_split(self, split: str) -> NDArray[np.bool_] | None:
-        """Which triples are of a split; None: all. DataError where none can be."""
+    def num_triples_in(self, split: str) -> int:
+        """Return the number of triples of one split."""
+        mask = self.split_mask(split)
+        return len(self) if mask is None else int(np.count_nonzero(mask))
+
+    def split_mask(self, split: str) -> NDArray[np.bool_] | None:
+        """Return which triples belong to a split, bool [num_triples], or None if all do.
+
+        Raises:
+            DataError: There is no such split.
+        """
         if split == "all" or (split == "train" and self.triple_splits is None):
             return None
         if split not in SPLITS:
             raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)} and all")
         if self.triple_splits is None:
             raise DataError(
-                f"the graph has no {split} triples: it was read without splits, which a folder of files called train, "
-                "valid and test has"
+                f"the graph has no {split} triples, because it was read without splits: call `split`, or read a folder "
+                "with files called train, valid and test"
             )
         return np.asarray(self.triple_splits == SPLITS.index(split))
 
     @cached_property
     def search_folder(self) -> Path | None:
-        """Of a stored graph: its folder, if that has an index of its names."""
+        """The folder of a stored graph, if it contains an index of names."""
         return None
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
-        """int64 [N]: how many ends of a split's triples each node is."""
+        """Count how often each node is the subject or the object in a split, int64 [num_nodes]."""
         rows = self.split_triples(split)
-        found, size = np.zeros(self.num_nodes, dtype=np.int64), max(ROWS_COUNTED, self.num_nodes)
-        for begin in range(0, len(rows), size):  # in parts: numpy widens what it counts
+        counts, size = np.zeros(self.num_nodes, dtype=np.int64), max(DEGREE_BLOCK_ROWS, self.num_nodes)
+        for begin in range(0, len(rows), size):  # in blocks, because bincount copies its input
             for end in (0, 2):
-                found += np.bincount(rows[begin : begin + size, end], minlength=self.num_nodes)
-        return found
+                counts += np.bincount(rows[begin : begin + size, end], minlength=self.num_nodes)
+        return counts
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
+        """Return triples of ids [n, 3], by default all of the graph, as triples of names."""
         rows = self.triples if triples is None else triples
         return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
 
     @cached_property
     def relation_counts(self) -> NDArray[np.int64]:
-        """int64 [R]: how many triples each relation has."""
-        found = np.zeros(self.num_relations, dtype=np.int64)
-        for first in range(0, len(self), DIGESTED_AT_ONCE):
-            rows = self.triples_at(slice(first, first + DIGESTED_AT_ONCE))
-            found += np.bincount(rows[:, 1], minlength=self.num_relations)
-        let_go(self._rows)
-        return found
+        """The number of triples of each relation, int64 [num_relations]."""
+        counts = np.zeros(self.num_relations, dtype=np.int64)
+        for first in range(0, len(self), BLOCK_ROWS):
+            rows = self.triples_at(slice(first, first + BLOCK_ROWS))
+            counts += np.bincount(rows[:, 1], minlength=self.num_relations)
+        release_pages(self._rows)
+        return counts
 
-    def touching(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(place in nodes [f], number [f], columns [3, f]) of triples that touch one of them; of a loop, twice."""
-        begin, count = self._incidence[0][nodes], self.num_touching(nodes)
-        which = np.repeat(np.arange(len(nodes)), count)
-        place = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count) + begin[which]
-        number = self._indexed(place)
-        return which, number, self.triples_at(number).T
+    def incident_triples(
+        self, nodes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Find the triples of some nodes; a self-loop occurs twice.
 
-    def num_touching(self, nodes: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """int64 [n]: how many triples touch each of some nodes; a loop counts twice."""
+        Args:
+            nodes: Node ids, int64 [k].
+
+        Returns:
+            For each triple the index of its node in `nodes` [n], the row of the triple [n], and its columns [3, n].
+        """
+        begin, count = self._incidence[0][nodes], self.num_incident_triples(nodes)
+        index = np.repeat(np.arange(len(nodes)), count)
+        rows = self._indexed(np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count) + begin[index])
+        return index, rows, self.triples_at(rows).T
+
+    def num_incident_triples(self, nodes: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Count the triples of each node, int64 [n]; a self-loop counts twice."""
         pointer, triple_ids = self._incidence
         begin, end = pointer[:-1][nodes], pointer[1:][nodes]
         if len(begin) and (begin.min() < 0 or end.max() > len(triple_ids) or (begin > end).any()):
             raise DataError(DAMAGED_INDEX)
         return np.asarray(end - begin)
 
-    def touching_one(self, node: int, limit: int | None = None) -> NDArray[np.int64]:
-        """int64: the numbers of the triples that touch a node, at most `limit`; of a loop, twice."""
-        count = int(self.num_touching(np.array([node]))[0])
+    def triples_of_node(self, node: int, limit: int | None = None) -> NDArray[np.int64]:
+        """Return the rows of at most `limit` triples of a node, int64 [n]; a self-loop occurs twice."""
+        count = int(self.num_incident_triples(np.array([node]))[0])
         begin = int(self._incidence[0][node])
         return self._indexed(slice(begin, begin + (count if limit is None else min(count, limit))))
 
-    def _indexed(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """Numbers of triples at some places of the index, which may lie in a file and is read here first."""
-        numbers = self._incidence[1][places].astype(np.int64, copy=False)
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
+    def _indexed(self, positions: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return the rows of triples at positions of the index. A stored index is checked when it is read."""
+        rows = self._incidence[1][positions].astype(np.int64, copy=False)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise DataError(DAMAGED_INDEX)
-        return numbers
+        return rows
 
     @cached_property
     def _incidence(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Triples touching each node, as (pointer [N+1], triple ids): CSR over both ends."""
+        """The triples of each node in CSR form: (pointer [num_nodes + 1], rows of triples [2 num_triples])."""
         ends = np.concatenate([self.triples[:, 0], self.triples[:, 2]])
         order = np.argsort(ends, kind="stable")
         pointer = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=self.num_nodes))])
         return pointer.astype(np.int64), order % max(len(self), 1)
 
     def neighbors(self, node: str | int, limit: int | None = None) -> list[Neighbor]:
-        """Every triple the node takes part in, seen from the node: those it is the subject of first."""
+        """List the triples of a node, outgoing ones first, at most `limit`."""
         index = self.nodes.id(node)
-        touching = self.touching_one(index, limit)
-        rows, first = self.triples_at(touching), np.zeros(len(touching), dtype=bool)
-        first[np.unique(touching, return_index=True)[1]] = True
-        outgoing = first & (rows[:, 0] == index)  # a loop is met again from its other end
+        numbers = self.triples_of_node(index, limit)
+        rows, is_first = self.triples_at(numbers), np.zeros(len(numbers), dtype=bool)
+        is_first[np.unique(numbers, return_index=True)[1]] = True
+        outgoing = is_first & (rows[:, 0] == index)  # a self-loop occurs a second time, as incoming
         ends = np.where(outgoing, rows[:, 2], rows[:, 0])
-        relations, nodes = self.relations.many(rows[:, 1]), self.nodes.many(ends)
-        return [Neighbor(*found) for found in zip(relations, nodes, outgoing.tolist(), strict=True)]
+        return list(map(Neighbor, self.relations.names_of(rows[:, 1]), self.nodes.names_of(ends), outgoing.tolist()))
 
-    # -- smaller graphs --------------------------------------------------------------------------------
+    # -- subgraphs -------------------------------------------------------------------------------------
 
     def subgraph(self, nodes: Iterable[str | int]) -> KnowledgeGraph:
-        """The graph on the given nodes: triples with both ends among them, and the relations these still use."""
+        """Return the induced subgraph: these nodes, the triples between them, and the relations they use."""
         keep = np.zeros(self.num_nodes, dtype=bool)
         keep[self.nodes.ids(nodes)] = True
         return self._restricted(keep, keep[self.triples[:, 0]] & keep[self.triples[:, 2]])
 
     def without_relations(self, relations: Iterable[str | int]) -> KnowledgeGraph:
-        """The graph without the given relations; all nodes stay, with their ids."""
-        gone = self.relations.ids(relations)
-        return self._restricted(np.ones(self.num_nodes, dtype=bool), ~np.isin(self.triples[:, 1], gone))
+        """Remove relations and their triples. All nodes stay and keep their ids."""
+        removed = self.relations.ids(relations)
+        return self._restricted(np.ones(self.num_nodes, dtype=bool), ~np.isin(self.triples[:, 1], removed))
 
     def within_hops(self, nodes: Iterable[str | int], hops: int) -> NDArray[np.bool_]:
-        """bool [N]: nodes reachable from the given ones over at most `hops` triples, in either direction."""
+        """Return which nodes are at most `hops` triples from the given ones, in any direction, bool [num_nodes]."""
         if hops < 0:
             raise DataError("hops must not be negative")
         reached = np.zeros(self.num_nodes, dtype=bool)
@@ -385,14 +426,13 @@ class KnowledgeGraph:
         return reached
 
     def prune(self, hops: int) -> KnowledgeGraph:
-        """The part within `hops` of the labelled nodes.
+        """Keep the part of the graph within `hops` of the labeled nodes.
 
-        A model of L layers reads nothing further away than L hops, so pruning to L or more changes none of its
-        predictions for labelled nodes. A triple stays if a message over it can be read: if one of its ends lies
-        within `hops - 1`.
+        A model of L layers reads nothing further away than L hops, so `hops >= L` changes none of its predictions for
+        labeled nodes. A triple is kept if one of its nodes is within `hops - 1`, so that a message over it can count.
         """
         if self.labels is None:
-            raise DataError("pruning needs labelled nodes; this graph has none")
+            raise DataError("pruning needs labeled nodes; this graph has none")
         if hops < 1:
             raise DataError("pruning needs at least one hop")
         inner = self.within_hops(self.labels.nodes.tolist(), hops - 1)
@@ -402,13 +442,13 @@ class KnowledgeGraph:
         return self._restricted(keep, keep_triple)
 
     def with_triples(self, keep: NDArray[np.bool_]) -> KnowledgeGraph:
-        """The graph with the marked triples only, bool [T]; all nodes and relations stay."""
-        return replace(self, triples=self.triples[keep], **self._cut(ARRAYS_OF_TRIPLES, keep))
+        """Keep the triples where `keep`, bool [num_triples], is True. All nodes and relations stay."""
+        return replace(self, triples=self.triples[keep], **self._shortened_names(ARRAYS_OF_TRIPLES, keep))
 
     def without_test_labels(self) -> KnowledgeGraph:
-        """The graph that trials see: without its test labels, and without classes that only those have.
+        """Remove the test labels, and classes that only those have, so that tuning cannot see them.
 
-        Classes are numbered anew by name, so that not even their order tells of test labels.
+        Classes are renumbered in the order of names, so that not even their order depends on test labels.
 
         >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b")], labels={"a": "x"}, test_labels={"b": "y"})
         >>> kg.without_test_labels().labels
@@ -424,7 +464,7 @@ class KnowledgeGraph:
         return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
 
     def without_test_triples(self) -> KnowledgeGraph:
-        """The graph that trials see: without its test triples, and without nodes that only those mention.
+        """Remove the test triples, and nodes that occur only in those, so that tuning cannot see them.
 
         >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("a", "knows", "c")], triple_splits=np.array([0, 2]))
         >>> kg.without_test_triples()
@@ -438,7 +478,7 @@ class KnowledgeGraph:
     split = splitting.split
 
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
-        """Keep the marked nodes and triples; relations no triple uses any more go too; order is kept."""
+        """Keep some nodes and triples, and the relations that these triples use, in the same order."""
         triples = self.triples[keep_triple]
         node_ids = np.flatnonzero(keep_node)
         relation_ids = np.flatnonzero(np.bincount(triples[:, 1], minlength=self.num_relations))
@@ -451,13 +491,13 @@ class KnowledgeGraph:
             triples=np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1),
             nodes=self.nodes.take(node_ids.tolist()),
             relations=self.relations.take(relation_ids.tolist()),
-            labels=None if self.labels is None else self.labels.remapped(new_node),
-            **self._cut(ARRAYS_OF_NODES, keep_node),
-            **self._cut(ARRAYS_OF_TRIPLES, keep_triple),
+            labels=None if self.labels is None else self.labels.remap(new_node),
+            **self._shortened_names(ARRAYS_OF_NODES, keep_node),
+            **self._shortened_names(ARRAYS_OF_TRIPLES, keep_triple),
         )
 
-    def _cut(self, attributes: Iterable[str], keep: NDArray[np.bool_]) -> dict[str, Any]:
-        """The marked rows of those arrays that there are."""
+    def _shortened_names(self, attributes: Iterable[str], keep: NDArray[np.bool_]) -> dict[str, Any]:
+        """Select rows of those arrays that are not None."""
         return {name: value[keep] for name in attributes if (value := getattr(self, name)) is not None}
 
     # -- other libraries (docs/interop.md) ---------------------------------------------------------------
@@ -472,16 +512,26 @@ class KnowledgeGraph:
     def to_rdf(
         self, path: str | os.PathLike[str], *, format: str | None = None, base: str = "urn:rgcn:", split: str = "all"
     ) -> int:
-        """Write the triples of a split to an RDF file, and say how many; names that are no IRIs go under `base`."""
+        """Write the triples of a split to an RDF file.
+
+        Args:
+            path: The file; its ending determines the format.
+            format: The format, where the ending does not tell it, for example "nt" or "ttl".
+            base: The prefix of IRIs made of names that are no IRIs.
+            split: "train", "valid", "test" or "all".
+
+        Returns:
+            The number of triples written.
+        """
         from rgcn.graph.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)
 
 
-def _own(given: Any, dtype: Any) -> NDArray[Any]:
-    """A copy, so that the caller's array stays the caller's; an array that can no longer be written to needs none."""
-    frozen = type(given) is np.ndarray and given.dtype == dtype and given.base is None and not given.flags.writeable
-    return given if frozen else np.array(given, dtype=dtype)
+def _read_only(array: Any, dtype: Any) -> NDArray[Any]:
+    """Return the array itself if it is read-only and owns its memory, else a copy."""
+    frozen = type(array) is np.ndarray and array.dtype == dtype and array.base is None and not array.flags.writeable
+    return array if frozen else np.array(array, dtype=dtype)
 
 
 def _digest_names(digest: Any, names: Vocabulary) -> None:
@@ -491,38 +541,35 @@ def _digest_names(digest: Any, names: Vocabulary) -> None:
 
 
 def _digest_array(digest: Any, array: NDArray[Any] | None, dtype: Any) -> None:
-    """The array as if it were of this type, a piece at a time."""
+    """Add the array, converted to this type, a block at a time."""
     if array is None:
         digest.update(b"-")
         return
     digest.update(f"{np.dtype(dtype or array.dtype).str}{array.shape}".encode())
-    for first in range(0, len(array), DIGESTED_AT_ONCE):
-        digest.update(np.ascontiguousarray(array[first : first + DIGESTED_AT_ONCE], dtype=dtype))
-
-
-# -- a graph whose triples stay in the file that they lie in ----------------------------------------------------
+    for first in range(0, len(array), BLOCK_ROWS):
+        digest.update(np.ascontiguousarray(array[first : first + BLOCK_ROWS], dtype=dtype))
 
 
 class StoredGraph(KnowledgeGraph):
-    """A graph opened from a folder, as `data/graph_store` writes it.
+    """A graph whose triples are mapped from the folder that `rgcn.data.graph_store` wrote.
 
-    `triples` reads all triples, once somebody asks; `triples_at` reads some. Numbers in them are checked when they are
-    read. A changed copy (`dataclasses.replace`), or one sent to another process, is a plain graph in memory, because
-    the folder does not hold the copy.
+    `triples` reads and checks all triples on first use; `triples_at` reads some. A changed copy
+    (`dataclasses.replace`), or one sent to another process, is a plain `KnowledgeGraph` in memory.
     """
 
-    _rows: NDArray[Any]  # int32 or int64 [T, 3]: the triples in their file, mapped where they are many
+    _rows: NDArray[Any]  # int32 or int64 [num_triples, 3], mapped from the file if there are many
     _incidence: tuple[NDArray[np.int64], NDArray[np.int64]]
     search_folder: Path | None
 
-    def __new__(cls, *given: Any, **named: Any) -> KnowledgeGraph:  # type: ignore[misc]
-        return KnowledgeGraph(*given, **named)  # so that `dataclasses.replace` gives a plain graph
+    def __new__(cls, *args: Any, **kwargs: Any) -> KnowledgeGraph:  # type: ignore[misc]
+        """Return a plain graph, so that `dataclasses.replace` does; `open` makes stored ones."""
+        return KnowledgeGraph(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KnowledgeGraph, tuple(getattr(self, each.name) for each in fields(self))
 
     @classmethod
-    def opened(
+    def open(
         cls,
         rows: NDArray[Any],
         incidence: tuple[NDArray[Any], NDArray[Any]],
@@ -531,41 +578,48 @@ class StoredGraph(KnowledgeGraph):
         search_folder: Path | None = None,
         **others: Any,
     ) -> StoredGraph:
-        """The graph of triples in a file and the index of them; others: the other fields of a `KnowledgeGraph`.
+        """Make a graph of triples in a file.
 
-        fingerprint    None: computed when somebody asks
-        search_folder  the folder, if it has an index of the names
+        Args:
+            rows: The triples, int32 or int64 [num_triples, 3].
+            incidence: Their index: the pointer [num_nodes + 1] and the rows of each node's triples.
+            fingerprint: The fingerprint, if it is known.
+            search_folder: The folder, if it contains an index of names.
+            **others: The other fields of a `KnowledgeGraph`.
         """
         graph: StoredGraph = object.__new__(cls)
-        given = {"_rows": rows, "_incidence": incidence, "search_folder": search_folder, "metadata": {}, **others}
+        values = {"_rows": rows, "_incidence": incidence, "search_folder": search_folder, "metadata": {}, **others}
         if fingerprint is not None:
-            given["fingerprint"] = fingerprint
-        for name, value in given.items():
+            values["fingerprint"] = fingerprint
+        for name, value in values.items():
             object.__setattr__(graph, name, value)
-        graph._own_arrays(*ARRAYS_OF_NODES, *ARRAYS_OF_TRIPLES)
+        graph._copy_arrays(*ARRAYS_OF_NODES, *ARRAYS_OF_TRIPLES)
         graph._check()
         if not isinstance(rows, np.memmap):
-            _ = graph.triples  # so few that they are in memory: checked at once
+            _ = graph.triples  # a small graph is in memory: check it now
         return graph
 
     @cached_property
     def triples(self) -> NDArray[np.int64]:
-        """int64 [T, 3]: read and checked when somebody asks for them, then kept."""
-        wide = self._named_rows(self._rows, 0)
-        wide.setflags(write=False)
-        return wide
+        """All triples, int64 [num_triples, 3], read and checked on first use."""
+        triples = self._checked_rows(self._rows, 0)
+        triples.setflags(write=False)
+        return triples
 
     @property
-    def stored(self) -> bool:
+    def is_stored(self) -> bool:
+        """True until all triples have been read."""
         return "triples" not in vars(self)
 
-    def triples_at(self, places: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        if not self.stored:
-            return super().triples_at(places)
+    def triples_at(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Return the triples at these positions, int64 [n, 3]; only they are read."""
+        if not self.is_stored:
+            return super().triples_at(rows)
         try:
-            return self._named_rows(self._rows[places], None)
+            return self._checked_rows(self._rows[rows], None)
         except IndexError as error:
             raise DataError(f"the stored graph is damaged: it has no such triple ({error})") from None
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
-        return self.num_touching(slice(None)) if split == "all" else super().degrees(split)
+        """Count how often each node is the subject or the object in a split, int64 [num_nodes]."""
+        return self.num_incident_triples(slice(None)) if split == "all" else super().degrees(split)

@@ -1,4 +1,4 @@
-"""A graph in the forms that NetworkX, PyKEEN, polars and pandas expect: methods of `KnowledgeGraph`."""
+"""Conversion to and from NetworkX, PyKEEN, polars, pandas and PyTorch Geometric: methods of `KnowledgeGraph`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def to_networkx(graph: KnowledgeGraph) -> Any:
-    """A `networkx.MultiDiGraph`: nodes by name, an edge a triple.
+    """Convert to a `networkx.MultiDiGraph` with a node for each name and an edge for each triple.
 
-    Nodes have the attribute kind ("iri", "literal", "blank") and, where they have such, label, split and features;
-    edges have relation and, where the graph has such, weight and split. An edge's key is its relation; a triple
-    that stands again (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
+    Nodes have the attribute kind ("iri", "literal", "blank") and, if they have them, label, split and features. Edges
+    have relation and, if the graph has them, weight and split. The key of an edge is its relation; a repeated triple
+    (in another split, or with another weight) has the key (relation, 2), (relation, 3) and so on.
 
     >>> from rgcn.graph import KnowledgeGraph
     >>> multi = KnowledgeGraph.from_triples([("a", "likes", "b")], labels={"a": "person"}).to_networkx()
@@ -40,9 +40,9 @@ def to_networkx(graph: KnowledgeGraph) -> Any:
 
 
 def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
-    """{"train": TriplesFactory, "valid": ..., "test": ...}: the splits that have triples; without splits "train".
+    """Convert to {"train": TriplesFactory, "valid": ..., "test": ...}, without empty splits; without splits "train".
 
-    Entity and relation ids are ours in every split, so that scores and ranks can be compared one to one:
+    Entity and relation ids are those of the graph in every split, so that scores and ranks can be compared:
 
         splits = kg.to_pykeen()
         pipeline(training=splits["train"], validation=splits["valid"], testing=splits["test"], model="RGCN")
@@ -65,7 +65,7 @@ def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
 
 
 def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
-    """A `polars.DataFrame`, a row a triple: subject, relation, object, and split and weight where there are such.
+    """Convert to a `polars.DataFrame`: a row for each triple with subject, relation, object, and split and weight.
 
     >>> from rgcn.graph import KnowledgeGraph
     >>> KnowledgeGraph.from_triples([("a", "likes", "b")]).to_polars().rows()
@@ -80,7 +80,7 @@ def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
 
 
 def to_pandas(graph: KnowledgeGraph) -> Any:
-    """A `pandas.DataFrame` with the same rows as that of polars."""
+    """Convert to a `pandas.DataFrame` with the same rows and columns as `to_polars`."""
     columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(graph)}
     if graph.edge_weights is not None:
         columns["weight"] = graph.edge_weights
@@ -103,16 +103,16 @@ def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _edges(graph: KnowledgeGraph) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-    met = Counter[tuple[str, str, str]]()
+    counts = Counter[tuple[str, str, str]]()
     for row in to_polars(graph).iter_rows(named=True):
         subject, object_, relation = row.pop("subject"), row.pop("object"), row["relation"]
-        met[subject, relation, object_] += 1
-        again = met[subject, relation, object_]
-        yield subject, object_, relation if again == 1 else (relation, again), row
+        counts[subject, relation, object_] += 1
+        count = counts[subject, relation, object_]
+        yield subject, object_, relation if count == 1 else (relation, count), row
 
 
 def _coded(graph: KnowledgeGraph) -> Iterator[tuple[str, list[str], NDArray[np.integer[Any]]]]:
-    """Every column of names: what it is called, the names there are, and which of them each row has."""
+    """Yield each column of names: (its title, the distinct names, the index of the name in each row)."""
     yield "subject", list(graph.nodes), graph.triples[:, 0]
     yield "relation", list(graph.relations), graph.triples[:, 1]
     yield "object", list(graph.nodes), graph.triples[:, 2]
@@ -126,10 +126,14 @@ PYG_SPLITS = ("train", "val", "test")  # in the order of SPLITS
 
 
 def to_pyg(graph: KnowledgeGraph, inverse: bool = False) -> Any:
-    """A `torch_geometric.data.Data`; `inverse` adds every triple's inverse behind them all, its type r + R.
+    """Convert to a `torch_geometric.data.Data`.
 
-    data = kg.to_pyg(inverse=True)      # as the paper does; PyG's own example then trains on it
-    RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
+        data = kg.to_pyg(inverse=True)
+        RGCNConv(data.num_nodes, 16, data.num_relations)(None, data.edge_index, data.edge_type)
+
+    Args:
+        graph: The graph.
+        inverse: True to append the inverse of each triple, with the type relation + num_relations, as the paper does.
     """
     subject, relation, object_ = graph.triples.T
     if inverse:
@@ -164,37 +168,46 @@ def from_pyg(
     classes: Sequence[str] | None = None,
     name: str | None = None,
 ) -> KnowledgeGraph:
-    """A graph from a `Data` or `HeteroData`.
+    """Convert from a `torch_geometric` `Data` or `HeteroData`. It is the inverse of `to_pyg`.
 
-    What `to_pyg` made comes back as it was. Names that the data lack are those given, or "node 0", "relation 0",
-    "class 0"; nodes of a `HeteroData` are called "type/number". Without edge_type there is one relation, without masks
-    all labels are for training; masks as long as the edges split the triples.
+    Without edge_type there is one relation. Without masks all labels are for training; masks of the length of the edges
+    split the triples.
+
+    Args:
+        data: The data.
+        nodes: The names of nodes; by default those in the data, else "node 0", ..., or "type/0" for a `HeteroData`.
+        relations: The names of relations; by default those in the data, else "relation 0", ...
+        classes: The names of classes; by default those in the data, else "class 0", ...
+        name: The name of the graph.
+
+    Raises:
+        DataError: The data have no edges, or names or masks do not fit.
     """
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
     is_hetero = hasattr(data, "node_types") and hasattr(data, "edge_types")
-    found = _of_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
-    found = {key: _array(value) for key, value in found.items()}
-    if found.get("edge_index") is None:
-        raise DataError("the data has no edge_index: a graph is made of edges")
-    num_nodes = int(found["num_nodes"] or 0)
-    edge_type = found.get("edge_type", np.zeros(found["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
-    own = len(found["relation_names"]) if found.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
-    keep = edge_type < own
-    edge_splits = found.get("edge_split", _edge_masks(found, len(keep), num_nodes))
-    weights = found.get("edge_weight")
-    labelled: tuple[dict[str, Any], int, int] = found.get("labelled", (found, num_nodes, 0))
+    values = _from_hetero(data) if is_hetero else {**data.to_dict(), "num_nodes": data.num_nodes}
+    values = {key: _array(value) for key, value in values.items()}
+    if values.get("edge_index") is None:
+        raise DataError("the data have no edge_index: a graph needs edges")
+    num_nodes = int(values["num_nodes"] or 0)
+    edge_type = values.get("edge_type", np.zeros(values["edge_index"].shape[1], dtype=np.int64)).reshape(-1)
+    num_relations = len(values["relation_names"]) if values.get("has_inverse") else int(edge_type.max(initial=-1)) + 1
+    keep = edge_type < num_relations  # without inverse edges
+    edge_splits = values.get("edge_split", _edge_masks(values, len(keep), num_nodes))
+    weights = values.get("edge_weight")
+    labeled: tuple[dict[str, Any], int, int] = values.get("labeled", (values, num_nodes, 0))
     return KnowledgeGraph(
-        np.stack([found["edge_index"][0], edge_type, found["edge_index"][1]], axis=1)[keep],
-        _names(nodes, found.get("node_names"), num_nodes, "node"),
-        _names(relations, found.get("relation_names"), own, "relation"),
-        node_kinds=found.get("node_kind"),
-        labels=_labels(*labelled, classes),
+        np.stack([values["edge_index"][0], edge_type, values["edge_index"][1]], axis=1)[keep],
+        _names(nodes, values.get("node_names"), num_nodes, "node"),
+        _names(relations, values.get("relation_names"), num_relations, "relation"),
+        node_kinds=values.get("node_kind"),
+        labels=_labels(*labeled, classes),
         triple_splits=None if edge_splits is None else edge_splits[keep],
-        features=found.get("x"),
+        features=values.get("x"),
         edge_weights=None if weights is None else weights.reshape(-1)[keep],
-        name=found.get("graph_name", "") if name is None else name,
-        metadata=found.get("graph_metadata", {}),
+        name=values.get("graph_name", "") if name is None else name,
+        metadata=values.get("graph_metadata", {}),
     )
 
 
@@ -223,22 +236,22 @@ def _tensor(values: NDArray[Any]) -> torch.Tensor:
 
 
 def _array(value: Any) -> Any:
-    """Tensors as arrays, anything else as it is."""
+    """Convert a tensor to an array; return anything else as it is."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else value
 
 
-def _names(given: Sequence[str] | None, found: Sequence[str] | None, count: int, kind: str) -> Vocabulary:
-    names = given if given is not None else found
+def _names(names: Sequence[str] | None, default: Sequence[str] | None, count: int, kind: str) -> Vocabulary:
+    names = default if names is None else names
     if names is None:
         names = [f"{kind} {number}" for number in range(count)]
     if len(names) < count or (kind == "node" and len(names) != count):
-        raise DataError(f"the data has {count} {kind} numbers, but there are {len(names)} names for them")
+        raise DataError(f"the data have {count} {kind} numbers, but there are {len(names)} names for them")
     return Vocabulary(names, kind=kind)
 
 
-def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDArray[np.int8] | None:
-    """Splits of edges, as PyG's WordNet18 has them: masks that are as long as the edges."""
-    masks = [found.get(f"{word}_mask") for word in PYG_SPLITS]
+def _edge_masks(values: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDArray[np.int8] | None:
+    """Return the splits of edges, int8 [num_edges], if masks have this length, as in PyG's WordNet18."""
+    masks = [values.get(f"{split}_mask") for split in PYG_SPLITS]
     if masks[0] is None or masks[0].shape != (num_edges,) or num_edges == num_nodes:
         return None
     splits = np.zeros(num_edges, dtype=np.int8)
@@ -248,56 +261,57 @@ def _edge_masks(found: Mapping[str, Any], num_edges: int, num_nodes: int) -> NDA
     return splits
 
 
-def _labels(found: Mapping[str, Any], num_nodes: int, first: int, given: Sequence[str] | None) -> NodeLabels | None:
-    """The labels that attributes of some nodes tell, of which the first has this number."""
-    y = found.get("y")
+def _labels(values: Mapping[str, Any], num_nodes: int, first: int, names: Sequence[str] | None) -> NodeLabels | None:
+    """Return the labels of `num_nodes` nodes, of which the first has the id `first`."""
+    y = values.get("y")
     if y is not None:
         y = y.reshape(-1) if y.shape == (num_nodes, 1) else y
         if y.shape != (num_nodes,) or not np.issubdtype(y.dtype, np.integer):
-            warnings.warn(f"y of shape {list(y.shape)} and type {y.dtype} is no class a node: left out", stacklevel=3)
+            message = f"y of shape {list(y.shape)} and type {y.dtype} does not contain a class for each node: ignored"
+            warnings.warn(message, stacklevel=3)
             y = None
-    members = list(_members(found, y, num_nodes))
-    if not members and y is not None:  # no mask: all are for training
+    members = list(_members(values, y, num_nodes))
+    if not members and y is not None:  # without masks all labels are for training
         members = [(np.flatnonzero(y >= 0), y[y >= 0], 0)]
     if not members:
         return None
     nodes = np.concatenate([nodes for nodes, _, _ in members]).astype(np.int64)
     classes = np.concatenate([classes for _, classes, _ in members]).astype(np.int64)
     splits = np.repeat([split for _, _, split in members], [len(nodes) for nodes, _, _ in members]).astype(np.int8)
-    order = found.get("label_order")
+    order = values.get("label_order")
     if order is not None and np.array_equal(np.sort(order), np.sort(nodes)):
         back = np.argsort(nodes)[np.searchsorted(np.sort(order), order)]
         nodes, classes, splits = nodes[back], classes[back], splits[back]
     elif len(np.unique(nodes)) != len(nodes):
-        raise DataError("a node stands in two of train_mask, val_mask and test_mask")
-    names = _names(given, found.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
-    return NodeLabels(first + nodes, classes, names, splits)
+        raise DataError("a node is in two of train_mask, val_mask and test_mask")
+    class_names = _names(names, values.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
+    return NodeLabels(first + nodes, classes, class_names, splits)
 
 
 def _members(
-    found: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int
+    values: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
-    """(nodes, their classes, number) of each split that the data tell."""
-    for number, word in enumerate(PYG_SPLITS):
-        mask, nodes = found.get(f"{word}_mask"), found.get(f"{word}_idx")
+    """Yield (nodes, their classes, number of the split) for each split in the data."""
+    for number, split in enumerate(PYG_SPLITS):
+        mask, nodes = values.get(f"{split}_mask"), values.get(f"{split}_idx")
         if y is not None and mask is not None:
             if mask.shape != (num_nodes,):
-                raise DataError(f"{word}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
+                raise DataError(f"{split}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
             nodes = np.flatnonzero(mask & (y >= 0))
             yield nodes, y[nodes], number
         elif y is None and nodes is not None:
-            yield nodes, found[f"{word}_y"], number
+            yield nodes, values[f"{split}_y"], number
 
 
-def _of_hetero(data: Any) -> dict[str, Any]:
-    """The attributes of a `HeteroData` as those of a `Data`: types one after the other."""
+def _from_hetero(data: Any) -> dict[str, Any]:
+    """Convert the attributes of a `HeteroData` to those of a `Data`, one type after the other."""
     sizes = {kind: int(data[kind].num_nodes or 0) for kind in data.node_types}
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()]).tolist(), strict=False))
     edges = {kind: _array(data[kind].edge_index) for kind in data.edge_types if "edge_index" in data[kind]}
     counts = [index.shape[1] for index in edges.values()]
     shifted = [index + np.array([[starts[kind[0]]], [starts[kind[2]]]]) for kind, index in edges.items()]
     plain = [relation for _, relation, _ in edges]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "num_nodes": sum(sizes.values()),
         "edge_index": np.concatenate([np.empty((2, 0), dtype=np.int64), *shifted], axis=1),
         "edge_type": np.repeat(np.arange(len(edges)), counts),
@@ -307,17 +321,15 @@ def _of_hetero(data: Any) -> dict[str, Any]:
     weights = [_array(data[kind].get("edge_weight")) for kind in edges]
     if any(each is not None for each in weights):
         ones = (np.ones(count) if each is None else each for each, count in zip(weights, counts, strict=True))
-        found["edge_weight"] = np.concatenate(list(ones))
+        values["edge_weight"] = np.concatenate(list(ones))
     features = [_array(data[kind].get("x")) for kind in sizes]
     if all(each is not None and each.ndim == 2 and each.shape[1] == features[0].shape[1] for each in features):
-        found["x"] = np.concatenate(features)
+        values["x"] = np.concatenate(features)
     elif any(each is not None for each in features):
-        warnings.warn("features of some node types only, or of several widths: left out", stacklevel=3)
-    labelled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
-    if len(labelled) > 1:
-        raise DataError(
-            f"nodes of the types {', '.join(labelled)} have labels: classes of which one? Keep y of one type only"
-        )
-    for kind in labelled:
-        found["labelled"] = {key: _array(value) for key, value in data[kind].items()}, sizes[kind], starts[kind]
-    return found
+        warnings.warn("features of some node types only, or of several widths: ignored", stacklevel=3)
+    labeled = [kind for kind in sizes if "y" in data[kind] or "train_y" in data[kind]]
+    if len(labeled) > 1:
+        raise DataError(f"nodes of several types have labels: {', '.join(labeled)}; keep y of only one of them")
+    for kind in labeled:
+        values["labeled"] = {key: _array(value) for key, value in data[kind].items()}, sizes[kind], starts[kind]
+    return values

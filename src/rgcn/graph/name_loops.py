@@ -1,4 +1,4 @@
-"""Compiled loops over names: their hash (`vocabulary.name_hash`), and the index that searches them."""
+"""Loops over names, compiled by numba: their hash (`vocabulary.name_hash`), and the trigrams of `name_search`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ loop: Any = numba.njit(cache=True, nogil=True, error_model="numpy")
 
 
 def _word_at(typing_context, array, index):  # type: ignore[no-untyped-def]
-    """Eight bytes of an array as one number, wherever they begin."""
+    """Read eight bytes of an array as one number, without alignment."""
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -34,7 +34,7 @@ word_at: Any = intrinsic(_word_at)
 
 @loop
 def hash_of(text, start, length):  # type: ignore[no-untyped-def]
-    """`vocabulary.name_hash` of a piece of text."""
+    """Return `vocabulary.name_hash` of a part of a text."""
     state = _SEED ^ (np.uint64(length) * _LAST)
     at, end = start, start + length
     while at + 8 <= end:
@@ -43,7 +43,7 @@ def hash_of(text, start, length):  # type: ignore[no-untyped-def]
         at += 8
     if at < end:
         rest = np.uint64(0)
-        if length >= 8:  # the last eight bytes, less those that were taken in already
+        if length >= 8:  # the last eight bytes, without those that were hashed already
             rest = word_at(text, end - 8) >> (_EIGHT * np.uint64(8 - (end - at)))
         else:
             for k in range(end - at):
@@ -55,13 +55,14 @@ def hash_of(text, start, length):  # type: ignore[no-untyped-def]
 
 @loop
 def hash_all(text, starts, lengths, hashes):  # type: ignore[no-untyped-def]
+    """Write the hashes of names into `hashes`."""
     for i in range(len(starts)):
         hashes[i] = hash_of(text, starts[i], lengths[i])
 
 
 @loop
 def same(a, i, b, j, length):  # type: ignore[no-untyped-def]
-    """Whether two pieces of text, of one length, are the same."""
+    """Return True if two parts of texts, of the same length, are equal."""
     k = 0
     while k + 8 <= length:
         if word_at(a, i + k) != word_at(b, j + k):
@@ -74,12 +75,12 @@ def same(a, i, b, j, length):  # type: ignore[no-untyped-def]
     return True
 
 
-# -- indexing a long text: see `name_search` -----------------------------------------------------------------
+# -- trigrams of a long text (`name_search`) --------------------------------------------------------------------
 
 
 @loop
 def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
-    """Add to counts how many entries hold each sequence of three letters."""
+    """Add to `counts` the number of entries that contain each trigram."""
     last = np.full(len(counts), -1, np.int32)
     for entry in range(len(bounds) - 1):
         gram = np.int64(kinds[text[bounds[entry]]]) << 6
@@ -92,19 +93,26 @@ def count_grams(text, bounds, kinds, counts):  # type: ignore[no-untyped-def]
 
 
 @loop
-def fill_grams(text, bounds, kinds, number, first, places, part):  # type: ignore[no-untyped-def]
-    """Write the entries, of which the first has this number, that hold the sequences from `first` on.
+def fill_grams(text, bounds, kinds, first_entry, first_gram, positions, block):  # type: ignore[no-untyped-def]
+    """Write the entries that contain each trigram from `first_gram` on.
 
-    places  int64: where the next entry of each sequence is written; -1: nowhere
+    Args:
+        text: UTF-8 of all entries.
+        bounds: The bounds of some entries.
+        kinds: The kind of each byte.
+        first_entry: The number of the first of these entries.
+        first_gram: The first trigram.
+        positions: Where the next entry of each trigram is written, int64 [n]; -1: nowhere.
+        block: Receives the entries.
     """
-    last = np.full(len(places), -1, np.int32)
+    last = np.full(len(positions), -1, np.int32)
     for entry in range(len(bounds) - 1):
         gram = np.int64(kinds[text[bounds[entry]]]) << 6
         gram |= np.int64(kinds[text[bounds[entry] + 1]])
         for at in range(bounds[entry] + 2, bounds[entry + 1] + 1):
             gram = ((gram << 6) | np.int64(kinds[text[at]])) & 0x3FFFF
-            one = gram - first
-            if 0 <= one < len(places) and last[one] != entry and places[one] >= 0:
-                last[one] = entry
-                part[places[one]] = number + entry
-                places[one] += 1
+            column = gram - first_gram
+            if 0 <= column < len(positions) and last[column] != entry and positions[column] >= 0:
+                last[column] = entry
+                block[positions[column]] = first_entry + entry
+                positions[column] += 1

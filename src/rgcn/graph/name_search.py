@@ -1,16 +1,16 @@
-"""Names by a part of them, and by what is spelled alike, fast enough for every key a person presses.
+"""An index that finds names by a part of them, or by similar spelling, in about a millisecond.
 
-The index is a few arrays. Of a graph in memory it is made at the first question; with a stored graph it lies beside the
-names, written once (`write`), and is mapped (`opened`): nothing is read that no question needs.
+For a graph in memory it is made at the first question. With a stored graph it is written once (`write`) and mapped
+(`open`), so that only what a question needs is read.
 
-search.text         UTF-8 of all entries, best ones first: titles, and names where these are others, each between edges
-search.bounds.npy   int64 [E + 1]  where each entry begins, and where the last one ends
-search.ids.npy      int32 [E]      whom an entry is of
-search.grams.npy    int64 [64³+1]  entries that hold a sequence of three letters: grams[i] to grams[i + 1] of holding
-search.holding.npy  int32          entries, ascending within a sequence
-search.common.npy   int32          sequences that too many entries hold to list them
-search.hashes.npy   uint32 [K]     of whole titles and names and what else somebody may be called; sorted
-search.called.npy   int32 [K]      whom each is of
+search.text         UTF-8 of all entries, best first: titles, and names that differ from them, each between edges
+search.bounds.npy   int64 [num_entries + 1]  where each entry begins, and where the last one ends
+search.ids.npy      int32 [num_entries]      the id of each entry
+search.grams.npy    int64 [64³ + 1]          the entries with trigram i are holding[grams[i] : grams[i + 1]]
+search.holding.npy  int32                    entries, ascending for each trigram
+search.common.npy   int32                    trigrams that too many entries contain to list them
+search.hashes.npy   uint32 [num_spellings]   hashes of whole titles, names and further spellings, sorted
+search.called.npy   int32 [num_spellings]    the id of each spelling
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from numpy.typing import NDArray
 from rgcn.errors import DataError
 from rgcn.graph.vocabulary import name_hash, name_hashes
 from rgcn.system.atomic_files import replace_atomically, write_array
-from rgcn.system.threads import in_order
+from rgcn.system.threads import map_in_threads
 
-EDGE = "\x1e"  # where a title or a name begins and ends; folding takes it out of names, since it counts as a space
-LONGEST_QUERY = LONGEST_NAME = 200
-MOST_COMPARED, LONGEST_COMPARED, ALIKE = 8, 60, 0.6
-# How much is looked at to guess what was meant.
-RARE, RARE_LISTS = 1000, 8
-FIRST_LOOK = 64
-# More entries than these that hold one of a few letters are met soon by reading from the best on.
-FEW = 20_000
-ENTRIES_AT_ONCE = 1 << 14
-# Sorting at once takes some bytes for each; beyond, numba counts, and what a pass writes is bounded.
-MOST_SORTED, MOST_IN_A_PASS = 1 << 22, 1 << 26
-ENTRIES_COUNTED = 1 << 20  # by one thread at a time
-# Of so many entries, a sequence that is in every eighth tells too little for the room that it takes.
-MANY, COMMON_SHARE = 1 << 14, 8
+EDGE = "\x1e"  # begins and ends a title or a name; normalization removes it from names, since it is white space
+MAX_QUERY_LENGTH = MAX_NAME_LENGTH = 200
+# To suggest similar names, at most MAX_COMPARED entries are compared letter by letter.
+MAX_COMPARED, MAX_COMPARED_LENGTH, MIN_SIMILARITY = 8, 60, 0.6
+MAX_RARE_ENTRIES, MAX_RARE_GRAMS = 1000, 8
+FIRST_BLOCK = 64
+# If more entries contain one or two letters, reading all entries from the best on finds enough of them sooner.
+MAX_PREFIX_ENTRIES = 20_000
+BLOCK_ENTRIES = 1 << 14
+# A longer text is counted by numba instead of sorted, with bounded memory for each pass.
+MAX_SORTED_BYTES, MAX_PASS_ENTRIES = 1 << 22, 1 << 26
+THREAD_ENTRIES = 1 << 20
+# Among so many entries, a trigram that every eighth entry contains excludes too few to be worth its memory.
+MIN_ENTRIES_FOR_COMMON, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
 SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
-Spelled = tuple[int, str, str, Sequence[str]]  # whom it is of, title, name, what else it may be called
-Joined = tuple[bytes, NDArray[np.int64]]  # texts back to back, and how many bytes each has
+Spelling = tuple[int, str, str, Sequence[str]]  # id, title, name, further spellings
+JoinedTexts = tuple[bytes, NDArray[np.int64]]  # concatenated texts, and the number of bytes of each
 
 
-class Written(NamedTuple):
+class IndexPart(NamedTuple):
     """Some entries of an index.
 
-    text   UTF-8 of them
-    sizes  int64 [n]   bytes of each
-    ids    int64 [n]   whom each is of
-    keys   uint64 [k]  hashes of what somebody may be called, and in the lower half who
+    Args:
+        text: UTF-8 of the entries.
+        sizes: The number of bytes of each entry, int64 [n].
+        ids: The id of each entry, int64 [n].
+        keys: The hash of each spelling in the upper half, and its id in the lower half, uint64 [num_spellings].
     """
 
     text: bytes
@@ -68,10 +69,10 @@ class Written(NamedTuple):
     keys: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, texts: Joined, ids: NDArray[np.int64], keys: Joined, owners: NDArray[Any]) -> Written:
-        """Entries and what somebody may be called, each back to back; and whom each is of."""
-        called, lengths = keys
-        hashes = name_hashes(np.frombuffer(called, np.uint8), np.cumsum(lengths) - lengths, lengths)
+    def of(cls, texts: JoinedTexts, ids: NDArray[np.int64], keys: JoinedTexts, owners: NDArray[Any]) -> IndexPart:
+        """Make it from entries and their ids, and from spellings and their ids."""
+        spellings, lengths = keys
+        hashes = name_hashes(np.frombuffer(spellings, np.uint8), np.cumsum(lengths) - lengths, lengths)
         return cls(*texts, ids, hashes.astype(np.uint64) << _HALF | owners.astype(np.uint64))
 
 
@@ -79,7 +80,7 @@ _HALF, _EDGE = np.uint64(32), EDGE.encode()
 
 
 def _kinds_of_bytes() -> NDArray[np.uint8]:
-    """64 kinds: the edge, a space, letters and digits each one, ten of other signs, sixteen of what is no ASCII."""
+    """Map bytes to 64 kinds: edge, space, each letter and digit, ten for other ASCII, sixteen for the rest."""
     kinds = 38 + np.arange(256) % 10
     kinds[128:] = 48 + np.arange(128) % 16
     kinds[ord(EDGE)], kinds[ord(" ")] = 0, 1
@@ -95,15 +96,16 @@ GRAMS = 1 << 3 * BITS
 
 @dataclass(frozen=True, eq=False)
 class NameSearch:
-    """All titles and names in one long text, best ones first, and where each sequence of three letters occurs.
+    """All titles and names as one text, best first, and the entries that contain each trigram.
 
-    A title that is the query comes first, then titles that begin so, then words that do, then any part of a title or
-    name; within each, better ones first. The index may name an entry too many, never one too few: the entries that it
-    names are read. Fields as above.
+    Results are ordered: titles equal to the query, titles that begin with it, titles and names with a word that does,
+    any other part; better ones first within each. A trigram may list an entry that does not contain the pattern, never
+    too few, because different bytes share a kind; so the listed entries are compared with the pattern. The fields are
+    the arrays described above.
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
-    >>> spelled = ((number, names[number], names[number], ()) for number in (1, 0, 2))
-    >>> search = NameSearch.of([Entries.of(spelled).written()])
+    >>> spellings = ((number, names[number], names[number], ()) for number in (1, 0, 2))
+    >>> search = NameSearch.of([Entries.of(spellings).encoded()])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
@@ -118,18 +120,18 @@ class NameSearch:
     called: NDArray[np.int32]
 
     @classmethod
-    def of(cls, parts: Iterable[Written]) -> NameSearch:
-        """Of those that are searched for, best first."""
+    def of(cls, parts: Iterable[IndexPart]) -> NameSearch:
+        """Make the index in memory, from parts in order, best entries first."""
         buffer = io.BytesIO()
         bounds, ids, hashes, called = _write_text(parts, buffer)
         text = buffer.getvalue()
-        grams, common, pieces = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
-        holding = np.concatenate([np.empty(0, np.int32), *pieces])
+        grams, common, blocks = _postings(np.frombuffer(text, dtype=np.uint8), bounds)
+        holding = np.concatenate([np.empty(0, np.int32), *blocks])
         return cls(text, bounds, ids, grams, holding, common, hashes, called)
 
     @staticmethod
-    def write(parts: Iterable[Written], folder: Path) -> None:
-        """The same into a folder, a part at a time: more names than fit into memory may be written."""
+    def write(parts: Iterable[IndexPart], folder: Path) -> None:
+        """Write the index into a folder, a part at a time, so that it need not fit into memory."""
         arrays: dict[str, Any] = {}
 
         def write_text(path: Path) -> None:
@@ -138,14 +140,14 @@ class NameSearch:
 
         replace_atomically(folder / "search.text", write_text)
         text = np.memmap(folder / "search.text", dtype=np.uint8, mode="r")
-        arrays["grams"], arrays["common"], pieces = _postings(text, arrays["bounds"])
-        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), pieces)
+        arrays["grams"], arrays["common"], blocks = _postings(text, arrays["bounds"])
+        write_array(_path(folder, "holding"), np.int32, (int(arrays["grams"][-1]),), blocks)
         for name, array in arrays.items():
             write_array(_path(folder, name), array.dtype.type, array.shape, [array])
 
     @classmethod
-    def opened(cls, folder: Path) -> NameSearch:
-        """What `write` wrote, mapped; something else may follow the text."""
+    def open(cls, folder: Path) -> NameSearch:
+        """Map the index of a folder; the text may be followed by other bytes."""
         try:
             arrays = {name: np.load(_path(folder, name), mmap_mode="r").view(np.ndarray) for name in ARRAYS}
             with (folder / "search.text").open("rb") as file:
@@ -155,115 +157,112 @@ class NameSearch:
         return cls(text, **arrays)
 
     def find(self, query: str, limit: int = 10) -> list[int]:
-        """Those that match best, at most `limit` of them."""
-        words = folded(query[:LONGEST_QUERY])
-        found, ids = dict[int, None](), self._places[2]
-        if not words or limit < 1:
+        """Return at most `limit` ids whose title or name contains the query, best first."""
+        text = normalize_name(query[:MAX_QUERY_LENGTH])
+        results, ids = dict[int, None](), self._views[2]
+        if not text or limit < 1:
             return []
-        for pattern in (EDGE + words + EDGE, EDGE + words, " " + words, words):
-            for entry in self._holding(_encoded(pattern)):
-                found[ids[entry]] = None
-                if len(found) >= limit:
-                    return list(found)
-        return list(found)
+        for pattern in (EDGE + text + EDGE, EDGE + text, " " + text, text):
+            for entry in self._entries_with(_encoded(pattern)):
+                results[ids[entry]] = None
+                if len(results) >= limit:
+                    return list(results)
+        return list(results)
 
-    def whole(self, words: str) -> list[int]:
-        """Those of whom a whole title or name, or what else they may be called, is perhaps this, folded; ascending."""
-        key = np.uint32(name_hash(_encoded(words)))
+    def whole(self, text: str) -> list[int]:
+        """Return the ids with a spelling whose hash is that of this normalized text, ascending."""
+        key = np.uint32(name_hash(_encoded(text)))
         begin, end = (np.searchsorted(self.hashes, key, side) for side in ("left", "right"))
         return sorted(set(self.called[begin:end].tolist()))
 
     @cached_property
-    def _places(self) -> tuple[Any, Any, Any, frozenset[int]]:
-        """(grams, bounds, ids, common) as Python reads single numbers of them soonest."""
-        grams, bounds, ids = (memoryview(of) for of in (self.grams, self.bounds, self.ids))  # type: ignore[arg-type]
+    def _views(self) -> tuple[Any, Any, Any, frozenset[int]]:
+        """(grams, bounds, ids, common): Python reads single numbers of these fastest."""
+        grams, bounds, ids = (memoryview(array) for array in (self.grams, self.bounds, self.ids))  # type: ignore[arg-type]
         return grams, bounds, ids, frozenset(self.common.tolist())
 
-    def _holding(self, pattern: bytes) -> Iterator[int]:
-        """The entries that hold a pattern, ascending."""
-        lists = self._lists(pattern) if len(pattern) >= 3 else self._beginning(pattern)
-        if not lists:
-            yield from self._read_through(pattern)
+    def _entries_with(self, pattern: bytes) -> Iterator[int]:
+        """Yield the entries that contain a pattern, ascending."""
+        lists = self._entries_by_gram(pattern) if len(pattern) >= 3 else self._entries_by_prefix(pattern)
+        text, bounds = self.text, self._views[1]
+        if not lists:  # the trigrams exclude too little: read the whole text
+            at = text.find(pattern)
+            while at >= 0:
+                entry = int(np.searchsorted(self.bounds, at, side="right")) - 1
+                yield entry
+                at = text.find(pattern, int(self.bounds[entry + 1]))
             return
-        text, bounds, rarest = self.text, self._places[1], lists[0]
-        # The first entries are mostly enough; the rest is looked at where they are not.
-        begin, size = 0, FIRST_LOOK
-        while begin < len(rarest):
+        rarest, begin, size = lists[0], 0, FIRST_BLOCK
+        while begin < len(rarest):  # the first block is mostly enough
             entries = rarest[begin : begin + size]
             for other in lists[1:4] if begin else ():
                 entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
-            for entry in self._existing(entries):
+            for entry in self._checked(entries):
                 if text.find(pattern, bounds[entry], bounds[entry + 1]) >= 0:
                     yield entry
             begin, size = begin + size, size * 8
 
-    def _read_through(self, pattern: bytes) -> Iterator[int]:
-        at = self.text.find(pattern)
-        while at >= 0:
-            entry = int(np.searchsorted(self.bounds, at, side="right")) - 1
-            yield entry
-            at = self.text.find(pattern, int(self.bounds[entry + 1]))  # one hit an entry is enough
-
-    def _lists(self, pattern: bytes) -> list[NDArray[np.int32]]:
-        """The entries of each sequence of three in the pattern that is not too common, shortest first."""
-        (grams, _, _, common), kinds = self._places, pattern.translate(KINDS_TABLE)
-        found = {kinds[at] << 2 * BITS | kinds[at + 1] << BITS | kinds[at + 2] for at in range(len(kinds) - 2)}
-        spans = sorted((grams[gram + 1] - grams[gram], gram) for gram in found if gram not in common)
+    def _entries_by_gram(self, pattern: bytes) -> list[NDArray[np.int32]]:
+        """Return the entries with each trigram of the pattern that is not too common, shortest list first."""
+        (grams, _, _, common), kinds = self._views, pattern.translate(KINDS_TABLE)
+        wanted = {kinds[at] << 2 * BITS | kinds[at + 1] << BITS | kinds[at + 2] for at in range(len(kinds) - 2)}
+        spans = sorted((grams[gram + 1] - grams[gram], gram) for gram in wanted if gram not in common)
         return [self.holding[grams[gram] : grams[gram + 1]] for _, gram in spans]
 
-    def _beginning(self, pattern: bytes) -> list[NDArray[np.int32]]:
-        """The entries of the sequences that begin with one or two letters; none where they are very many.
+    def _entries_by_prefix(self, pattern: bytes) -> list[NDArray[np.int32]]:
+        """Return the entries with trigrams that begin with one or two bytes; [] if there are very many.
 
-        An edge follows wherever the text of an entry ends, so that every letter begins a sequence.
+        An edge follows each entry, so that every byte begins a trigram.
         """
-        (grams, _, _, common), width, first = self._places, 1 << BITS * (3 - len(pattern)), 0
+        (grams, _, _, common), width, first = self._views, 1 << BITS * (3 - len(pattern)), 0
         for kind in pattern.translate(KINDS_TABLE):
             first = first << BITS | kind
         span = range(first * width, (first + 1) * width)
         begin, end = grams[span.start], grams[span.stop]
-        if end - begin > FEW or any(gram in span for gram in common):
+        if end - begin > MAX_PREFIX_ENTRIES or any(gram in span for gram in common):
             return []
         return [np.unique(self.holding[begin:end])]
 
     def similar(self, name: str, limit: int = 3) -> list[int]:
-        """Those with a name most like this one, else those of which it is a part: dog for domestic_dog.n.01.
+        """Return ids with a similar title or name, else those that contain it: domestic_dog.n.01 for dog.
 
-        Only the entries that share most of the name's rare sequences are compared letter by letter: a stranger who
-        asks for nonsense must not keep the others waiting.
+        Only the entries that share most of the rare trigrams are compared letter by letter, so that an unusual query
+        does not delay other requests of a server.
         """
-        words, pieces = folded(name[:LONGEST_QUERY])[:LONGEST_COMPARED], dict[str, list[int]]()
-        if not words:
+        text, ids_by_piece = normalize_name(name[:MAX_QUERY_LENGTH])[:MAX_COMPARED_LENGTH], dict[str, list[int]]()
+        if not text:
             return []
-        for entry in self._near(_encoded(EDGE + words + EDGE)):
-            text = self.text[int(self.bounds[entry]) : int(self.bounds[entry + 1])].decode("utf-8", "surrogatepass")
-            for piece in filter(None, text.split(EDGE)):
-                pieces.setdefault(piece[:LONGEST_COMPARED], []).append(int(self.ids[entry]))
-        alike = difflib.get_close_matches(words, pieces, 2 * limit, ALIKE)
-        return list(dict.fromkeys(of for piece in alike for of in pieces[piece]))[:limit] or self.find(words, limit)
+        for entry in self._most_shared(_encoded(EDGE + text + EDGE)):
+            pieces = self.text[int(self.bounds[entry]) : int(self.bounds[entry + 1])].decode("utf-8", "surrogatepass")
+            for piece in filter(None, pieces.split(EDGE)):
+                ids_by_piece.setdefault(piece[:MAX_COMPARED_LENGTH], []).append(int(self.ids[entry]))
+        matches = difflib.get_close_matches(text, ids_by_piece, 2 * limit, MIN_SIMILARITY)
+        ids = dict.fromkeys(number for piece in matches for number in ids_by_piece[piece])
+        return list(ids)[:limit] or self.find(text, limit)
 
-    def _near(self, pattern: bytes) -> list[int]:
-        """The entries that share most of the pattern's rare sequences."""
-        lists = [entries for entries in self._lists(pattern) if len(entries)]
+    def _most_shared(self, pattern: bytes) -> list[int]:
+        """Return the entries that share most of the rare trigrams of the pattern."""
+        lists = [entries for entries in self._entries_by_gram(pattern) if len(entries)]
         if not lists:
             return []
-        rare = [entries for entries in lists[:RARE_LISTS] if len(entries) <= RARE] or [lists[0][:RARE]]
-        entries, counts = np.unique(np.concatenate(rare), return_counts=True)
-        return self._existing(entries[np.argsort(-counts, kind="stable")[:MOST_COMPARED]])
+        rare = [entries for entries in lists[:MAX_RARE_GRAMS] if len(entries) <= MAX_RARE_ENTRIES]
+        entries, counts = np.unique(np.concatenate(rare or [lists[0][:MAX_RARE_ENTRIES]]), return_counts=True)
+        return self._checked(entries[np.argsort(-counts, kind="stable")[:MAX_COMPARED]])
 
-    def _existing(self, entries: NDArray[np.int32]) -> list[int]:
-        """Entries that a sequence is said to be in, all of which there are."""
+    def _checked(self, entries: NDArray[np.int32]) -> list[int]:
+        """Raise unless all entries exist: a stored index may be damaged."""
         if len(entries) and not 0 <= entries.min() <= entries.max() < len(self.ids):
             raise damaged_index()
-        there: list[int] = entries.tolist()
-        return there
+        return list[int](entries.tolist())
 
 
 def damaged_index() -> DataError:
+    """Return the error for a stored index that is damaged."""
     return DataError("the index of the stored graph's names is damaged: `rgcn data check` says which part of it")
 
 
-def folded(text: str) -> str:
-    """A name without what people leave out when they type it: case, underscores, spaces around."""
+def normalize_name(text: str) -> str:
+    """Remove what people leave out when they type a name: case, underscores, additional white space."""
     return " ".join(text.replace("_", " ").casefold().split())
 
 
@@ -275,11 +274,11 @@ def _path(folder: Path, name: str) -> Path:
     return folder / f"search.{name}.npy"
 
 
-# -- making it ---------------------------------------------------------------------------------------------------
+# -- making the index -------------------------------------------------------------------------------------------
 
 
 class Entries(NamedTuple):
-    """Entries of an index, with what somebody may be called, folded, and whom each of that is of."""
+    """Entries of an index with their ids, and normalized spellings (keys) with theirs."""
 
     ids: Sequence[int] | NDArray[np.int64]
     texts: Sequence[str]
@@ -287,41 +286,40 @@ class Entries(NamedTuple):
     owners: Sequence[int] | NDArray[np.int64]
 
     @classmethod
-    def of(cls, spelled: Iterable[Spelled]) -> Entries:
-        """The entries of some, best first."""
+    def of(cls, spellings: Iterable[Spelling]) -> Entries:
+        """Make the entries of spellings in order, best first."""
         ids, texts, keys, owners = list[int](), list[str](), list[str](), list[int]()
-        for number, title, name, others in spelled:
-            begins = name[:LONGEST_NAME]  # an abstract is searched by how it begins
-            shown = [folded(piece) for piece in ([title] if title == begins else [title, begins])]
+        for number, title, name, others in spellings:
+            begins = name[:MAX_NAME_LENGTH]  # only the beginning of a long text can be searched
+            shown = [normalize_name(piece) for piece in ([title] if title == begins else [title, begins])]
             others = others if name is begins else (*others, name)
             ids.append(number)
             texts.append("".join(f"{EDGE}{piece}{EDGE}" for piece in shown))
-            keys += (*shown, *map(folded, others))
+            keys += (*shown, *map(normalize_name, others))
             owners += [number] * (len(shown) + len(others))
         return cls(ids, texts, keys, owners)
 
-    def written(self) -> Written:
-        """The same as bytes and hashes."""
+    def encoded(self) -> IndexPart:
+        """Return the entries as bytes and hashes."""
         owners, ids = np.asarray(self.owners, np.uint64), np.asarray(self.ids, np.int64)
-        return Written.of(_joined(self.texts), ids, _joined(self.keys), owners)
+        return IndexPart.of(_joined(self.texts), ids, _joined(self.keys), owners)
 
 
-def _joined(texts: Sequence[str]) -> Joined:
-    """All of them back to back, and how many bytes each has."""
+def _joined(texts: Sequence[str]) -> JoinedTexts:
     whole = "".join(texts)
-    of = texts if whole.isascii() else list(map(_encoded, texts))
-    return _encoded(whole), np.fromiter(map(len, of), np.int64, len(of))
+    pieces = texts if whole.isascii() else list(map(_encoded, texts))
+    return _encoded(whole), np.fromiter(map(len, pieces), np.int64, len(pieces))
 
 
-def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any], ...]:
-    """Write the text; (bounds, ids, hashes, called)."""
+def _write_text(parts: Iterable[IndexPart], file: BinaryIO) -> tuple[NDArray[Any], ...]:
+    """Write the text, and return (bounds, ids, hashes, called)."""
     sizes, ids, keys = [np.zeros(1, np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.uint64)]
     for part in parts:
         file.write(part.text)
         sizes.append(part.sizes)
         ids.append(part.ids.astype(np.int32))
         keys.append(part.keys)
-    file.write(_EDGE)  # so that an edge follows the last entry, too
+    file.write(_EDGE)  # an edge follows the last entry, too
     called = np.concatenate(keys)
     keys.clear()
     called.sort()
@@ -333,31 +331,30 @@ def _write_text(parts: Iterable[Written], file: BinaryIO) -> tuple[NDArray[Any],
 def _postings(
     text: NDArray[np.uint8], bounds: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Iterator[NDArray[np.int32]]]:
-    """(grams, common, parts of holding)."""
-    if len(text) <= MOST_SORTED:
-        # A sequence begins at every letter of an entry but its last; the edge that follows an entry may end one.
+    """Return (grams, common, blocks of holding)."""
+    if len(text) <= MAX_SORTED_BYTES:
+        # A trigram begins at every byte of an entry but its last; the edge that follows an entry may end one.
         entry = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         inside = np.flatnonzero(entry[:-1] == entry[1:])
         kinds = KINDS[text].astype(np.int32)
         grams = kinds[:-2] << 2 * BITS | kinds[1:-1] << BITS | kinds[2:]
         pairs = np.unique(grams[inside].astype(np.int64) << 32 | entry[inside])
         counts = np.bincount(pairs >> 32, minlength=GRAMS)
-        sorted_at_once = (pairs & 0xFFFFFFFF).astype(np.int32)
-        return _pointer(counts), np.empty(0, np.int32), iter([sorted_at_once])
+        return _pointer(counts), np.empty(0, np.int32), iter([(pairs & 0xFFFFFFFF).astype(np.int32)])
     from rgcn.graph.name_loops import count_grams
 
-    entries, bounds = len(bounds) - 1, np.asarray(bounds)
-    parts = [bounds[first : first + ENTRIES_COUNTED + 1] for first in range(0, entries, ENTRIES_COUNTED)]
+    num_entries, bounds = len(bounds) - 1, np.asarray(bounds)
+    parts = [bounds[first : first + THREAD_ENTRIES + 1] for first in range(0, num_entries, THREAD_ENTRIES)]
     by_part = np.zeros((len(parts), GRAMS), dtype=np.int64)
-    for _ in in_order(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])):
+    for _ in map_in_threads(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])):
         pass
     counts = by_part.sum(axis=0)
-    is_common = counts > entries // COMMON_SHARE if entries > MANY else np.zeros(GRAMS, bool)
+    is_common = counts > num_entries // COMMON_SHARE if num_entries > MIN_ENTRIES_FOR_COMMON else np.zeros(GRAMS, bool)
     counts[is_common] = 0
     pointer = _pointer(counts)
-    places = pointer[:-1] + np.cumsum(by_part, axis=0) - by_part
-    places[:, is_common] = -1
-    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, parts, pointer, places)
+    positions = pointer[:-1] + np.cumsum(by_part, axis=0) - by_part
+    positions[:, is_common] = -1
+    return pointer, np.flatnonzero(is_common).astype(np.int32), _passes(text, parts, pointer, positions)
 
 
 def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -365,23 +362,27 @@ def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _passes(
-    text: NDArray[np.uint8], parts: list[NDArray[np.int64]], pointer: NDArray[np.int64], places: NDArray[np.int64]
+    text: NDArray[np.uint8], parts: list[NDArray[np.int64]], pointer: NDArray[np.int64], positions: NDArray[np.int64]
 ) -> Iterator[NDArray[np.int32]]:
-    """Holding a bounded part at a time: each a pass over the text for the next sequences.
+    """Yield `holding` in blocks of bounded size; each block takes a pass over the text.
 
-    parts, places  some entries each, and where the first of them that hold a sequence are written
+    Args:
+        text: The text of all entries.
+        parts: The bounds of the entries of each thread.
+        pointer: Where the entries of each trigram begin in `holding`.
+        positions: Where each thread writes the first entry of each trigram; -1 for common ones.
     """
     from rgcn.graph.name_loops import fill_grams
 
     first = 0
     while first < GRAMS:
-        last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + MOST_IN_A_PASS, side="right")) - 1)
-        part = np.empty(pointer[last] - pointer[first], dtype=np.int32)
-        if len(part):
-            here = places[:, first:last]
+        last = max(first + 1, int(np.searchsorted(pointer, pointer[first] + MAX_PASS_ENTRIES, side="right")) - 1)
+        block = np.empty(pointer[last] - pointer[first], dtype=np.int32)
+        if len(block):
+            here = positions[:, first:last]
             here = np.where(here < 0, here, here - pointer[first])
-            given = [(text, of, KINDS, i * ENTRIES_COUNTED, first, here[i], part) for i, of in enumerate(parts)]
-            for _ in in_order(given, lambda each: fill_grams(*each)):
+            work = [(text, part, KINDS, i * THREAD_ENTRIES, first, here[i], block) for i, part in enumerate(parts)]
+            for _ in map_in_threads(work, lambda arguments: fill_grams(*arguments)):
                 pass
-            yield part
+            yield block
         first = last

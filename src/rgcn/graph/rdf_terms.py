@@ -1,8 +1,8 @@
-"""RDF: a graph's nodes, relations and classes as terms, and a whole graph as a file.
+"""Convert the nodes, relations and classes of a graph to RDF terms, and write a graph as an RDF file.
 
-What was read from RDF keeps its terms. Plain names (`Switzerland`, `02084071`) become IRIs: the base, what the name
-stands for, and the name percent-encoded, so that a node and a relation of the same name stay two things and
-`urllib.parse.unquote` gives the name back.
+Terms that were read from RDF stay as they are. Plain names (`Switzerland`, `02084071`) become IRIs: a base, "node" or
+"relation", and the percent-encoded name. So a node and a relation of the same name stay different, and
+`urllib.parse.unquote` returns the name.
 
     urn:rgcn:node:Switzerland        urn:rgcn:relation:has%20border
 """
@@ -23,7 +23,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph.knowledge_graph import KnowledgeGraph
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.system.atomic_files import replace_atomically
-from rgcn.system.compression import compressing, compression_of, without_compression
+from rgcn.system.compression import compression_from_name, open_compressor, strip_compression_suffix
 
 Term: TypeAlias = NamedNode | Literal | BlankNode
 
@@ -43,7 +43,7 @@ _NOT_IN_XML = re.compile(r"[\x00-\x08\x0b-\x1f\ufffe\uffff]")
 
 
 def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
-    """The RDF term of a node: an IRI, a literal with its datatype or language, or a blank node.
+    """Return the RDF term of a node: an IRI, a literal with its datatype or language, or a blank node.
 
     >>> kg = KnowledgeGraph.from_triples([("Bern", "capital of", "http://example.org/Switzerland")])
     >>> [str(rdf_node(kg, node)) for node in range(2)]
@@ -56,12 +56,12 @@ def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
 
 
 def rdf_relation(graph: KnowledgeGraph, relation: int, base: str = BASE) -> NamedNode:
-    """The IRI of a relation."""
+    """Return the IRI of a relation."""
     return _iri(graph.relations[relation], base, "relation")
 
 
 def rdf_class(name: str) -> NamedNode | Literal:
-    """The term of a class: an IRI where its name is one, else a literal.
+    """Return the term of a class: an IRI if its name is one, else a literal.
 
     >>> str(rdf_class("http://example.org/Person")), str(rdf_class("low income")), str(rdf_class('"faible"@fr'))
     ('<http://example.org/Person>', '"low income"', '"faible"@fr')
@@ -79,11 +79,20 @@ def to_rdf(
     base: str = BASE,
     split: str = "all",
 ) -> int:
-    """Write a graph's triples to an RDF file, and say how many.
+    """Write the triples of a graph to an RDF file.
 
-    The format is told by the name (graph.nt, graph.ttl.gz, ...) or by `format`: nt, nq, ttl, trig, rdf or jsonld. The
-    file appears when it is whole. RDF has no place for weights, splits, labels and features: `split` chooses which
-    triples are written, and the rest stays behind.
+    The file appears when it is complete. RDF cannot represent weights, splits, labels and features: they are not
+    written.
+
+    Args:
+        graph: The graph.
+        path: The file. Its ending (graph.nt, graph.ttl.gz, ...) determines the format and the compression.
+        format: The format, where the ending does not tell it: nt, nq, ttl, trig, rdf or jsonld.
+        base: The prefix of IRIs made of plain names.
+        split: "train", "valid", "test" or "all".
+
+    Returns:
+        The number of triples written.
 
     >>> import tempfile
     >>> kg = KnowledgeGraph.from_triples([("Bern", "capital of", "Switzerland")])
@@ -93,7 +102,7 @@ def to_rdf(
     <urn:rgcn:node:Bern> <urn:rgcn:relation:capital%20of> <urn:rgcn:node:Switzerland> .
     """
     target = Path(path)
-    chosen = _serializer(target, format)
+    rdf_format = _rdf_format(target, format)
     triples = graph.split_triples(split)
     nodes = _terms(graph.nodes, triples[:, [0, 2]], lambda node: rdf_node(graph, node, base))
     relations = _terms(graph.relations, triples[:, 1], lambda relation: rdf_relation(graph, relation, base))
@@ -101,67 +110,65 @@ def to_rdf(
     if len(literals):
         name = graph.nodes[int(literals.min())]
         raise DataError(f"the literal {name} is the subject of a triple, which RDF does not allow")
-    if chosen.name == "RDF/XML":
-        _refuse_what_xml_cannot_hold(nodes.values(), relations.values())
-    statement: Any = Quad if chosen.supports_datasets else Triple
+    if rdf_format.name == "RDF/XML":
+        _check_for_xml(nodes.values(), relations.values())
+    statement: Any = Quad if rdf_format.supports_datasets else Triple
 
     def statements() -> Iterator[Any]:
-        for block in np.array_split(triples, len(triples) // 50_000 + 1):  # lists of ids are large
+        for block in np.array_split(triples, len(triples) // 50_000 + 1):  # lists of ids need much memory
             for s, r, o in block.tolist():
                 yield statement(nodes[s], relations[r], nodes[o])
 
     def write(temporary: Path) -> None:
-        with temporary.open("wb") as raw, compressing(raw, compression_of(target)) as output:
-            serialize(statements(), output, chosen)
+        with temporary.open("wb") as raw, open_compressor(raw, compression_from_name(target)) as output:
+            serialize(statements(), output, rdf_format)
 
     replace_atomically(target, write)
     return len(triples)
 
 
 def _terms(names: Vocabulary, used: NDArray[np.int64], term_of: Callable[[int], Any]) -> dict[int, Any]:
-    """The terms of those that are used, each made once; two names with one term would become one thing."""
+    """Make the term of each used id. Raise if two names would have the same term."""
     terms: dict[int, Any] = {}
-    first: dict[Any, int] = {}
+    environment_number: dict[Any, int] = {}
     for number in np.unique(used).tolist():
         terms[number] = term_of(number)
-        other = first.setdefault(terms[number], number)
+        other = environment_number.setdefault(terms[number], number)
         if other != number:
             both = f"the {names.kind}s {names[other]!r} and {names[number]!r}"
             raise DataError(f"{both} would both be written as {terms[number]}; choose another base")
     return terms
 
 
-def _refuse_what_xml_cannot_hold(nodes: Iterable[Any], relations: Iterable[Any]) -> None:
-    """The serializer would write a file that only itself can read."""
+def _check_for_xml(nodes: Iterable[Any], relations: Iterable[Any]) -> None:
+    """Raise for terms that RDF/XML cannot represent: the serializer would write an invalid file."""
     for relation in relations:
         if not _ENDS_IN_XML_NAME.search(relation.value):
             raise DataError(f"RDF/XML cannot name the relation {relation}: use nt or ttl")
     for node in nodes:
         if isinstance(node, Literal) and _NOT_IN_XML.search(node.value):
-            raise DataError(f"XML cannot hold a control character of the literal {node}: use nt or ttl")
+            raise DataError(f"XML cannot represent a control character of the literal {node}: use nt or ttl")
 
 
-def _serializer(path: Path, format: str | None) -> RdfFormat:
-    ending = Path(without_compression(path.name)).suffix if format is None else format
-    word = ending.lower().lstrip(".").replace("-", "").replace("/", "")
-    name = next((name for name, endings in RDF_ENDINGS.items() if word in endings), None)
-    if name is None:
-        raise ConfigError(
-            f"{path.name if format is None else repr(format)} names no RDF format; give format=, one of "
-            f"{', '.join(RDF_ENDINGS)}"
-        )
-    return cast(RdfFormat, RdfFormat.from_extension(name))
+def _rdf_format(path: Path, format: str | None) -> RdfFormat:
+    ending = Path(strip_compression_suffix(path.name)).suffix if format is None else format
+    ending = ending.lower().lstrip(".").replace("-", "").replace("/", "")
+    for name, endings in RDF_ENDINGS.items():
+        if ending in endings:
+            return cast(RdfFormat, RdfFormat.from_extension(name))
+    source = path.name if format is None else repr(format)
+    raise ConfigError(f"{source} names no RDF format; give format=, one of {', '.join(RDF_ENDINGS)}")
 
 
-def _iri(name: str, base: str, what: str) -> NamedNode:
-    """The name itself where it is an absolute IRI, else the base, `what` and the name percent-encoded."""
+def _iri(name: str, base: str, kind: str) -> NamedNode:
+    """Return the name itself if it is an absolute IRI, else the base, the kind and the percent-encoded name."""
     if (iri := _absolute_iri(name)) is not None:
         return iri
     separator = ":" if base.endswith(":") else "/"
     try:
-        return NamedNode(f"{base}{what}{separator}{quote(name, safe='')}")
+        return NamedNode(f"{base}{kind}{separator}{quote(name, safe='')}")
     except ValueError as error:
-        raise ConfigError(f"the base {base!r} makes no absolute IRI ({error}); one that does is {BASE!r}") from None
+        raise ConfigError(f"the base {base!r} makes no absolute IRI ({error}); use one such as {BASE!r}") from None
 
 
 def _absolute_iri(name: str) -> NamedNode | None:
@@ -172,9 +179,9 @@ def _absolute_iri(name: str) -> NamedNode | None:
 
 
 def _literal(name: str) -> Literal:
-    """The literal that a name in N-Triples form stands for."""
+    """Parse a literal in N-Triples form."""
     if _LITERAL.fullmatch(_encodable(name)):
-        with suppress(SyntaxError, ValueError):  # no statement, or not one
+        with suppress(SyntaxError, ValueError):  # not exactly one statement
             [quad] = parse(f"<urn:s> <urn:p> {name} .".encode(), format=RdfFormat.N_TRIPLES)
             if isinstance(quad.object, Literal):
                 return quad.object
@@ -190,9 +197,9 @@ def _blank_node(name: str) -> BlankNode:
 
 
 def _encodable(name: str) -> str:
-    """The name, if it is text that can be written at all."""
+    """Return the name. Raise if it cannot be encoded as UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise DataError(f"the name {name!r} holds half of a surrogate pair, which no RDF file can hold") from None
+        raise DataError(f"the name {name!r} contains half of a surrogate pair, which no RDF file can hold") from None
     return name

@@ -1,4 +1,4 @@
-"""What a graph looks like in numbers."""
+"""Statistics of a graph."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from rgcn.graph.vocabulary import SPLITS, Vocabulary
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
-# Bins that double: "0", "1", "2-3", "4-7", ..., "1024+".
-DEGREE_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+DEGREE_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # "0", "1", "2-3", "4-7", ..., "1024+"
 
 
 @dataclass(frozen=True)
 class GraphStatistics:
-    """Counts as in the paper's tables, a degree histogram and relation frequencies."""
+    """Counts as in the paper's tables, a degree histogram and relation frequencies.
+
+    The keys of the dictionaries are splits, classes, degree bins and relations.
+    """
 
     entities: int
     literals: int
@@ -40,6 +42,7 @@ class GraphStatistics:
 
     @classmethod
     def of(cls, graph: KnowledgeGraph) -> GraphStatistics:
+        """Compute the statistics of a graph."""
         degree = graph.degrees()
         bins = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
         in_bins, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
@@ -66,7 +69,7 @@ class GraphStatistics:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return the fields by name, for JSON."""
         return dict(self.__dict__)
 
 

@@ -1,4 +1,4 @@
-"""What people call the nodes, relations and classes of a graph, and which of them somebody means."""
+"""Readable titles of nodes, relations and classes, and the way back: what a text that a person types stands for."""
 
 from __future__ import annotations
 
@@ -15,32 +15,38 @@ from numpy.typing import NDArray
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph import name_search
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import ENTRIES_AT_ONCE, SEARCH_FILES, Entries, NameSearch, Spelled, Written, folded
+from rgcn.graph.name_search import BLOCK_ENTRIES, Entries, IndexPart, NameSearch, normalize_name
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.system.atomic_files import write_array
-from rgcn.system.formatting import shortened
-from rgcn.system.threads import in_order
+from rgcn.system.formatting import shorten
+from rgcn.system.threads import map_in_threads
 
-# Relations whose literals name their subject, best first; an IRI's last part is compared.
+# Relations whose literals are titles of their subjects, best first; compared with the last part of the relation's IRI.
 NAMING_RELATIONS = ("prefLabel", "label", "name", "title")
-LONGEST = 120
-LONGEST_END = 40  # letters of the end of a long name that its title keeps: names often differ only there
-LONGEST_SHORT_NAME = 64
-LONGEST_ASKED = 9_000  # bytes of a name in the address of a request, which may hold three of them
-BEGINNING = 100
-QUICKLY_FOUND = 200_000  # names
-SEARCHED_ON_DISK = 100_000  # nodes
-ROWS_AT_ONCE = 1 << 20
+MAX_TITLE_LENGTH = 120
+TITLE_END_LENGTH = 40  # a long title keeps the end of the name, because names often differ only there
+MAX_SHORT_NAME_LENGTH = 64
+MAX_URL_BYTES = 9_000  # for one name: the address of a request may contain three
+PREFIX_LENGTH = 100  # of a name that is too long for an address
+MAX_FAST_NAMES = 200_000
+MIN_STORED_INDEX_NODES = 100_000
+BLOCK_ROWS = 1 << 20
 TITLES = "search.titles.npy"
-# What no percent-encoded name has: white space, a % that begins no escape, and letters and digits that nobody escapes.
+# Never part of a percent-encoded name: white space, a % without two hex digits, and escapes of letters and digits.
 _NOT_ENCODED = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%(?:3\d|[46][1-9A-Fa-f]|[57][0-9Aa])")
 
 
 class Titles:
-    """Readable names: a data set's own naming, a label in the graph, the last part of an IRI, a literal's text.
+    """Readable titles of the nodes, relations and classes of a graph.
 
-    Titles are for reading. Two nodes may have the same one; names stay what tells nodes apart. Percent-encoded names
-    are decoded (`decoded`), unless that is the name of another node; long ones are cut.
+    The title of a node is, in this order: its external title, a literal of the graph that names it, the last part of
+    its IRI, or the text of the literal that it is. Titles are for reading and need not be unique; names are unique.
+    Percent-encoded names are decoded (`percent_decode`) unless another node has the decoded name; long ones are cut.
+
+    Args:
+        graph: The graph.
+        titles: External titles of nodes by id, for example of a data set.
+        descriptions: External descriptions of nodes by id.
 
     >>> kg = KnowledgeGraph.from_triples([("http://x.org/id7", "http://x.org/worksAt", "http://x.org/aifb")])
     >>> titles = Titles(kg, {0: "Ada Lovelace"})
@@ -51,104 +57,105 @@ class Titles:
     def __init__(
         self,
         graph: KnowledgeGraph,
-        given: Mapping[int, str] | None = None,
+        titles: Mapping[int, str] | None = None,
         descriptions: Mapping[int, str] | None = None,
     ) -> None:
-        """given, descriptions: from outside the graph; they come before what the graph itself says."""
-        self.graph = graph
-        self._given = given or {}
-        self._descriptions = descriptions or {}
+        self.graph, self._external_titles, self._descriptions = graph, titles or {}, descriptions or {}
 
-    def over(self, graph: KnowledgeGraph) -> Titles:
-        """The titles of a larger graph that begins with the nodes of this one."""
-        return Titles(graph, self._given, self._descriptions)
+    def extend_to(self, graph: KnowledgeGraph) -> Titles:
+        """Return the titles of a larger graph whose first nodes are those of this one."""
+        return Titles(graph, self._external_titles, self._descriptions)
 
     def of(self, node: int) -> str:
+        """Return the title of a node."""
         return self._title(node, self.graph.nodes[node])
 
-    def many(self, nodes: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
-        """The titles of some nodes, whose names, and the last parts of these, are these."""
-        found, kinds = list(lasts), self.graph.node_kinds
-        other = np.array(["%" in last or len(last) > LONGEST for last in lasts], dtype=bool)
-        if self._given:
-            other |= np.isin(nodes, list(self._given))
+    def titles_of(self, nodes: NDArray[np.int64], names: list[str], local_names: list[str]) -> list[str]:
+        """Return the titles of nodes, given their names and the last parts of these."""
+        titles, kinds = list(local_names), self.graph.node_kinds
+        is_other = np.array(["%" in last or len(last) > MAX_TITLE_LENGTH for last in local_names], dtype=bool)
+        if self._external_titles:
+            is_other |= np.isin(nodes, list(self._external_titles))
         if kinds is not None:
-            other |= (self._by_literal[nodes] >= 0) | (kinds[nodes] == NodeKind.LITERAL)
-        for place in np.flatnonzero(other).tolist():
-            found[place] = self._title(int(nodes[place]), names[place])
-        return found
+            is_other |= (self._naming_literals[nodes] >= 0) | (kinds[nodes] == NodeKind.LITERAL)
+        for index in np.flatnonzero(is_other).tolist():
+            titles[index] = self._title(int(nodes[index]), names[index])
+        return titles
 
     def _title(self, node: int, name: str) -> str:
-        found, kinds = self._given.get(node), self.graph.node_kinds
-        if found or kinds is None:
-            return found or readable(name, self.graph.nodes)
-        literal = int(self._by_literal[node])
+        title, kinds = self._external_titles.get(node), self.graph.node_kinds
+        if title or kinds is None:
+            return title or readable_name(name, self.graph.nodes)
+        literal = int(self._naming_literals[node])
         if literal >= 0 or kinds[node] == NodeKind.LITERAL:
-            return shortened(literal_text(name if literal < 0 else self.graph.nodes[literal]), LONGEST)
-        return readable(name, self.graph.nodes)
+            return shorten(literal_text(name if literal < 0 else self.graph.nodes[literal]), MAX_TITLE_LENGTH)
+        return readable_name(name, self.graph.nodes)
 
     def literals(self, nodes: NDArray[np.int64]) -> list[str | None]:
-        """The literal whose text is the title of each of some nodes, where there is one."""
-        kinds, found = self.graph.node_kinds, np.full(len(nodes), None, dtype=object)
+        """Return for each node the literal whose text is its title, or None."""
+        kinds, literals = self.graph.node_kinds, np.full(len(nodes), None, dtype=object)
         if kinds is not None:
-            of = self._by_literal[nodes].astype(np.int64)
-            of = np.where((of < 0) & (kinds[nodes] == NodeKind.LITERAL), nodes, of)
-            found[of >= 0] = self.graph.nodes.many(of[of >= 0])
-        return list(found)
+            ids = self._naming_literals[nodes].astype(np.int64)
+            ids = np.where((ids < 0) & (kinds[nodes] == NodeKind.LITERAL), nodes, ids)
+            literals[ids >= 0] = self.graph.nodes.names_of(ids[ids >= 0])
+        return list(literals)
 
     @property
-    def from_outside(self) -> bool:
-        """Whether some are not the graph's own."""
-        return bool(self._given)
+    def has_external_titles(self) -> bool:
+        """True if some titles are not from the graph."""
+        return bool(self._external_titles)
 
     def description(self, node: int) -> str | None:
+        """Return the external description of a node."""
         return self._descriptions.get(node)
 
     def relation(self, relation: int) -> str:
+        """Return the title of a relation."""
         name = self.graph.relations[relation]
-        return readable(name, self.graph.relations).strip("_") or name
+        return readable_name(name, self.graph.relations).strip("_") or name
 
     def class_(self, number: int) -> str:
-        """A class is often a node too, the research group say, and then called as the node is."""
+        """Return the title of a class; if a node has the name of the class, it is the title of that node."""
         node = self.graph.nodes.get(self.classes[number])
-        return readable(self.classes[number], self.classes) if node is None else self.of(node)
+        return readable_name(self.classes[number], self.classes) if node is None else self.of(node)
 
     @property
     def classes(self) -> Vocabulary:
+        """The names of the classes."""
         if self.graph.labels is None:
-            raise DataError("the graph has no classes: none of its nodes is labelled")
+            raise DataError("the graph has no classes: none of its nodes is labeled")
         return self.graph.labels.names
 
     @cached_property
-    def _by_literal(self) -> NDArray[np.int32]:
-        """int32 [N]: the literal of the graph that is a node's title, or -1."""
+    def _naming_literals(self) -> NDArray[np.int32]:
+        """For each node the literal of the graph that is its title, or -1, int32 [num_nodes]."""
         folder = self.graph.search_folder
         if folder is not None and (folder / TITLES).is_file():
             return np.asarray(np.load(folder / TITLES, mmap_mode="r"))
-        graph, found = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
+        graph, result = self.graph, np.full(self.graph.num_nodes, -1, dtype=np.int32)
         relations = [local_name(name) for name in graph.relations]
-        naming = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
-        is_naming = naming < len(NAMING_RELATIONS)
-        starts = range(0, len(graph) if is_naming.any() else 0, ROWS_AT_ONCE)
-        places = (np.flatnonzero(is_naming[graph.triples_at(slice(at, at + ROWS_AT_ONCE))[:, 1]]) + at for at in starts)
-        rows = graph.triples_at(np.concatenate([np.empty(0, np.int64), *places]))
+        rank = np.array([(*NAMING_RELATIONS, name).index(name) for name in relations])
+        is_naming = rank < len(NAMING_RELATIONS)
+        starts = range(0, len(graph) if is_naming.any() else 0, BLOCK_ROWS)
+        numbers = (np.flatnonzero(is_naming[graph.triples_at(slice(at, at + BLOCK_ROWS))[:, 1]]) + at for at in starts)
+        rows = graph.triples_at(np.concatenate([np.empty(0, np.int64), *numbers]))
         rows = rows[graph.is_literal[rows[:, 2]]]
         literals, literal = np.unique(rows[:, 2], return_inverse=True)
-        foreign, said = np.empty((2, len(literals)), dtype=bool)
-        for first in range(0, len(literals), ENTRIES_AT_ONCE):
-            names = graph.nodes.many(literals[first : first + ENTRIES_AT_ONCE])
-            foreign[first : first + len(names)] = [not _is_english(name) for name in names]
-            # Most begin with a letter; of the others it takes longer to tell.
-            said[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
-        # English and unmarked ones first of the best relation, then in the order of the graph; the first one stays.
-        order = np.lexsort((foreign[literal], naming[rows[:, 1]])) if len(rows) else literal
-        order = order[said[literal[order]]][::-1]
-        found[rows[order, 0]] = rows[order, 2]
-        return found
+        is_foreign, has_text = np.empty((2, len(literals)), dtype=bool)
+        for first in range(0, len(literals), BLOCK_ENTRIES):
+            names = graph.nodes.names_of(literals[first : first + BLOCK_ENTRIES])
+            is_foreign[first : first + len(names)] = [not _is_english(name) for name in names]
+            # Most literals begin with a letter, which is quicker to see than whether the text is empty.
+            has_text[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
+        # By language, then relation, then the order of the graph; reversed, so that the first one is written last.
+        order = np.lexsort((is_foreign[literal], rank[rows[:, 1]])) if len(rows) else literal
+        order = order[has_text[literal[order]]][::-1]
+        result[rows[order, 0]] = rows[order, 2]
+        return result
 
 
 def local_name(name: str) -> str:
-    """The part of an IRI after its last '#' or '/': what a person reads.
+    """Return the part of an IRI after its last '#' or '/'; any other name as it is.
 
     >>> local_name("http://example.org/people#ada"), local_name('"a literal / with a slash"')
     ('ada', '"a literal / with a slash"')
@@ -159,13 +166,15 @@ def local_name(name: str) -> str:
     return stem[max(stem.rfind("#"), stem.rfind("/")) + 1 :] or name
 
 
-def decoded(name: str) -> str:
-    """A name without its percent-encoding, where it clearly has one; else the name.
+def percent_decode(name: str) -> str:
+    """Decode a name that is clearly percent-encoded; return any other name as it is.
 
-    Every % begins an escape, the escapes are UTF-8, they stand for nothing that needs none, and all can be shown.
+    Every % must begin an escape, the escapes must be UTF-8 and necessary, and the text must be printable.
 
-    >>> decoded("libstdc%2B%2B6"), decoded("http://x.org/%C3%9Cberlingen"), decoded("50%off"), decoded("caf%E9")
-    ('libstdc++6', 'http://x.org/Überlingen', '50%off', 'caf%E9')
+    >>> percent_decode("libstdc%2B%2B6"), percent_decode("http://x.org/%C3%9Cberlingen")
+    ('libstdc++6', 'http://x.org/Überlingen')
+    >>> percent_decode("50%off"), percent_decode("caf%E9")
+    ('50%off', 'caf%E9')
     """
     if "%" not in name or name.startswith('"') or _NOT_ENCODED.search(name):
         return name
@@ -176,43 +185,43 @@ def decoded(name: str) -> str:
     return text if text.isprintable() and text == text.strip() else name
 
 
-def readable(name: str, names: Container[str] = ()) -> str:
-    """The last part of a name as people read it: decoded, unless that is another of the names, and not too long.
+def readable_name(name: str, names: Container[str] = ()) -> str:
+    """Return the last part of a name, decoded unless the result is one of `names`, and cut if it is long.
 
-    >>> readable("http://x.org/AC%2FDC"), readable("a%20b", ["a%20b", "a b"])
+    >>> readable_name("http://x.org/AC%2FDC"), readable_name("a%20b", ["a%20b", "a b"])
     ('AC/DC', 'a%20b')
     """
     shown = local_name(name)
-    if "%" in shown and decoded(name) not in names:
-        shown = decoded(shown)
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - LONGEST_END - 1]}…{shown[-LONGEST_END:]}"
+    if "%" in shown and percent_decode(name) not in names:
+        shown = percent_decode(shown)
+    if len(shown) <= MAX_TITLE_LENGTH:
+        return shown
+    return f"{shown[: MAX_TITLE_LENGTH - TITLE_END_LENGTH - 1]}…{shown[-TITLE_END_LENGTH:]}"
 
 
-def askable(name: str) -> str:
-    """The name by which somebody asks: where it is too long for an address, its beginning and a checksum.
+def addressable_name(name: str) -> str:
+    """Return the name, or its beginning and a checksum if it is too long for an address. `NameLookup` accepts both.
 
-    `NameLookup` takes both.
-
-    >>> askable("Bern"), len(askable("x" * 1_000_000))
+    >>> addressable_name("Bern"), len(addressable_name("x" * 1_000_000))
     ('Bern', 143)
     """
-    if len(name) < LONGEST_ASKED // 12 or len(quote(name, safe="", errors="surrogatepass")) <= LONGEST_ASKED:
-        return name  # one letter takes twelve bytes at most
-    return f"{name[:BEGINNING]}… [sha256 {sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}]"
+    if len(name) < MAX_URL_BYTES // 12 or len(quote(name, safe="", errors="surrogatepass")) <= MAX_URL_BYTES:
+        return name  # a character takes at most twelve bytes
+    return f"{name[:PREFIX_LENGTH]}… [sha256 {sha256(name.encode(errors='surrogatepass')).hexdigest()[:32]}]"
 
 
 def short_name(name: str) -> str:
-    """What a person reads of a name: an IRI's last part, a literal's text; never longer than a line.
+    """Return the last part of an IRI or the text of a literal, cut to less than a line.
 
     >>> short_name("http://example.org/people#ada"), short_name('"42"^^<http://www.w3.org/2001/XMLSchema#integer>')
     ('ada', '42')
     """
     shown = name[1 : name.rindex('"')] if name.startswith('"') and '"' in name[1:] else local_name(name)
-    return shortened(" ".join(shown.split()) or name, LONGEST_SHORT_NAME)
+    return shorten(" ".join(shown.split()) or name, MAX_SHORT_NAME_LENGTH)
 
 
 def literal_text(name: str) -> str:
-    """What a literal says, of its N-Triples form.
+    """Return the text of a literal in N-Triples form; any other name as it is.
 
     >>> literal_text('"42"^^<http://www.w3.org/2001/XMLSchema#integer>'), literal_text("plain")
     ('42', 'plain')
@@ -225,12 +234,12 @@ def literal_text(name: str) -> str:
 
 
 def _is_english(literal: str) -> bool:
-    """English, or of no language."""
+    """Return True if the literal is in English or has no language."""
     language = "" if literal.endswith('"') else literal.rpartition('"')[2].lower()
     return not language.startswith("@") or language == "@en" or language.startswith("@en-")
 
 
-# What people write without declaring it: prefixes and their namespaces.
+# Prefixes that are often used without being declared, and their namespaces.
 _WELL_KNOWN = """
     rdf http://www.w3.org/1999/02/22-rdf-syntax-ns#    rdfs http://www.w3.org/2000/01/rdf-schema#
     owl http://www.w3.org/2002/07/owl#    xsd http://www.w3.org/2001/XMLSchema#    prov http://www.w3.org/ns/prov#
@@ -247,10 +256,14 @@ _WELL_KNOWN = """
 WELL_KNOWN = list(zip(_WELL_KNOWN.split()[::2], _WELL_KNOWN.split()[1::2], strict=True))
 
 
-def expanded(text: str, declared: Mapping[str, list[str]]) -> Iterator[str]:
-    """The IRIs that a short name stands for; `declared`: {prefix: its namespaces}, which come before well-known ones.
+def expand_prefix(text: str, declared: Mapping[str, list[str]]) -> Iterator[str]:
+    """Yield the IRIs that prefix:name may stand for.
 
-    >>> list(expanded("brick:hasQuantity", {})), list(expanded("ex:a", {"ex": ["http://x.org/"]}))
+    Args:
+        text: What a person typed.
+        declared: Prefix -> its namespaces. They replace the well-known ones of the same prefix.
+
+    >>> list(expand_prefix("brick:hasQuantity", {})), list(expand_prefix("ex:a", {"ex": ["http://x.org/"]}))
     (['https://brickschema.org/schema/Brick#hasQuantity'], ['http://x.org/a'])
     """
     prefix, colon, rest = text.partition(":")
@@ -259,12 +272,13 @@ def expanded(text: str, declared: Mapping[str, list[str]]) -> Iterator[str]:
         yield from (space + rest for space in spaces)
 
 
-class Called:
-    """The nodes, the relations or the classes of a graph, by what people call them.
+class NameResolver:
+    """Finds the relations, the classes or (`NodeResolver`) the nodes of a graph by what people call them.
 
-    names     tell them apart
-    title     what people read, of a number
-    prefixes  namespaces of short names, which come before well-known ones
+    Args:
+        names: The unique names.
+        title: Returns the title of an id.
+        prefixes: Prefix -> its namespaces, as the files of the graph declare them.
     """
 
     def __init__(
@@ -274,57 +288,57 @@ class Called:
 
     @cached_property
     def search(self) -> NameSearch:
-        return NameSearch.of(self.written())
+        """The search index."""
+        return NameSearch.of(self.index_parts())
 
-    def written(self) -> Iterator[Written]:
-        """What an index of them is made of, a part at a time, best ones first."""
-        return (Entries.of(self.spelled(some)).written() for some in self._parts())
+    def index_parts(self) -> Iterator[IndexPart]:
+        """Yield the content of the search index, best names first."""
+        return (Entries.of(self.spellings(ids)).encoded() for ids in self._blocks())
 
-    def _parts(self) -> list[NDArray[np.int64]]:
+    def _blocks(self) -> list[NDArray[np.int64]]:
         order = self._best_first()
-        return np.split(order, range(ENTRIES_AT_ONCE, len(order), ENTRIES_AT_ONCE))
+        return np.split(order, range(BLOCK_ENTRIES, len(order), BLOCK_ENTRIES))
 
     def _best_first(self) -> NDArray[np.int64]:
-        """The order in which those that match equally well are found."""
+        """Order the ids: of those that match equally well, the first are found."""
         return np.arange(len(self._names))
 
-    def _titles(self, some: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
-        """The titles of some, whose names, and the last parts of these, are these."""
-        return list(map(self._title, some.tolist()))
+    def _titles(self, ids: NDArray[np.int64], names: list[str], local_names: list[str]) -> list[str]:
+        return list(map(self._title, ids.tolist()))
 
     def _is_literal(self, number: int) -> bool:
         return False
 
-    def spelled(self, some: NDArray[np.int64]) -> Iterator[Spelled]:
-        """What each of some is called: by title, by name and its last part, by what follows a prefix."""
-        names = self._names.many(some)
-        lasts = list(map(local_name, names))
-        titles = self._titles(some, names, lasts)
-        for number, title, name, last in zip(some.tolist(), titles, names, lasts, strict=True):
-            others = [":" + folded(name.partition(":")[2])] if _has_prefix(name) else []
-            further = self._spellings(name) if "%" in name else (last,)
-            others += [one for one in dict.fromkeys(further) if one is not title and one not in (title, name)]
+    def spellings(self, ids: NDArray[np.int64]) -> Iterator[name_search.Spelling]:
+        """Yield for each id what it may be called: title, name, last part of the name, name without its prefix."""
+        names = self._names.names_of(ids)
+        local_names = list(map(local_name, names))
+        titles = self._titles(ids, names, local_names)
+        for number, title, name, last in zip(ids.tolist(), titles, names, local_names, strict=True):
+            others = [":" + normalize_name(name.partition(":")[2])] if _has_prefix(name) else []
+            further = self._name_forms(name) if "%" in name else (last,)
+            others += [form for form in dict.fromkeys(further) if form is not title and form not in (title, name)]
             yield number, title, name, others
 
-    def _spellings(self, name: str) -> tuple[str, ...]:
-        """By which one is found beside its title: its name and the last part of it, as they are and decoded."""
-        plain, last = decoded(name), local_name(name)
-        return (name, last) if plain in self._names else (name, last, plain, decoded(last))
+    def _name_forms(self, name: str) -> tuple[str, ...]:
+        """Return the name and its last part, as they are and decoded."""
+        plain, last = percent_decode(name), local_name(name)
+        return (name, last) if plain in self._names else (name, last, plain, percent_decode(last))
 
-    def by_key(self, key: str) -> list[int]:
-        """Those whose title, name or its last part is this, folded; where there are none, those of whose name it is
-        what follows a prefix."""
-        named, behind = (self._named(self.search.whole(word)) for word in (key, ":" + key))
-        found = [n for n in named if key in map(folded, (self._title(n), *self._spellings(self._names[n])))]
-        names = ((n, self._names[n]) for n in ([] if found else behind))
-        return found or [n for n, name in names if _has_prefix(name) and folded(name.partition(":")[2]) == key]
+    def find_exact(self, key: str) -> list[int]:
+        """Return the ids whose title, name or last part is this normalized text, else those with it after a prefix."""
+        ids, prefixed = (self._checked(self.search.whole(text)) for text in (key, ":" + key))
+        exact = [n for n in ids if key in map(normalize_name, (self._title(n), *self._name_forms(self._names[n])))]
+        names = ((n, self._names[n]) for n in ([] if exact else prefixed))
+        return exact or [n for n, name in names if _has_prefix(name) and normalize_name(name.partition(":")[2]) == key]
 
     def candidates(self, text: str) -> list[int]:
-        """All that a text may stand for: an exact name, else prefix:name, else a title or what an IRI ends with.
+        """Return all ids that a text may stand for: an exact name, else prefix:name, else a title or a last part.
 
-        Where there are none, the same of the decoded text: whoever asks may have it from an address.
+        If there are none, the text is percent-decoded and tried again: it may be from an address.
         """
-        return self._candidates(text) or (self._candidates(decoded(text)) if decoded(text) != text else [])
+        plain = percent_decode(text)
+        return self._candidates(text) or (self._candidates(plain) if plain != text else [])
 
     def _candidates(self, text: str) -> list[int]:
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
@@ -332,112 +346,120 @@ class Called:
             number = self._names.get(exact)
             if number is not None:
                 return [number]
-        if bare.endswith("]") and bare in self._cut:
-            return [self._cut[bare]]
-        iris = list(expanded(bare, self._prefixes))
-        found = [number for iri in iris if (number := self._names.get(iri)) is not None]
-        found = found or [number for iri in iris for number in self.by_key(folded(iri))]
-        found = found or (self.by_key(folded(bare)) if text.strip() else [])
-        if len(found) > 1:
-            # A thing and the literal that names it have the same title: the thing is meant.
-            found = [number for number in found if not self._is_literal(number)] or found
-            same = [number for number in found if self._title(number) == bare]
-            return same if len(same) == 1 else found
-        return found
+        if bare.endswith("]") and bare in self._shortened_names:
+            return [self._shortened_names[bare]]
+        iris = list(expand_prefix(bare, self._prefixes))
+        ids = [number for iri in iris if (number := self._names.get(iri)) is not None]
+        ids = ids or [number for iri in iris for number in self.find_exact(normalize_name(iri))]
+        ids = ids or (self.find_exact(normalize_name(bare)) if text.strip() else [])
+        if len(ids) > 1:
+            # A node and the literal that names it have the same title: prefer the node.
+            ids = [number for number in ids if not self._is_literal(number)] or ids
+            same_case = [number for number in ids if self._title(number) == bare]
+            return same_case if len(same_case) == 1 else ids
+        return ids
 
     def ids(self, texts: Iterable[str | int]) -> NDArray[np.int64]:
-        return self._names.ids(texts if isinstance(texts, str) else map(self.meant, texts))
+        """Return the ids that texts stand for, int64 [n]."""
+        return self._names.ids(texts if isinstance(texts, str) else map(self.resolve, texts))
 
-    def meant(self, text: str | int) -> int:
-        """The one that a text stands for; an id stands for itself."""
+    def resolve(self, text: str | int) -> int:
+        """Return the id that a text stands for. An id in range is returned as it is.
+
+        Raises:
+            EmptyNameError: The text is empty.
+            AmbiguousNameError: Several names match.
+            UnknownNameError: No name matches.
+        """
         if not isinstance(text, str):
             return self._names.id(text)
-        found = self.candidates(text)
-        if len(found) == 1:
-            return found[0]
+        ids = self.candidates(text)
+        if len(ids) == 1:
+            return ids[0]
         if not text.strip():
             raise EmptyNameError(self._names.kind, text)
-        if found:
-            raise AmbiguousNameError(self._names.kind, text, [askable(self._names[number]) for number in found])
-        raise UnknownNameError(
-            self._names.kind, text, (), list(map(self._clear, self._named(self.search.similar(text))))
-        )
+        if ids:
+            raise AmbiguousNameError(self._names.kind, text, [addressable_name(self._names[number]) for number in ids])
+        similar = self._checked(self.search.similar(text))
+        raise UnknownNameError(self._names.kind, text, (), list(map(self._unambiguous_name, similar)))
 
     def find(self, query: str, limit: int) -> list[int]:
-        return self._named(self.search.find(query, limit))
+        """Return at most `limit` ids whose title or name contains the query, best first."""
+        return self._checked(self.search.find(query, limit))
 
-    def _named(self, numbers: list[int]) -> list[int]:
-        """What the index found, which may lie in a file: all of it has names."""
-        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self._names):
+    def _checked(self, ids: list[int]) -> list[int]:
+        """Raise unless all ids exist: a stored index may be damaged."""
+        if ids and not 0 <= min(ids) <= max(ids) < len(self._names):
             raise name_search.damaged_index()
-        return numbers
+        return ids
 
-    def _clear(self, number: int) -> str:
-        """The title where it says who is meant, else the name."""
+    def _unambiguous_name(self, number: int) -> str:
+        """Return the title if it stands for this id only, else the name."""
         title = self._title(number)
-        return title if self.candidates(title) == [number] else askable(self._names[number])
+        return title if self.candidates(title) == [number] else addressable_name(self._names[number])
 
     @cached_property
-    def _cut(self) -> dict[str, int]:
-        """Those whose names are too long to ask for, by what `askable` makes of these."""
-        stored, every = self._names.stored, range(len(self._names))
+    def _shortened_names(self) -> dict[str, int]:
+        """`addressable_name` -> id, of the names that it shortens."""
+        stored, ids = self._names.stored_names, range(len(self._names))
         if stored is not None:
-            every = np.flatnonzero(np.diff(stored.ends, prepend=0) >= LONGEST_ASKED // 12).tolist()
-        names = ((number, self._names[number]) for number in every)
-        return {cut: number for number, name in names if (cut := askable(name)) != name}
+            ids = np.flatnonzero(np.diff(stored.ends, prepend=0) >= MAX_URL_BYTES // 12).tolist()
+        names = ((number, self._names[number]) for number in ids)
+        return {short: number for number, name in names if (short := addressable_name(name)) != name}
 
 
 def _has_prefix(name: str) -> bool:
     return ":" in name and "://" not in name and not name.startswith(('"', "_:"))
 
 
-class CalledNodes(Called):
-    """The nodes, of which there may be millions, with an index that may lie in a folder."""
+class NodeResolver(NameResolver):
+    """Finds nodes, of which there may be millions. Their search index may be stored in a folder."""
 
     def __init__(self, titles: Titles) -> None:
         super().__init__(titles.graph.nodes, titles.of, titles.graph.metadata.get("prefixes"))
-        self._of, self._graph = titles, titles.graph
+        self._node_titles, self._graph = titles, titles.graph
 
     @cached_property
     def search(self) -> NameSearch:
-        folder = None if self._of.from_outside else self._graph.search_folder
-        return NameSearch.of(self.written()) if folder is None else NameSearch.opened(folder)
+        """The search index: that of the folder, unless external titles are missing in it."""
+        folder = None if self._node_titles.has_external_titles else self._graph.search_folder
+        return NameSearch.of(self.index_parts()) if folder is None else NameSearch.open(folder)
 
-    def written(self) -> Iterator[Written]:
-        if self._of.from_outside or self._names.stored is None or len(self._names) < SEARCHED_ON_DISK:
-            return super().written()
-        return (found for _, found in in_order(self._parts(), self._written_in_columns))
+    def index_parts(self) -> Iterator[IndexPart]:
+        """Yield the content of the search index, best names first; of many stored names by columns of polars."""
+        is_small = self._names.stored_names is None or len(self._names) < MIN_STORED_INDEX_NODES
+        if is_small or self._node_titles.has_external_titles:
+            return super().index_parts()
+        return (part for _, part in map_in_threads(self._blocks(), self._index_part_of_columns))
 
-    def _written_in_columns(self, some: NDArray[np.int64]) -> Written:
-        from rgcn.graph.spelling import joined, spell_plain  # brings polars
+    def _index_part_of_columns(self, ids: NDArray[np.int64]) -> IndexPart:
+        from rgcn.graph.spelling import joined, spell_plain  # imports polars
 
-        texts, keys, who = spell_plain(self._names.many(some), self._of.literals(some))
+        texts, keys, position = spell_plain(self._names.names_of(ids), self._node_titles.literals(ids))
         if not texts.null_count():
-            return Written.of(joined(texts), some, joined(keys), some[who])
-        rest = Entries.of(self.spelled(some[texts.is_null().to_numpy()]))
-        others, owners = iter(rest.texts), np.concatenate([some[who], np.asarray(rest.owners, np.int64)])
-        every = [next(others) if text is None else text for text in texts]
-        return Entries(some, every, [*keys, *rest.keys], owners).written()
+            return IndexPart.of(joined(texts), ids, joined(keys), ids[position])
+        rest = Entries.of(self.spellings(ids[texts.is_null().to_numpy()]))
+        others, owners = iter(rest.texts), np.concatenate([ids[position], np.asarray(rest.owners, np.int64)])
+        all_texts = [next(others) if text is None else text for text in texts]
+        return Entries(ids, all_texts, [*keys, *rest.keys], owners).encoded()
 
     def _best_first(self) -> NDArray[np.int64]:
-        # Literals last: who types a part of a name looks for a thing rather than for a text that mentions it.
-        return np.lexsort((-self._graph.degrees(), self._graph.is_literal))  # stable: equal ones in the graph's order
+        # Literals last: a part of a name is more often meant for a node than for a text that contains it.
+        return np.lexsort((-self._graph.degrees(), self._graph.is_literal))  # stable: ties in the order of the graph
 
-    def _titles(self, some: NDArray[np.int64], names: list[str], lasts: list[str]) -> list[str]:
-        return self._of.many(some, names, lasts)
+    def _titles(self, ids: NDArray[np.int64], names: list[str], local_names: list[str]) -> list[str]:
+        return self._node_titles.titles_of(ids, names, local_names)
 
     def _is_literal(self, number: int) -> bool:
         return self._graph.kind(number) is NodeKind.LITERAL
 
 
 class NameLookup:
-    """From what people type to ids: by name, in angle brackets, as prefix:name, by title or the last part of an IRI.
+    """Converts what people type to ids: a name, <name>, prefix:name, a title, or the last part of an IRI.
 
-    Case decides only where it must. Prefixes are those that the graph's files declare, and well-known ones.
-
-    What is not there is answered with what is spelled alike (`UnknownNameError.suggestions`), what several are called
-    with all of them (`AmbiguousNameError.names`). Everything is made when it is first needed, and once: an exact name
-    asks a dictionary and nothing else; the first wrong one waits for an index, further ones cost a millisecond.
+    Case matters only if it is needed to tell names apart. Prefixes are those that the files of the graph declare, and
+    well-known ones. Indexes are made on first use: an exact name needs none; the first other text waits for the search
+    index, further ones take about a millisecond.
 
     >>> from rgcn.graph import KnowledgeGraph
     >>> kg = KnowledgeGraph.from_triples([("http://x.org/id7", "http://x.org/worksAt", "http://x.org/aifb")])
@@ -453,45 +475,48 @@ class NameLookup:
 
     def __init__(self, titles: Titles) -> None:
         self._titles, prefixes = titles, titles.graph.metadata.get("prefixes")
-        self._nodes, self._relations = CalledNodes(titles), Called(titles.graph.relations, titles.relation, prefixes)
-        self.node, self.relation, self.node_ids = self._nodes.meant, self._relations.meant, self._nodes.ids
+        self._nodes = NodeResolver(titles)
+        self._relations = NameResolver(titles.graph.relations, titles.relation, prefixes)
+        self.node, self.relation, self.node_ids = self._nodes.resolve, self._relations.resolve, self._nodes.ids
 
     @cached_property
-    def _classes(self) -> Called:
-        return Called(self._titles.classes, self._titles.class_, self._titles.graph.metadata.get("prefixes"))
+    def _classes(self) -> NameResolver:
+        return NameResolver(self._titles.classes, self._titles.class_, self._titles.graph.metadata.get("prefixes"))
 
     def class_(self, text: str) -> int:
-        return self._classes.meant(text)
+        """Return the class that a text stands for."""
+        return self._classes.resolve(text)
 
     def nodes(self, text: str) -> list[int]:
-        """All nodes that somebody may mean: none or several where `node` would raise, and no suggestions."""
+        """Return all nodes that a text may stand for; unlike `node`, it raises no error for none or several."""
         return self._nodes.candidates(text)
 
     def find(self, query: str, limit: int = 10) -> list[int]:
-        """Nodes by a part of their name or title, best first."""
+        """Return at most `limit` nodes whose name or title contains the query, best first."""
         return self._nodes.find(query, limit)
 
     @property
-    def finds_quickly(self) -> bool:
-        """Whether `find` keeps nobody waiting: among very many names, a strange question may take tens of ms."""
-        return len(self._nodes.search.ids) <= QUICKLY_FOUND
+    def is_search_fast(self) -> bool:
+        """True if `find` always takes few milliseconds; among very many names, an unusual query may take tens."""
+        return len(self._nodes.search.ids) <= MAX_FAST_NAMES
 
     def prepare(self) -> None:
-        """Make everything now, so that nobody waits for it later: for a server."""
+        """Make all indexes now, so that no request to a server waits for them."""
         classes = [] if self._titles.graph.labels is None else [self._classes]
-        for called in (self._nodes, self._relations, *classes):
-            _ = called.search, called._cut
+        for resolver in (self._nodes, self._relations, *classes):
+            _ = resolver.search, resolver._shortened_names
 
 
 def write_search(graph: KnowledgeGraph, folder: Path) -> list[str]:
-    """Write what finds nodes by a part of their name, and their titles, into the folder of a stored graph.
+    """Write the search index and the titles of nodes into the folder of a stored graph.
 
-    The files' names; none of a small graph, whose index is made sooner than opened.
+    Returns:
+        The names of the files; none for a small graph, whose index is made faster than opened.
     """
-    if graph.num_nodes < SEARCHED_ON_DISK:
+    if graph.num_nodes < MIN_STORED_INDEX_NODES:
         return []
     titles = Titles(graph)
     if graph.node_kinds is not None:
-        write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._by_literal])
-    NameSearch.write(CalledNodes(titles).written(), folder)
-    return [*([TITLES] if graph.node_kinds is not None else []), *SEARCH_FILES]
+        write_array(folder / TITLES, np.int32, (graph.num_nodes,), [titles._naming_literals])
+    NameSearch.write(NodeResolver(titles).index_parts(), folder)
+    return [*([TITLES] if graph.node_kinds is not None else []), *name_search.SEARCH_FILES]

@@ -1,4 +1,4 @@
-"""Names and the integers that stand for them: of nodes, of relations, and of the classes that some nodes have."""
+"""Names of nodes, relations and classes, and the integer ids that stand for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.errors import DataError, NothingToHoldOutError, UnknownNameError
+from rgcn.errors import MAX_NAMES_SHOWN, DataError, NothingToHoldOutError, UnknownNameError
 
 if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
@@ -22,7 +22,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class NodeKind(IntEnum):
-    """What a node is in RDF. An IRI and a literal with the same text are two nodes."""
+    """The kind of a node in RDF. An IRI and a literal with the same text are two nodes."""
 
     IRI = 0
     LITERAL = 1
@@ -30,9 +30,11 @@ class NodeKind(IntEnum):
 
 
 class Vocabulary(Sequence[str]):
-    """An immutable list of distinct names; a name's id is its position.
+    """An immutable list of distinct names. The id of a name is its position.
 
-    Ids follow the order given, never a hash, so the same input always gives the same ids.
+    Args:
+        names: The names. Ids follow their order, so that the same input always gives the same ids.
+        kind: What the names are of, for error messages: "node", "relation" or "class".
 
     >>> v = Vocabulary(["Bern", "Oslo"], kind="node")
     >>> v["Oslo"], v[0], "Rome" in v, len(v)
@@ -49,15 +51,15 @@ class Vocabulary(Sequence[str]):
     @property
     def table(self) -> StoredNames:
         """The names as arrays, for writing them to files."""
-        return StoredNames.of(self._names) if self.stored is None else self.stored
+        return self.stored_names or StoredNames.of(self._names)
 
     @property
-    def stored(self) -> StoredNames | None:
-        """The names as arrays, where they lie so."""
+    def stored_names(self) -> StoredNames | None:
+        """The arrays that hold the names, if they are stored as arrays."""
         return self._names if isinstance(self._names, StoredNames) else None
 
     def encoded_blocks(self) -> Iterator[list[bytes]]:
-        """UTF-8 of all names, some thousand at a time."""
+        """Yield all names as UTF-8, some thousand at a time."""
         if isinstance(self._names, StoredNames):
             yield from self._names.encoded_blocks()
         elif self._names:
@@ -66,16 +68,16 @@ class Vocabulary(Sequence[str]):
     @cached_property
     def _ids(self) -> dict[str, int] | StoredNames:
         if isinstance(self._names, StoredNames):
-            return self._names  # looked up where they lie
+            return self._names
         ids = {name: i for i, name in enumerate(self._names)}
         if len(ids) != len(self._names):
-            raise DataError(f"a {self.kind} name stands twice in the vocabulary")
+            raise DataError(f"a {self.kind} name occurs twice in the vocabulary")
         return ids
 
-    def keys(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """uint64: stable hashes of the names of many ids. Unlike ids, they do not depend on the order of the input."""
-        distinct, place = np.unique(ids, return_inverse=True)
-        return name_keys(*packed(self.many(distinct), "surrogatepass"))[place]
+    def hashes(self, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Hash the names of ids, uint64 [n]. Unlike ids, the hashes do not depend on the order of the input."""
+        distinct, position = np.unique(ids, return_inverse=True)
+        return hash_names(*pack_names(self.names_of(distinct), "surrogatepass"))[position]
 
     def __len__(self) -> int:
         return len(self._names)
@@ -87,16 +89,15 @@ class Vocabulary(Sequence[str]):
         return name in self._ids
 
     def __getitem__(self, key):  # type: ignore[no-untyped-def]
-        """The id of a name, the name of an id, or the names of a slice."""
         if isinstance(key, str):
-            found = self._ids.get(key)
-            if found is None:
+            number = self._ids.get(key)
+            if number is None:
                 raise UnknownNameError(self.kind, key, self._names)
-            return found
+            return number
         return self._names[key]
 
     def id(self, name: str | int) -> int:
-        """The id of a name; an id in range is returned as it is."""
+        """Return the id of a name. An id in range is returned as it is."""
         if isinstance(name, str):
             return int(self[name])
         if not 0 <= name < len(self):
@@ -104,28 +105,30 @@ class Vocabulary(Sequence[str]):
         return int(name)
 
     def ids(self, names: Iterable[str | int]) -> NDArray[np.int64]:
+        """Return the ids of names, int64 [n]."""
         if isinstance(names, str):  # its letters would be looked up one by one
             raise DataError(f"a list of names is needed, not the single {self.kind} {names!r}")
         return np.fromiter((self.id(name) for name in names), dtype=np.int64)
 
-    def many(self, ids: NDArray[np.int64]) -> list[str]:
-        """The names of many ids."""
+    def names_of(self, ids: NDArray[np.int64]) -> list[str]:
+        """Return the names of ids."""
         if isinstance(self._names, StoredNames):
-            return self._names.many(ids)
+            return self._names.names_of(ids)
         return [self._names[number] for number in ids.tolist()]
 
     def get(self, name: str) -> int | None:
+        """Return the id of a name, or None if there is no such name."""
         return self._ids.get(name)
 
     @property
     def longest(self) -> int:
-        """How many characters the longest name has, at most: of names as arrays their bytes are counted."""
+        """An upper bound on the number of characters of a name. For stored names it is a number of bytes."""
         if isinstance(self._names, StoredNames):
             return int(np.diff(self._names.ends, prepend=0).max(initial=0))
         return max(map(len, self._names), default=0)
 
     def take(self, ids: Iterable[int]) -> Vocabulary:
-        """A smaller vocabulary of the given ids, renumbered in that order."""
+        """Return a vocabulary of some of the names, numbered in the order of `ids`."""
         return Vocabulary((self._names[i] for i in ids), kind=self.kind)
 
     def __eq__(self, other: object) -> bool:
@@ -134,7 +137,7 @@ class Vocabulary(Sequence[str]):
         )
 
     def __hash__(self) -> int:
-        return hash((len(self), *self._names[:3]))  # equal whether they lie in memory or in files
+        return hash((len(self), *self._names[:3]))  # the same for names in memory and in files
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} names, kind={self.kind!r})"
@@ -142,12 +145,13 @@ class Vocabulary(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class NodeLabels:
-    """Class of each labelled node, and its split.
+    """The class and the split of each labeled node.
 
-    nodes   int64 [L]  node ids, each at most once
-    classes int64 [L]  class ids
-    names              the class names; one numbering for all splits, so that class 0 is the same class everywhere
-    splits  int8 [L]   index into ("train", "valid", "test")
+    Args:
+        nodes: Node ids, int64 [num_labels], each at most once.
+        classes: Class ids, int64 [num_labels]. All splits use the same ids.
+        names: The names of the classes.
+        splits: Indices into ("train", "valid", "test"), int8 [num_labels].
     """
 
     nodes: NDArray[np.int64]
@@ -163,7 +167,7 @@ class NodeLabels:
         if not len(self.nodes) == len(self.classes) == len(self.splits):
             raise DataError("labels: nodes, classes and splits differ in length")
         if len(np.unique(self.nodes)) != len(self.nodes):
-            raise DataError("labels: a node has two classes; this library gives each node one class")
+            raise DataError("labels: a node has two classes; only one class per node is supported")
         if len(self.classes) and not (self.classes.min() >= 0 and self.classes.max() < len(self.names)):
             raise DataError("labels: a class id has no name")
         if len(self.splits) and not (self.splits.min() >= 0 and self.splits.max() < len(SPLITS)):
@@ -174,10 +178,11 @@ class NodeLabels:
 
     @property
     def num_classes(self) -> int:
+        """The number of classes."""
         return len(self.names)
 
     def of(self, split: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(nodes, classes) of one split, or of "all"."""
+        """Return (nodes, classes) of one split, or of "all"."""
         if split == "all":
             return self.nodes, self.classes
         if split not in SPLITS:
@@ -186,60 +191,76 @@ class NodeLabels:
         return self.nodes[chosen], self.classes[chosen]
 
     def counts(self) -> Mapping[str, int]:
-        """Number of labelled nodes in each split that has any."""
+        """Count the labeled nodes of each split that has any."""
         sizes = {split: int((self.splits == i).sum()) for i, split in enumerate(SPLITS)}
         return {split: size for split, size in sizes.items() if size}
 
-    def holding_out(self, split: str, share: float, seed: int) -> NodeLabels:
-        """The same with a share of the training labels held out, class by class; a class keeps one to learn from.
+    def hold_out(self, split: str, share: float, seed: int) -> NodeLabels:
+        """Move a share of the training labels of each class to another split; every class keeps at least one.
 
-        Where the share of no class makes one, the largest classes give one each. DataError where none has two.
+        If the share rounds to no label in every class, one label of each of the largest classes is moved.
+
+        Args:
+            split: The split that receives the labels: "valid" or "test".
+            share: The share of training labels, from 0 to 1.
+            seed: The same seed gives the same labels.
+
+        Raises:
+            NothingToHoldOutError: No class has two training labels.
 
         >>> labels = NodeLabels(np.arange(6), np.array([0, 0, 0, 0, 1, 1]), Vocabulary("ab"), np.zeros(6))
-        >>> labels.holding_out("test", 0.5, seed=0)
+        >>> labels.hold_out("test", 0.5, seed=0)
         NodeLabels(6 nodes, 2 classes; train 3, test 3)
         """
         rng, splits = np.random.default_rng(seed), self.splits.copy()
         train = np.flatnonzero(splits == SPLITS.index("train"))
         members = [rng.permutation(train[self.classes[train] == label]) for label in np.unique(self.classes[train])]
-        numbers = [min(round(share * len(of)), len(of) - 1) for of in members]
-        if share and not any(numbers):
-            members = sorted((of for of in members if len(of) > 1), key=len, reverse=True)
+        counts = [min(round(share * len(rows)), len(rows) - 1) for rows in members]
+        if share and not any(counts):
+            members = sorted((rows for rows in members if len(rows) > 1), key=len, reverse=True)
             members = members[: max(1, round(share * len(train)))]
-            numbers = [1] * len(members)
-        if share and not any(numbers):
+            counts = [1] * len(members)
+        if share and not counts:
             raise NothingToHoldOutError(
                 f"no label can be held out: each of {len(train):,} is the only one of its class"
             )
-        for of, number in zip(members, numbers, strict=True):
-            splits[of[:number]] = SPLITS.index(split)
+        for rows, count in zip(members, counts, strict=True):
+            splits[rows[:count]] = SPLITS.index(split)
         return NodeLabels(self.nodes, self.classes, self.names, splits)
 
-    def remapped(self, new_id: NDArray[np.int64]) -> NodeLabels:
-        """The same labels after renumbering nodes; `new_id` is -1 for nodes that are gone."""
-        kept = new_id[self.nodes] >= 0
-        return NodeLabels(new_id[self.nodes[kept]], self.classes[kept], self.names, self.splits[kept])
+    def remap(self, new_ids: NDArray[np.int64]) -> NodeLabels:
+        """Renumber the nodes: `new_ids` [num_nodes] has -1 for nodes that were removed."""
+        kept = new_ids[self.nodes] >= 0
+        return NodeLabels(new_ids[self.nodes[kept]], self.classes[kept], self.names, self.splits[kept])
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{split} {count}" for split, count in self.counts().items())
         return f"NodeLabels({len(self)} nodes, {self.num_classes} classes; {parts})"
 
 
-# -- many names as arrays ----------------------------------------------------------------------------------
+# -- names as arrays -------------------------------------------------------------------------------------------
 
-# A word of eight bytes is taken in by an exclusive or and a multiplication, whose upper half is then folded onto the
-# lower. numba computes the same (`name_loops`): whoever changes one changes the other, and the stored format.
+# For each word of eight bytes: exclusive or, multiply, fold the upper half onto the lower. `name_loops` computes the
+# same hash with numba, and stored graphs contain it: change all of them together, and the version of the format.
 SEED, FACTOR, LAST_FACTOR = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xC2B2AE3D27D4EB4F
 _MASK = (1 << 64) - 1
-FULLEST = 0.625  # share of slots that are taken before the table doubles
-# Names that nobody chose for it lie a few hundred slots from where they belong at most, in a table of any size.
-FURTHEST = 4096
-MOST_NAMES = (1 << 31) - 1
-NAMES_AT_ONCE = 1 << 14
+MAX_LOAD = 0.625  # the share of slots that may be used before the table doubles
+MAX_PROBES = 4096  # ordinary names need a few hundred at most; names that are made to collide need more
+MAX_NAMES = (1 << 31) - 1
+NAMES_PER_BLOCK = 1 << 14
+
+
+def pack_names(
+    names: Iterable[str], errors: str = "strict"
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Concatenate names: (UTF-8 text, start of each name, number of bytes of each name)."""
+    encoded = [name.encode(errors=errors) for name in names]
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths
 
 
 def name_hash(text: bytes) -> int:
-    """32 bits that tell where a name is looked for."""
+    """Return the 32-bit hash of a name that determines its slot."""
     state = (SEED ^ (len(text) * LAST_FACTOR)) & _MASK
     for start in range(0, len(text), 8):
         state = ((state ^ int.from_bytes(text[start : start + 8], "little")) * FACTOR) & _MASK
@@ -247,26 +268,17 @@ def name_hash(text: bytes) -> int:
     return ((state * LAST_FACTOR) & _MASK) >> 32
 
 
-def packed(
-    names: Iterable[str], errors: str = "strict"
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
-    """UTF-8 of names back to back, where each starts, and how long it is."""
-    encoded = [name.encode(errors=errors) for name in names]
-    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths
-
-
 def name_hashes(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.uint32]:
-    """`name_hash` of many names at once."""
-    return np.asarray(name_keys(text, starts, lengths) >> np.uint64(32), dtype=np.uint32)
+    """Return `name_hash` of many names."""
+    return np.asarray(hash_names(text, starts, lengths) >> np.uint64(32), dtype=np.uint32)
 
 
-def name_keys(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.uint64]:
-    """The 64 bits of which `name_hash` is the upper half: word by word, of those names that are so long."""
+def hash_names(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return 64-bit hashes of many names, uint64 [n]; `name_hash` is the upper half."""
     factor, last_factor, half = np.uint64(FACTOR), np.uint64(LAST_FACTOR), np.uint64(32)
     lengths = np.asarray(lengths, dtype=np.int64)
     state = np.uint64(SEED) ^ (lengths.astype(np.uint64) * last_factor)
-    order = np.argsort(-lengths, kind="stable")  # those with another word are then always the first
+    order = np.argsort(-lengths, kind="stable")  # longest first: the names that have another word are a prefix
     fewer_words = -((lengths[order] + 7) // 8)
     eight = np.arange(8)
     for word in range(int(-fewer_words[0]) if len(order) else 0):
@@ -280,11 +292,12 @@ def name_keys(text: NDArray[np.uint8], starts: NDArray[Any], lengths: NDArray[An
 
 
 class StoredNames(Sequence[str]):
-    """Distinct names, read where they lie; a name's id is its position.
+    """Distinct names as arrays, which may be mapped from a file. The id of a name is its position.
 
-    text   uint8      UTF-8 of all names, back to back
-    ends   int64 [N]  where in it each ends
-    slots  int32      ids at the places their hashes tell, -1 where there is none; as many as a power of two
+    Args:
+        text: UTF-8 of all names, concatenated, uint8.
+        ends: The end of each name in the text, int64 [num_names].
+        slots: A hash table of ids, int32, with -1 in empty slots. Its size is a power of two.
 
     >>> names = StoredNames.of(["Bern", "Oslo"])
     >>> names[1], names.get("Oslo"), names.get("Rome"), len(names)
@@ -300,12 +313,12 @@ class StoredNames(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> StoredNames:
-        """The table of distinct names, numbered in the order given."""
+        """Make the table of distinct names, numbered in this order."""
         try:
-            text, starts, lengths = packed(names)
+            text, starts, lengths = pack_names(names)
         except UnicodeEncodeError as error:
-            raise DataError(f"a name holds half of a surrogate pair, which UTF-8 cannot write ({error})") from None
-        return cls(text, starts + lengths, placed(name_hashes(text, starts, lengths)))
+            raise DataError(f"a name contains half of a surrogate pair, which UTF-8 cannot encode ({error})") from None
+        return cls(text, starts + lengths, _hash_table(name_hashes(text, starts, lengths)))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -322,132 +335,137 @@ class StoredNames(Sequence[str]):
         return (name.decode(errors="replace") for block in self.encoded_blocks() for name in block)
 
     def encoded_blocks(self) -> Iterator[list[bytes]]:
-        """UTF-8 of all names, some thousand at a time: single numbers of an array are slow."""
+        """Yield all names as UTF-8, some thousand at a time: reading single numbers of an array is slow."""
         start = 0
-        for first in range(0, len(self), NAMES_AT_ONCE):
-            there = self.ends[first : first + NAMES_AT_ONCE]
-            self._check_places(np.concatenate([[start], there[:-1]]), there)
-            ends = there.tolist()
+        for first in range(0, len(self), NAMES_PER_BLOCK):
+            block = self.ends[first : first + NAMES_PER_BLOCK]
+            self._check_spans(np.concatenate([[start], block[:-1]]), block)
+            ends = block.tolist()
             text, offset = self.text[start : ends[-1]].tobytes(), start
             yield [text[begin - offset : end - offset] for begin, end in pairwise([start, *ends])]
             start = ends[-1]
 
-    def many(self, ids: NDArray[np.int64]) -> list[str]:
-        """The names of many ids, in range; ten times faster than one by one."""
+    def names_of(self, ids: NDArray[np.int64]) -> list[str]:
+        """Return the names of ids in range; ten times faster than one by one."""
         ends = self.ends[ids]
-        starts = ends - self.lengths(ids)
-        self._check_places(starts, ends)
+        starts = np.where(ids > 0, self.ends[ids - 1], 0)
+        self._check_spans(starts, ends)
         text = memoryview(self.text)  # type: ignore[arg-type]
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         return [str(text[begin:end], "utf-8", "replace") for begin, end in spans]
 
-    def _check_places(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-        """Raise where names do not lie in the text: arrays of a file are not read before they are needed."""
+    def _check_spans(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        """Raise unless these spans are inside the text. They are checked on use, because opening reads nothing."""
         if len(ends) and (starts.min() < 0 or ends.max() > len(self.text) or (starts > ends).any()):
-            raise DataError("a table of names is damaged: some of them have no place in it")
-
-    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64: bytes of the names of many ids."""
-        return np.asarray(self.ends[ids] - np.where(ids > 0, self.ends[ids - 1], 0))
+            raise DataError("a table of names is damaged: some names are outside its text")
 
     def encoded(self, number: int) -> bytes:
-        """UTF-8 of the name with this id."""
+        """Return the UTF-8 of the name with this id."""
         start, end = int(self.ends[number - 1]) if number else 0, int(self.ends[number])
         if not 0 <= start <= end <= len(self.text):
-            raise DataError(f"a table of names is damaged: name {number} has no place in it")
+            raise DataError(f"a table of names is damaged: name {number} is outside its text")
         return self.text[start:end].tobytes()
 
     def get(self, name: str) -> int | None:
-        """The id of a name; None where there is none such."""
+        """Return the id of a name, or None if there is no such name."""
         try:
             text = name.encode()
         except UnicodeEncodeError:
             return None
-        last = len(self.slots) - 1
-        at = name_hash(text) >> self._shift
-        for _ in range(FURTHEST + 1):
-            found = int(self.slots[at])
-            if found < 0:
+        slot = name_hash(text) >> self._shift
+        for _ in range(MAX_PROBES + 1):
+            number = int(self.slots[slot])
+            if number < 0:
                 return None
-            if found >= len(self):
+            if number >= len(self):
                 break
-            if self.encoded(found) == text:
-                return found
-            at = (at + 1) & last
-        raise DataError("a table of names is damaged: its slots lead nowhere")
+            if self.encoded(number) == text:
+                return number
+            slot = (slot + 1) % len(self.slots)
+        raise DataError("a table of names is damaged: its slots contain ids that do not exist")
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
 
 
-def placed(hashes: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Slots for names of these hashes: all try their places at once, and whoever finds it taken tries the next."""
-    slots = np.full(1 << max(3, int(len(hashes) / FULLEST).bit_length()), -1, dtype=np.int32)
+def _hash_table(hashes: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """Insert all names at once: those whose slot is taken try the next slot in the next round."""
+    slots = np.full(1 << max(3, int(len(hashes) / MAX_LOAD).bit_length()), -1, dtype=np.int32)
     shift, last = np.uint32(33 - len(slots).bit_length()), len(slots) - 1
     waiting, at = np.arange(len(hashes), dtype=np.int32), (hashes >> shift).astype(np.int64)
-    tries = 0
-    while len(waiting):
+    for _ in range(MAX_PROBES + 1):
+        if not len(waiting):
+            return slots
         free = slots[at] < 0
-        slots[at[free]] = waiting[free]  # of several, the last one written stays
+        slots[at[free]] = waiting[free]  # of several names for one slot, the last one written stays
         lost = slots[at] != waiting
         waiting, at = waiting[lost], (at[lost] + 1) & last
-        tries += 1
-        if tries > FURTHEST:
-            raise colliding()
-    return slots
+    raise collision_error()
 
 
-def colliding() -> DataError:
-    return DataError("thousands of names lead to the same place in the table: they look made to slow reading down")
+def collision_error() -> DataError:
+    """Return the error for names that were made to have the same hash."""
+    return DataError("thousands of names have the same hash: they look made to slow reading down")
 
 
-# -- two graphs that name the same things -------------------------------------------------------------------
-
-MOST_NAMED = 5
+# -- two graphs with the same names -----------------------------------------------------------------------------
 
 
 def plain_name(name: str, kind: str) -> str:
-    """The plain name behind an IRI of our own making (`kg.to_rdf`), so that what was written can be read back."""
-    from rgcn.graph.rdf_terms import BASE  # brings a reader of RDF, which plain names have no need of
+    """Return the name behind an IRI that `kg.to_rdf` made of it; any other name as it is."""
+    from rgcn.graph.rdf_terms import BASE  # imports the RDF library, which plain names do not need
 
     prefix = f"{BASE}{kind}:"
     return unquote(name[len(prefix) :]) if name.startswith(prefix) else name
 
 
-def relation_ids(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], source: str) -> NDArray[np.int64]:
-    """The known id of each relation that is used; -1 for the others. `source`: where they are from, for words."""
-    found, unknown = np.full(len(new), -1, dtype=np.int64), []
+def match_relations(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64], source: str) -> NDArray[np.int64]:
+    """Return the known id of each new relation that is used, and -1 for the others, int64 [num_new].
+
+    Args:
+        known: The relations of a model.
+        new: The relations of another graph.
+        used: The ids of the new relations to find.
+        source: Where the new relations are from, for error messages.
+
+    Raises:
+        DataError: A used relation is unknown.
+    """
+    ids, unknown = np.full(len(new), -1, dtype=np.int64), []
     for number in used.tolist():
         name = new[number] if new[number] in known else plain_name(new[number], "relation")
         if name in known:
-            found[number] = known[name]
+            ids[number] = known[name]
         else:
             unknown.append(new[number])
     if unknown:
         first = UnknownNameError("relation", unknown[0], known)
-        more = f" ({len(unknown)} relations are unknown: {some_names(unknown)})" if len(unknown) > 1 else ""
+        more = f" ({len(unknown)} relations are unknown: {quote_names(unknown)})" if len(unknown) > 1 else ""
         raise DataError(
-            f"{source}: {first}{more} A model has weights for the relations it was trained with: take the other "
-            "triples out, or train anew with them"
+            f"{source}: {first}{more} A model has weights for the relations it was trained with: remove the other "
+            "triples, or train again with them"
         )
-    return found
+    return ids
 
 
-def with_relations(graph: KnowledgeGraph, known: Vocabulary) -> KnowledgeGraph:
-    """The same graph with its relations numbered as they are known; DataError where it uses others.
+def renumber_relations(graph: KnowledgeGraph, known: Vocabulary) -> KnowledgeGraph:
+    """Replace the relations of a graph by those of `known`, matched by name.
+
+    Raises:
+        DataError: The graph has a triple of another relation.
 
     >>> from rgcn.graph import KnowledgeGraph
     >>> graph = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
-    >>> with_relations(graph, Vocabulary(["knows", "likes", "sees"])).triples.tolist()
+    >>> renumber_relations(graph, Vocabulary(["knows", "likes", "sees"])).triples.tolist()
     [[0, 1, 1], [1, 0, 2]]
     """
-    number = relation_ids(known, graph.relations, np.unique(graph.triples[:, 1]), graph.name or "the graph")
+    ids = match_relations(known, graph.relations, np.unique(graph.triples[:, 1]), graph.name or "the graph")
     triples = graph.triples.copy()
-    triples[:, 1] = number[triples[:, 1]]
+    triples[:, 1] = ids[triples[:, 1]]
     return replace(graph, triples=triples, relations=known)
 
 
-def some_names(names: list[str] | tuple[str, ...]) -> str:
-    """The first of them."""
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(map(repr, names[:MOST_NAMED])) + more
+def quote_names(names: Sequence[str]) -> str:
+    """List the first names in quotes, and say how many more there are."""
+    more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) + more

@@ -1,4 +1,4 @@
-"""The few operations message passing is made of; `dispatch` decides which implementation computes them."""
+"""The operations that message passing consists of, differentiable; `dispatch` chooses the implementation."""
 
 from rgcn.kernels.operations import combine_bases as combine_bases
 from rgcn.kernels.operations import gather_sum as gather_sum

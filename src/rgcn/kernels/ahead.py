@@ -1,8 +1,8 @@
-"""Compiling the CPU's loops before they are needed.
+"""Compile the CPU loops before they are needed.
 
-The first run on a machine compiles each loop when it is first called, half a second to two seconds each; later runs
-find them on disk. A model begins with it in the background when it is prepared, while its operator and network are
-built. Who wants no pause at all, in an image for servers say, compiles everything when installing:
+On the first run on a machine each loop is compiled at its first call, which takes half a second to two seconds; later
+runs load it from disk. A model starts compiling in the background when it is prepared, while its operator and network
+are built. To compile everything while installing, for instance in the image of a server, run
 
     python -m rgcn.kernels.ahead
 """
@@ -18,22 +18,31 @@ from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
 from rgcn.kernels.reference import AdamSettings, FactoredGradient
 from rgcn.kernels.sparse import Pairs, SparsePattern
 
+THREAD_NAME = "rgcn-compile"
+
 
 def compile_ahead(*kernels: str) -> threading.Thread | None:
-    """Start compiling these kernels of `cpu`, by name; None where numba does not run. Nobody needs to wait for it."""
+    """Start compiling kernels of `rgcn.kernels.cpu` in the background.
+
+    Args:
+        *kernels: Names of kernels, keys of `_tiny_calls()`.
+
+    Returns:
+        The thread, which need not be waited for; None where numba is missing.
+    """
     try:
         calls = _tiny_calls()
     except ImportError:
         return None
-    thread = threading.Thread(target=_call, args=[calls[name] for name in kernels], name="rgcn-compile", daemon=True)
+    thread = threading.Thread(target=_call, args=[calls[name] for name in kernels], name=THREAD_NAME, daemon=True)
     thread.start()
     return thread
 
 
-def finish_compiling() -> None:
-    """Wait for what `compile_ahead` has begun, before something that a compiler in the background would disturb."""
+def wait_for_compilation() -> None:
+    """Wait until background compilation ends, before something that it would disturb."""
     for thread in threading.enumerate():
-        if thread.name == "rgcn-compile":
+        if thread.name == THREAD_NAME:
             thread.join()
 
 
@@ -43,7 +52,7 @@ def _call(*functions: Callable[[], object]) -> None:
 
 
 def _tiny_calls() -> dict[str, Callable[[], object]]:
-    """Each kernel on the smallest input, of the types that training gives it."""
+    """Return, by name, a call of each kernel on the smallest inputs of the types that training uses."""
     from rgcn.kernels import cpu
 
     one = torch.zeros(1, dtype=torch.int64)
@@ -51,7 +60,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
     pattern = SparsePattern.from_sorted_rows(one, one, (1, 1))
     value, row, table, matrices = (torch.zeros([1] * dimensions) for dimensions in (1, 2, 3, 4))
     wide, states, weights = torch.zeros(1, 96), torch.zeros(1, 1, 32), (torch.zeros(32, 64), *[torch.zeros(32)] * 3)
-    update = UpdateInputs(states, states, None, value, weights, None, UpdateSettings(scaled=False))
+    update = UpdateInputs(states, states, None, value, weights, None, UpdateSettings(degree_scaling=False))
     index, step, moments = one.int(), torch.ones(()), (torch.zeros(1, 1, 1), torch.zeros(1, 1, 1))
     adam = AdamSettings(0.1, (0.9, 0.999), 1e-8, 0.0)
     return {
@@ -62,7 +71,7 @@ def _tiny_calls() -> dict[str, Callable[[], object]]:
         "grouped_product": lambda: cpu.grouped_product(table, matrices, pairs),
         "grouped_outer": lambda: cpu.grouped_outer(table, table, pairs),
         "gather_product_sum": lambda: cpu.gather_product_sum(pattern, value, index, row, row),
-        # The same function takes another loop for wide rows.
+        # The same function runs another loop for wide rows.
         "gather_wide_sum": lambda: cpu.gather_product_sum(pattern, value, index, wide, wide),
         "gather_sum": lambda: cpu.gather_sum(pattern, value, row),
         "layer_update": lambda: cpu.layer_update(update),

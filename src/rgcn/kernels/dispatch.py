@@ -1,4 +1,4 @@
-"""Which implementation computes a primitive: decided here, by device, precision and shape, and nowhere else."""
+"""Choose the implementation of each primitive, by device, precision and shape. No other module chooses."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from torch import Tensor
 
 from rgcn.kernels import reference
 
-# Above this many multiplications per row a library call per relation is worth its launch.
-SMALL_PRODUCT = {"cpu": 2048, "cuda": 4096}
+# Matrices of more numbers than this, per device, are multiplied by a library call for each relation.
+MAX_COMPILED_MATRIX = {"cpu": 2048, "cuda": 4096}
 
-plain = False  # whether within `plain_kernels`
+use_reference = False  # True within `reference_kernels`
 
 
 @contextmanager
-def plain_kernels() -> Iterator[None]:
-    """Within, everything is computed by `reference`, in PyTorch's own operations: for `torch.export` and the like.
+def reference_kernels() -> Iterator[None]:
+    """Compute everything with `reference`, in PyTorch's own operations, as `torch.export` and the like require.
 
-    Call the model once, within, before it is traced: what patterns remember must be made of real numbers.
+    Call the model once within this context before it is traced: patterns cache results, which must be real tensors.
     """
-    global plain
-    before, plain = plain, True
+    global use_reference
+    before, use_reference = use_reference, True
     try:
         yield
     finally:
-        plain = before
+        use_reference = before
 
 
 @cache
-def _module(name: str) -> ModuleType | None:
-    """The kernels in numba ("cpu") or Triton ("gpu"); None where they do not run. Results differ by rounding only."""
+def _load(name: str) -> ModuleType | None:
+    """Import the kernels in numba ("cpu") or Triton ("gpu"); None if they do not run here. Only rounding differs."""
     try:
         return import_module(f"rgcn.kernels.{name}")
     except ImportError:
@@ -43,23 +43,20 @@ def _module(name: str) -> ModuleType | None:
 
 
 def kernels_for(x: Tensor) -> ModuleType:
-    """Who computes the primitives for tensors like `x`."""
-    if plain:
+    """Return the module that computes the primitives for tensors like `x`."""
+    has_loops = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if use_reference or not (x.is_cuda or has_loops):
         return reference
-    if x.device.type == "cuda":
-        return _module("gpu") or reference
-    if x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64):
-        return _module("cpu") or reference
-    return reference
+    return _load("gpu" if x.is_cuda else "cpu") or reference
 
 
 def product_kernels(x: Tensor, weight: Tensor) -> ModuleType:
-    """Who computes `grouped_product` and `grouped_outer`: compiled loops for small matrices, libraries for large."""
-    largest = SMALL_PRODUCT.get(x.device.type, 0)
-    return kernels_for(x) if weight.shape[2] * weight.shape[3] <= largest else reference
+    """Return the module for `grouped_product` and `grouped_outer`: our kernels for small matrices, else libraries."""
+    is_small = weight.shape[2] * weight.shape[3] <= MAX_COMPILED_MATRIX.get(x.device.type, 0)
+    return kernels_for(x) if is_small else reference
 
 
-def own_threads() -> AbstractContextManager[None]:
-    """Within, on a CPU, only these kernels run on several threads; see `cpu.own_threads`."""
-    kernels = _module("cpu")
-    return nullcontext() if kernels is None else kernels.own_threads()
+def single_threaded_torch() -> AbstractContextManager[None]:
+    """Run PyTorch's own operations on one thread, our CPU kernels on several; see `cpu.single_threaded_torch`."""
+    kernels = _load("cpu")
+    return nullcontext() if kernels is None else kernels.single_threaded_torch()

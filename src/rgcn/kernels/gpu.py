@@ -1,8 +1,8 @@
 """The primitives on a GPU, in Triton. Each has the signature and the meaning of its namesake in `reference`.
 
-Sums are accumulated in float32 (float64 for float64), in an order that follows from shapes and patterns alone,
-and without atomics: same inputs, same bits. Nothing here waits for the device, so that every function can be part of a
-CUDA graph. Tile sizes come from formulas, not from trials: trials would make times and bits a matter of luck.
+Sums are computed in float32 (float64 for float64), in an order that depends on shapes and patterns only, and without
+atomics: the same inputs give the same bits. No function waits for the device, so each can be part of a CUDA graph.
+Tile sizes come from formulas, not from trials, which would make times and bits depend on chance.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from triton import cdiv
 
 from rgcn.kernels import reference, triton_pairs, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
-from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE, AdamSettings, FactoredGradient
-from rgcn.kernels.sparse import PIECE, Pairs, RowPieces, SparsePattern, computed_once
+from rgcn.kernels.reference import EPSILON, MIN_VARIANCE, AdamSettings, FactoredGradient
+from rgcn.kernels.sparse import MAX_PIECE, Pairs, RowPieces, SparsePattern, cached_per_object
 
-# Bytes that partial results may take; beyond, the work is cut differently.
-SCRATCH = 512 << 20
-# Numbers of a node's bases that one warp can hold in its registers.
-HELD = 2048
-# Programs that share the rows of an update: more would keep more partial sums of the weights' gradients.
-PROGRAMS = 528
-# Numbers of a row that one program takes, where rows are long.
-WIDE = 512
-# Of a matrix at least this large `tl.dot` makes good use, even if one side must be padded to its least size, 16.
-WORTH_A_DOT = 256
-# A few passes over few rows, none of which waits: a kernel of our own would gain little.
+# Bytes that partial results may take; beyond, the work is split differently.
+MAX_PARTIAL_BYTES = 512 << 20
+# How many numbers of a node's bases one warp can hold in registers.
+MAX_REGISTER_BASES = 2048
+# Programs that share the rows of an update: each keeps its own partial sums of the weights' gradients.
+MAX_UPDATE_PROGRAMS = 528
+# How many numbers of a long row one program processes.
+WIDE_BLOCK = 512
+# `tl.dot` pays off for matrices of at least this size, even if one side must be padded to its least size, 16.
+MIN_DOT_SIZE = 256
+# These are a few passes over few rows, and none of them waits: a kernel would gain little.
 lazy_adam_rows, adagrad_rows = reference.lazy_adam_rows, reference.adagrad_rows
 
 
 def gather_sum(pattern: SparsePattern, value: Tensor | None, x: Tensor) -> Tensor:
+    """See `reference.gather_sum`."""
     return gather_product_sum(pattern, value, None, None, x)
 
 
@@ -47,28 +48,29 @@ def gather_product_sum(
     width: int | None = None,
     exact: bool = False,
 ) -> Tensor:
-    """Without index and left: `gather_sum`."""
-    full, pieces = x.shape[1], pieces_of(pattern)
-    out = x.new_empty(pattern.num_rows, full, dtype=_sum_type(x) if exact else x.dtype)
-    block = min(128, _power(full))
-    # Measured on graphs of AM's shape: many short rows want many side by side, longer ones more entries in flight.
-    short = pattern.num_entries < 2 * pattern.num_rows
-    rows, unroll, warps = (max(1, 512 // block), 2, 4) if short else (max(1, 256 // block), 4, 2)
-    if full >= WIDE:  # many questions side by side: a row fills the lanes by itself
-        block, rows, unroll, warps = WIDE, 1, 4, 1
-    partial, num_pieces = _partial(pieces, full, out), pieces.parts.shape[1]
+    """See `reference.gather_product_sum`; without index and left, `reference.gather_sum`."""
+    x_width, pieces = x.shape[1], row_pieces(pattern)
+    out = x.new_empty(pattern.num_rows, x_width, dtype=_sum_type(x) if exact else x.dtype)
+    block = min(128, _power_of_2(x_width))
+    # Measured on graphs of AM's size: short rows want many rows per program, longer ones more entries in flight.
+    has_short_rows = pattern.num_entries < 2 * pattern.num_rows
+    rows, unroll, warps = (max(1, 512 // block), 2, 4) if has_short_rows else (max(1, 256 // block), 4, 2)
+    if x_width >= WIDE_BLOCK:  # many questions side by side: one row occupies all lanes
+        block, rows, unroll, warps = WIDE_BLOCK, 1, 4, 1
+    partial, num_pieces = _partial(pieces, x_width, out), pieces.parts.shape[1]
     tensors = (pieces.parts, pattern.column, *map(_contiguous, (value, index, left, x)), out, partial)
-    sizes = {"WIDTH": full, "LEFT_WIDTH": full if left is None else left.shape[1], "ACC": _accumulator(out)}
+    sizes = {"WIDTH": x_width, "LEFT_WIDTH": x_width if left is None else left.shape[1], "ACC": _accumulator(out)}
     sizes |= {"ROWS": rows, "BLOCK_W": block, "UNROLL": unroll}
-    grid = (cdiv(num_pieces, rows), cdiv(full, block))
+    grid = (cdiv(num_pieces, rows), cdiv(x_width, block))
     _launch(triton_sums.gather_pieces, grid, out, *tensors, num_pieces, pattern.num_rows, warps=warps, **sizes)
-    _add_slots(pieces, partial, out, full)
-    return reference.folded(out, width or full)
+    _add_slots(pieces, partial, out, x_width)
+    return reference.folded(out, width or x_width)
 
 
 def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | None, k: Tensor, right: Tensor) -> Tensor:
+    """See `reference.entry_product`."""
     width, entries = left.shape[1], i.numel()
-    out, block = left.new_empty(entries), min(128, _power(width))
+    out, block = left.new_empty(entries), min(128, _power_of_2(width))
     tile = max(1, 1024 // block)
     sizes = {"WIDTH": width, "ACC": _accumulator(out), "ENTRIES": tile, "BLOCK_W": block}
     tensors = (*map(_contiguous, (i, left, j, middle, k, right)), out)
@@ -76,103 +78,105 @@ def entry_product(i: Tensor, left: Tensor, j: Tensor | None, middle: Tensor | No
 
 
 def combine_bases(coefficients: Tensor, bases: Tensor, pairs: Pairs) -> Tensor:
+    """See `reference.combine_bases`."""
     num_bases, width = bases.shape[1], bases.shape[2]
-    out, block = bases.new_empty(len(pairs), width), min(128, _power(width))
+    out, block = bases.new_empty(len(pairs), width), min(128, _power_of_2(width))
     rows = max(1, 512 // block)
     unroll = next(unroll for unroll in (8, 5, 4, 3, 2, 1) if num_bases % unroll == 0)
     sizes = {"NUM_BASES": num_bases, "WIDTH": width, "ACC": _accumulator(out)}
     sizes |= {"PAIRS": rows, "BLOCK_W": block, "UNROLL": unroll}
     tensors = (coefficients.contiguous(), bases.contiguous(), pairs.relation, pairs.node, out)
     grid = (cdiv(len(pairs), rows), cdiv(width, block))
-    return _launch(triton_pairs.combine, grid, out, *tensors, len(pairs), **sizes)
+    return _launch(triton_pairs.combine_bases, grid, out, *tensors, len(pairs), **sizes)
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
+    """See `reference.spread_bases`."""
     out = rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1])
     return _spread(FactoredGradient(coefficients, rows, pairs), out, (None,) * 9)
 
 
-def _spread(given: FactoredGradient, table: Tensor, adam: tuple[Any, ...]) -> Tensor:
-    """What is spread to the table, or Adam's step by it; a program writes a block of one node's bases."""
-    coefficients, rows, pairs = given
+def _spread(factors: FactoredGradient, table: Tensor, adam: tuple[Any, ...]) -> Tensor:
+    """Write `spread_bases` of the factors to the table, or take Adam's step by it; one block of a node per program."""
+    coefficients, rows, pairs = factors
     num_nodes, num_bases, width = table.shape
-    block = min(1024, _power(num_bases * width))
+    block = min(1024, _power_of_2(num_bases * width))
     sizes = {"NUM_BASES": num_bases, "WIDTH": width, "ACC": _accumulator(table), "BLOCK": block}
     tensors = (coefficients.contiguous(), rows.contiguous(), pairs.pointer, pairs.relation, table)
     grid, warps = (num_nodes, cdiv(num_bases * width, block)), 1 if block <= 128 else 2
-    return _launch(triton_pairs.spread, grid, table, *tensors, *adam, warps=warps, **sizes)
+    return _launch(triton_pairs.spread_bases, grid, table, *tensors, *adam, warps=warps, **sizes)
 
 
 def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
-    """Each pair's products first, then their sum over the pairs of each relation: both in a fixed order."""
+    """See `reference.coefficient_gradient`. Computes each pair's products, then sums them over each relation."""
     num_bases, width = bases.shape[1], bases.shape[2]
     if len(pairs) == 0 or num_bases == 0 or width == 0:
         return bases.new_zeros(pairs.num_relations, num_bases)
     bases, rows, kind = bases.contiguous(), rows.contiguous(), _sum_type(bases)
-    step = max(1, SCRATCH // (len(pairs) * kind.itemsize))
+    step = max(1, MAX_PARTIAL_BYTES // (len(pairs) * kind.itemsize))
     parts = []
     for first in range(0, num_bases, step):
-        some = bases[:, first : first + step]
-        product = bases.new_empty(len(pairs), some.shape[1], dtype=kind)
-        block_b, block_w = _power(some.shape[1]), _power(width)
+        chunk = bases[:, first : first + step]
+        product = bases.new_empty(len(pairs), chunk.shape[1], dtype=kind)
+        block_b, block_w = _power_of_2(chunk.shape[1]), _power_of_2(width)
         sizes = {"NODE_STRIDE": num_bases * width, "WIDTH": width, "ACC": _accumulator(product)}
-        arguments: tuple[Any, ...]
-        grid: tuple[int, ...]
-        if block_b * block_w <= HELD:
-            arguments = (some, rows, pairs.pointer, product, some.shape[1])
-            kernel, grid, warps = triton_pairs.node_products, (pairs.num_nodes,), 1
+        if block_b * block_w <= MAX_REGISTER_BASES:
+            sizes |= {"BLOCK_B": block_b, "BLOCK_W": block_w}
+            arguments = (chunk, rows, pairs.pointer, product, chunk.shape[1])
+            _launch(triton_pairs.node_products, (pairs.num_nodes,), product, *arguments, warps=1, **sizes)
         else:
             block_b, block_w = min(8, block_b), min(128, block_w)
-            sizes["PAIRS"] = max(1, 2048 // (block_w * block_b))
-            arguments = (some, rows, pairs.node, product, len(pairs), some.shape[1])
-            grid = (cdiv(len(pairs), sizes["PAIRS"]), cdiv(some.shape[1], block_b))
-            kernel, warps = triton_pairs.pair_products, 4
-        _launch(kernel, grid, product, *arguments, warps=warps, BLOCK_B=block_b, BLOCK_W=block_w, **sizes)
+            sizes |= {"BLOCK_B": block_b, "BLOCK_W": block_w, "PAIRS": max(1, 2048 // (block_w * block_b))}
+            grid = (cdiv(len(pairs), sizes["PAIRS"]), cdiv(chunk.shape[1], block_b))
+            tensors = (chunk, rows, pairs.node, product)
+            _launch(triton_pairs.pair_products, grid, product, *tensors, len(pairs), chunk.shape[1], **sizes)
         parts.append(gather_sum(pairs.by_relation, None, product))
     return torch.cat(parts, 1).to(bases.dtype)
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
+    """See `reference.grouped_product`."""
     _, num_blocks, width_in, width_out = weight.shape
-    out, parts, sizes = x.new_empty(x.shape[0], num_blocks, width_out), pairs.tiles.parts, _product_sizes(weight, x)
+    out, parts, sizes = x.new_empty(x.shape[0], num_blocks, width_out), pairs.pieces.parts, _product_sizes(weight, x)
     if sizes["DOT"]:
-        exactly = sizes["PRECISION"] == "ieee"
-        block, block_in = _side(width_out, exactly), 16 if exactly else min(32, max(16, _power(width_in)))
-        pairs_at_once, columns = PIECE, num_blocks * cdiv(width_out, block)
+        is_exact = sizes["PRECISION"] == "ieee"
+        block, block_in = _dot_block(width_out, is_exact), 16 if is_exact else min(32, max(16, _power_of_2(width_in)))
+        block_pairs, columns = MAX_PIECE, num_blocks * cdiv(width_out, block)
     else:
-        block, block_in = min(128, _power(num_blocks * width_out)), 1
-        pairs_at_once, columns = min(PIECE, 1024 // block), cdiv(num_blocks * width_out, block)
-    sizes |= {"PAIRS": pairs_at_once, "BLOCK_I": block_in, "BLOCK": block}
+        block, block_in = min(128, _power_of_2(num_blocks * width_out)), 1
+        block_pairs, columns = min(MAX_PIECE, 1024 // block), cdiv(num_blocks * width_out, block)
+    sizes |= {"PAIRS": block_pairs, "BLOCK_I": block_in, "BLOCK": block}
     arguments = (parts, x.contiguous(), weight, out, num_blocks, *weight.stride())
     return _launch(triton_pairs.product, (parts.shape[1], columns), out, *arguments, **sizes)
 
 
 def grouped_outer(x: Tensor, gradient: Tensor, pairs: Pairs) -> Tensor:
+    """See `reference.grouped_outer`."""
     num_blocks, width_in, width_out = x.shape[1], x.shape[2], gradient.shape[2]
     out = x.new_empty(pairs.num_relations, num_blocks, width_in, width_out)
     size, sizes = num_blocks * width_in * width_out, _product_sizes(out, x)
-    tiles = _tiles(pairs, width_in, width_out, size)
-    partial = _partial(tiles, size, out)
+    pieces = _worthwhile_pieces(pairs, width_in, width_out, size)
+    partial = _partial(pieces, size, out)
     if sizes["DOT"]:
-        exactly = sizes["PRECISION"] == "ieee"
-        block_in, block = (_side(width, exactly) for width in (width_in, width_out))
-        pairs_at_once, columns = 16 if exactly else 32, num_blocks * cdiv(width_in, block_in) * cdiv(width_out, block)
+        is_exact = sizes["PRECISION"] == "ieee"
+        block_in, block = (_dot_block(width, is_exact) for width in (width_in, width_out))
+        block_pairs, columns = 16 if is_exact else 32, num_blocks * cdiv(width_in, block_in) * cdiv(width_out, block)
     else:
-        block, block_in = min(128, _power(size)), 1
-        pairs_at_once, columns = min(PIECE, 1024 // block), cdiv(size, block)
-    sizes |= {"PAIRS": pairs_at_once, "BLOCK_I": block_in, "BLOCK": block}
-    tensors = (tiles.parts, x.contiguous(), gradient.contiguous(), out, partial)
-    grid = (tiles.parts.shape[1], columns)
+        block, block_in = min(128, _power_of_2(size)), 1
+        block_pairs, columns = min(MAX_PIECE, 1024 // block), cdiv(size, block)
+    sizes |= {"PAIRS": block_pairs, "BLOCK_I": block_in, "BLOCK": block}
+    tensors = (pieces.parts, x.contiguous(), gradient.contiguous(), out, partial)
+    grid = (pieces.parts.shape[1], columns)
     _launch(triton_pairs.outer, grid, out, *tensors, num_blocks, pairs.num_relations, **sizes)
-    _add_slots(tiles, partial, out, size)
+    _add_slots(pieces, partial, out, size)
     return out
 
 
 def _product_sizes(weight: Tensor, x: Tensor) -> dict[str, Any]:
-    """Of products with matrices [relations, K, in, out]: their sizes, whether `tl.dot` multiplies them, and how."""
+    """Constants of kernels that multiply by matrices [num_relations, K, in, out]; DOT: whether they use `tl.dot`."""
     width_in, width_out = weight.shape[2:]
-    dot = width_in * width_out >= WORTH_A_DOT and min(width_in, width_out) > 1
-    # float64 has no fast product here; the interpreter's takes bfloat16 for integers
+    dot = width_in * width_out >= MIN_DOT_SIZE and min(width_in, width_out) > 1
+    # `tl.dot` is slow for float64, and wrong for bfloat16 in the interpreter.
     dot = dot and not (x.dtype == torch.float64 or (x.dtype == torch.bfloat16 and x.device.type == "cpu"))
     return {"IN": width_in, "OUT": width_out, "DOT": dot, "ACC": _accumulator(x), "PRECISION": _precision(x)}
 
@@ -180,120 +184,125 @@ def _product_sizes(weight: Tensor, x: Tensor) -> dict[str, Any]:
 def adam_bases(
     table: Tensor, first: Tensor, second: Tensor, step: Tensor, gradient: FactoredGradient, settings: AdamSettings
 ) -> None:
+    """See `reference.adam_bases`."""
     lr, betas, eps, weight_decay = settings
-    # How far along training is, only the device knows: the corrections are computed there, in double precision.
-    taken = step.double()
-    rate, root = lr / (1 - torch.pow(betas[0], taken)), (1 - torch.pow(betas[1], taken)).sqrt()
+    # The step count is on the device, so the bias corrections are computed there, in double precision.
+    count = step.double()
+    rate, root = lr / (1 - torch.pow(betas[0], count)), (1 - torch.pow(betas[1], count)).sqrt()
     state = (first, second, rate, root, 1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay)
     _spread(gradient, table.detach(), state)
 
 
 def count_ranks(
-    scores: Tensor, own: Tensor, first: int, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor
+    scores: Tensor, score: Tensor, first: int, row: Tensor, target: Tensor, begin: Tensor, end: Tensor, answers: Tensor
 ) -> Tensor:
+    """See `reference.count_ranks`."""
     out = torch.empty(row.numel(), 5, dtype=torch.int64, device=scores.device)
     if scores.stride(1) != 1:
         scores = scores.contiguous()
-    if answers.device != scores.device or answers.is_floating_point():  # there are none, and none will be read
+    if answers.device != scores.device or answers.is_floating_point():  # a placeholder: no answers, none is read
         answers = begin
-    indices = map(_contiguous, (own, row, target, begin, end, answers))
-    block = min(2048, max(128, _power(scores.shape[1])))
-    sizes = {"KIND": _accumulator(scores), "BLOCK": block, "ANSWERS": 128}
+    indices = map(_contiguous, (score, row, target, begin, end, answers))
+    block = min(2048, max(128, _power_of_2(scores.shape[1])))
+    sizes = {"ACC": _accumulator(scores), "BLOCK": block, "ANSWERS": 128}
     numbers = scores.stride(0), scores.shape[1], first
     return _launch(triton_sums.count_ranks, (len(row),), out, scores, *indices, out, *numbers, **sizes)
 
 
-def layer_update(given: UpdateInputs) -> Tensor:
-    out, (arguments, numbers, sizes) = torch.empty_like(given.own), _update_arguments(given)
+def layer_update(inputs: UpdateInputs) -> Tensor:
+    """See `layer_update.reference_update`."""
+    out, (arguments, numbers, sizes) = torch.empty_like(inputs.states), _update_arguments(inputs)
     return _launch(triton_update.update, (cdiv(numbers[0], 128),), out, *arguments, out, *numbers, ROWS=128, **sizes)
 
 
-def layer_update_gradients(given: UpdateInputs, slope: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients of own, heard, squares and the four weights."""
-    own, weights = given.own, given.weights
-    arguments, numbers, sizes = _update_arguments(given)
-    slopes = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:3]]
-    programs = min(PROGRAMS, max(1, cdiv(numbers[0], 64)))
-    of_matrix = torch.zeros(programs, *weights[0].shape, device=own.device)
-    of_vectors = torch.zeros(programs, 3, weights[0].shape[0], device=own.device)
-    tensors = (*arguments, slope, *slopes, of_matrix, of_vectors)
-    _launch(triton_update.update_gradients, (programs,), own, *tensors, *numbers, ROWS=64, **sizes)
-    of_weights = of_matrix.sum(0), *of_vectors.sum(0).unbind()
-    return *slopes, *(total.to(given.dtype) for total, given in zip(of_weights, weights, strict=True))
+def layer_update_gradients(inputs: UpdateInputs, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    """Return the gradients of states, messages, squares and the four weights."""
+    states, weights = inputs.states, inputs.weights
+    arguments, numbers, sizes = _update_arguments(inputs)
+    gradients = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:3]]
+    programs = min(MAX_UPDATE_PROGRAMS, max(1, cdiv(numbers[0], 64)))
+    of_matrix = torch.zeros(programs, *weights[0].shape, device=states.device)
+    of_vectors = torch.zeros(programs, 3, weights[0].shape[0], device=states.device)
+    tensors = (*arguments, gradient, *gradients, of_matrix, of_vectors)
+    _launch(triton_update.update_gradients, (programs,), states, *tensors, *numbers, ROWS=64, **sizes)
+    sums = of_matrix.sum(0), *of_vectors.sum(0).unbind()
+    return *gradients, *(total.to(weight.dtype) for total, weight in zip(sums, weights, strict=True))
 
 
-def _update_arguments(given: UpdateInputs) -> tuple[list[Tensor | None], tuple[Any, ...], dict[str, Any]]:
-    """Tensors; rows of states, how many of these share a degree factor, and dropout; sizes."""
-    own, heard, squares, degree, (weight, *vectors), seed, settings = given
-    tensors = (own, heard, squares, degree.float(), weight.to(own.dtype), *(vector.float() for vector in vectors), seed)
-    width, rows = own.shape[-1], own.numel() // own.shape[-1]
+def _update_arguments(inputs: UpdateInputs) -> tuple[list[Tensor | None], tuple[Any, ...], dict[str, Any]]:
+    """Return the tensors; the number of rows, how many of them share a degree factor, dropout; and the constants."""
+    states, messages, squares, degree, (weight, *vectors), seed, settings = inputs
+    vectors = [vector.float() for vector in vectors]
+    tensors = (states, messages, squares, degree.float(), weight.to(states.dtype), *vectors, seed)
+    width, rows = states.shape[-1], states.numel() // states.shape[-1]
     numbers = rows, rows // max(1, degree.numel()), settings.dropout
-    sizes: dict[str, Any] = {name.upper(): getattr(settings, name) for name in ("scaled", "norm", "skip", "wakes")}
-    sizes |= {"D": width, "PARTS": weight.shape[1] // width, "PRECISION": _precision(own)}
-    return [*map(_contiguous, tensors)], numbers, {**sizes, "LEAST": LEAST_VARIANCE, "EPS": EPSILON}
+    flags = {"SCALED": settings.degree_scaling, "NORM": settings.norm, "SKIP": settings.skip}
+    flags |= {"UNREACHED": settings.update_unreached}
+    sizes = {"D": width, "PARTS": weight.shape[1] // width, "PRECISION": _precision(states)}
+    return [*map(_contiguous, tensors)], numbers, {**flags, **sizes, "MIN_VARIANCE": MIN_VARIANCE, "EPS": EPSILON}
 
 
-def pieces_of(pattern: SparsePattern) -> RowPieces:
-    """The pattern's pieces: for a lasting pattern the ones it keeps, in an order that suits; else cut quickly."""
+def row_pieces(pattern: SparsePattern) -> RowPieces:
+    """Return a pattern's pieces; those of a transient pattern are computed on the device, without waiting for it."""
     if not pattern.transient or "pieces" in vars(pattern):
         return pattern.pieces
     num_rows, device = pattern.num_rows, pattern.pointer.device
-    num_pieces, num_longs = num_rows + pattern.num_entries // PIECE, pattern.num_entries // PIECE
+    num_pieces, num_long_rows = num_rows + pattern.num_entries // MAX_PIECE, pattern.num_entries // MAX_PIECE
     packed = torch.empty(num_rows, dtype=torch.int64, device=device)
     parts = torch.empty(4, num_pieces, dtype=torch.int32, device=device)
-    longs = torch.full((3, num_longs), num_rows, dtype=torch.int32, device=device)
-    sizes = {"PIECE": PIECE, "BLOCK": 256}
+    long_rows = torch.full((3, num_long_rows), num_rows, dtype=torch.int32, device=device)
+    sizes = {"MAX_PIECE": MAX_PIECE, "BLOCK": 256}
     _launch(triton_sums.count_pieces, (cdiv(num_rows, 256),), packed, pattern.pointer, packed, num_rows, **sizes)
-    numbers = (num_rows, num_pieces, num_longs, num_rows.bit_length() + 1)
-    tensors = (pattern.pointer, torch.cumsum(packed, 0), parts, longs)
-    _launch(triton_sums.cut_pieces, (cdiv(num_pieces, 256),), packed, *tensors, *numbers, **sizes)
-    object.__setattr__(pattern, "pieces", RowPieces(parts, longs, 2 * num_longs))
+    numbers = (num_rows, num_pieces, num_long_rows, num_rows.bit_length() + 1)
+    tensors = (pattern.pointer, torch.cumsum(packed, 0), parts, long_rows)
+    _launch(triton_sums.split_rows, (cdiv(num_pieces, 256),), packed, *tensors, *numbers, **sizes)
+    object.__setattr__(pattern, "pieces", RowPieces(parts, long_rows, 2 * num_long_rows))
     return pattern.pieces
 
 
 def _partial(pieces: RowPieces, size: int, out: Tensor) -> Tensor:
-    """A place for the sums of pieces that are not their whole row: [slots, size], not rounded to out's type."""
+    """Allocate the partial sums [num_slots, size] of pieces that are not their whole row, not in out's rounded type."""
     return torch.empty(max(1, pieces.num_slots) * size, dtype=_sum_type(out), device=out.device)
 
 
 def _add_slots(pieces: RowPieces, partial: Tensor, out: Tensor, size: int) -> None:
-    block, num_longs = min(128, _power(size)), pieces.longs.shape[1]
+    block, num_long_rows = min(128, _power_of_2(size)), pieces.long_rows.shape[1]
     sizes = {"ACC": _accumulator(out), "SLOTS": min(64, 2048 // block), "BLOCK_W": block}
-    if num_longs:
-        grid = (num_longs, cdiv(size, block))
-        _launch(triton_sums.add_slots, grid, out, pieces.longs, partial, out, len(out), size, **sizes)
+    if num_long_rows:
+        grid = (num_long_rows, cdiv(size, block))
+        _launch(triton_sums.add_slots, grid, out, pieces.long_rows, partial, out, len(out), size, **sizes)
 
 
-def _tiles(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
-    """The relations' pairs cut into pieces that are worth their partial sums [K, in, out], which must fit as well."""
-    piece = PIECE
+def _worthwhile_pieces(pairs: Pairs, width_in: int, width_out: int, size: int) -> RowPieces:
+    """Split relations' pairs into pieces so long that their partial sums [K, in, out] pay off and fit in memory."""
+    piece = MAX_PIECE
     while piece < 2**30 and (
-        piece * (width_in + width_out) < 2 * width_in * width_out or 8 * len(pairs) // piece * size > SCRATCH
+        piece * (width_in + width_out) < 2 * width_in * width_out or 8 * len(pairs) // piece * size > MAX_PARTIAL_BYTES
     ):
         piece *= 2
-    if piece == PIECE:
-        return pairs.tiles
-    known = _larger_tiles(pairs)
-    if piece not in known:
-        known[piece] = RowPieces.of(pairs.pointer, piece)
-    return known[piece]
+    if piece == MAX_PIECE:
+        return pairs.pieces
+    by_length = _longer_pieces(pairs)
+    if piece not in by_length:
+        by_length[piece] = RowPieces.of(pairs.pointer, piece)
+    return by_length[piece]
 
 
-@computed_once
-def _larger_tiles(_: Pairs) -> dict[int, RowPieces]:
-    """The pieces that were cut, by their size."""
+@cached_per_object
+def _longer_pieces(_: Pairs) -> dict[int, RowPieces]:
+    """Cache of `_worthwhile_pieces`, by their length."""
     return {}
 
 
-def _side(width: int, exactly: bool) -> int:
-    """Numbers of a side of the matrix that one program takes where `tl.dot` multiplies."""
-    return min(32 if exactly else 64, max(16, _power(width)))
+def _dot_block(width: int, is_exact: bool) -> int:
+    """The side of a block that one program multiplies with `tl.dot`, for a matrix side of this width."""
+    return min(32 if is_exact else 64, max(16, _power_of_2(width)))
 
 
 def _precision(x: Tensor) -> str:
-    """How `tl.dot` multiplies float32: exactly, unless the user allowed PyTorch's own products less."""
-    full = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-    return "ieee" if full else "tf32"
+    """The precision of `tl.dot`: float32 is multiplied exactly, as by PyTorch, unless the user allows less."""
+    is_exact = x.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
+    return "ieee" if is_exact else "tf32"
 
 
 def _sum_type(x: Tensor) -> torch.dtype:
@@ -304,8 +313,8 @@ def _accumulator(x: Tensor) -> Any:
     return tl.float64 if x.dtype == torch.float64 else tl.float32
 
 
-def _power(size: int) -> int:
-    """The least power of two that is not less."""
+def _power_of_2(size: int) -> int:
+    """Return the least power of two that is at least `size`. Unlike Triton's, it is not zero for an empty tensor."""
     return 1 << (size - 1).bit_length()
 
 
@@ -314,13 +323,13 @@ def _contiguous(x: Tensor | None) -> Tensor | None:
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], out: Tensor, *arguments: Any, warps: int = 4, **sizes: Any) -> Tensor:
-    """Start a kernel on the device of `out`, which is returned: Triton takes the current one. No programs: zeros.
+    """Start a kernel on the device of `out`, and return `out`; fill it with zeros if the grid has no programs.
 
-    It multiplies and adds in one rounding, whatever Triton's default is, for that differs between versions.
+    Multiplication and addition are fused into one rounding, because Triton's default differs between versions.
     """
     if 0 in grid:
         return out.zero_()
-    elsewhere = out.device.type == "cuda" and out.device.index != torch.cuda.current_device()
-    with torch.cuda.device(out.device) if elsewhere else nullcontext():
+    is_elsewhere = out.device.type == "cuda" and out.device.index != torch.cuda.current_device()
+    with torch.cuda.device(out.device) if is_elsewhere else nullcontext():
         kernel[grid](*arguments, num_warps=warps, enable_fp_fusion=True, **sizes)
     return out

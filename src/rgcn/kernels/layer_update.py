@@ -1,9 +1,9 @@
-"""What a node becomes after a layer: x + ReLU(LayerNorm(W [x, a, …] + b)) where anything was heard, as one operation.
+"""The update of a path network's layer: x + ReLU(LayerNorm(W [x, a, ...] + b)) for reached nodes, as one operation.
 
-As separate operations of PyTorch this reads and writes the states a dozen times, and keeps half of these for the
-gradient: more than the convolution itself. Here they are read once and written once, by one kernel on a GPU
-(`triton_update`) and on a CPU (`update_loops`), elsewhere a few thousand rows at a time, which stay in the cache; the
-gradient computes what is between anew.
+As separate operations of PyTorch it would read and write the states a dozen times, and keep half of these tensors for
+the gradient: more memory traffic than the convolution itself. Here one kernel reads and writes them once, on a GPU
+(`triton_update`) and on a CPU (`update_loops`). Elsewhere it works on a few thousand rows at a time, which stay in the
+cache. The backward pass computes the intermediate results again.
 """
 
 from __future__ import annotations
@@ -18,133 +18,138 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from rgcn.kernels import dispatch
-from rgcn.kernels.reference import EPSILON, LEAST_VARIANCE
+from rgcn.kernels.reference import EPSILON, MIN_VARIANCE
 
 CHUNK_ROWS = 4096
 
 
 class UpdateSettings(NamedTuple):
-    """scaled: hear everything a second time, times the node's degree factor; norm, skip: as they say; dropout: share of
-    the output that is dropped, 0 when not training; wakes: whether biases wake a node that has heard nothing."""
+    """The variant of the update.
 
-    scaled: bool = True
+    Attributes:
+        degree_scaling: Pass every aggregate a second time, multiplied by the node's degree factor.
+        norm: Apply LayerNorm.
+        skip: Add the old state to the new one.
+        dropout: Share of the output to drop; 0 outside training.
+        update_unreached: Also update nodes without any message, by the biases alone.
+    """
+
+    degree_scaling: bool = True
     norm: bool = True
     skip: bool = True
     dropout: float = 0.0
-    wakes: bool = False
+    update_unreached: bool = False
 
 
 class UpdateInputs(NamedTuple):
-    """What an update reads: own, heard and, for deviations, squares [nodes, B, d], degree [nodes] or [nodes, B].
+    """The inputs of an update.
 
-    weights  W [d, parts · d], b [d], LayerNorm's gain [d] and shift [d]
-    drawn    bool like own: what dropout leaves; for kernels on a GPU the seed they draw it from; None: nothing drops
+    Attributes:
+        states: [num_nodes, num_questions, width].
+        messages: Weighted sums of messages, like `states`.
+        squares: Weighted sums of squared messages, like `states`: then the standard deviation of the messages is
+            another aggregate. None: it is not.
+        degree: Degree factors, [num_nodes] or [num_nodes, num_questions].
+        weights: W [width, num_parts · width], b [width], and gain and shift [width] of LayerNorm.
+        dropout_mask: bool like `states`, True where dropout keeps a number; for GPU kernels the seed [1] they draw it
+            from; None: nothing is dropped. `layer_update` ignores what it is given, and draws one.
+        settings: The variant of the update.
     """
 
-    own: Tensor
-    heard: Tensor
+    states: Tensor
+    messages: Tensor
     squares: Tensor | None
     degree: Tensor
     weights: tuple[Tensor, ...]
-    drawn: Tensor | None
+    dropout_mask: Tensor | None
     settings: UpdateSettings
 
 
-def layer_update(given: UpdateInputs) -> Tensor:
-    """[nodes, B, d]; what dropout leaves is drawn here.
+def layer_update(inputs: UpdateInputs) -> Tensor:
+    """Return the new states [num_nodes, num_questions, width]. Draws the dropout mask.
 
-    Differentiable in all but degree. A row that is zero in own and heard stays zero, unless it `wakes`.
+    Differentiable in all inputs but the degree. A row that is zero in states and messages stays zero, except with
+    `update_unreached`.
     """
-    own, heard, squares, degree, weights, _, settings = given
-    if torch.compiler.is_compiling() or dispatch.plain:
-        of_rows = degree.view(*degree.shape, *[1] * (own.ndim - degree.ndim))
-        kept = _drawn(own, settings.dropout)
-        return plain_update(UpdateInputs(own, heard, squares, of_rows, weights, kept, settings))
-    fused = _fused(own)
-    if fused is not None:
-        return _LayerUpdate.apply(fused, settings, own, heard, squares, degree, *weights)  # type: ignore[no-any-return, no-untyped-call]
-    count = own.shape[0] * own.shape[1]
-    if not count:
-        return own
-    each = degree.repeat_interleave(own.shape[1]) if degree.ndim == 1 else degree
-    tensors = (own, heard, squares, each, _drawn(own, settings.dropout))
-    rows = [None if t is None else torch.split(t.reshape(count, -1), CHUNK_ROWS) for t in tensors]
+    states, messages, squares, degree, weights, _, settings = inputs
+    if torch.compiler.is_compiling() or dispatch.use_reference:
+        row_degree = degree.view(*degree.shape, *[1] * (states.ndim - degree.ndim))
+        return reference_update(inputs._replace(degree=row_degree, dropout_mask=_draw_mask(states, settings.dropout)))
+    kernels = _fused_kernels(states)
+    if kernels is not None:
+        return _LayerUpdate.apply(kernels, settings, *inputs[:4], *weights)  # type: ignore[no-any-return, no-untyped-call]
+    num_rows = states.shape[0] * states.shape[1]
+    if not num_rows:
+        return states
+    row_degree = degree.repeat_interleave(states.shape[1]) if degree.ndim == 1 else degree
+    tensors = (states, messages, squares, row_degree, _draw_mask(states, settings.dropout))
+    rows = [None if t is None else torch.split(t.reshape(num_rows, -1), CHUNK_ROWS) for t in tensors]
     chunks = []
-    for number in reversed(range(-(-count // CHUNK_ROWS))):  # gradients are then added up from the first chunk on
-        *states, kept = [None if every is None else every[number] for every in rows]
-        part = UpdateInputs._make((*states, weights, kept, settings))
-        chunks.append(checkpoint(plain_update, part, use_reentrant=False, preserve_rng_state=False))
-    return torch.cat(chunks[::-1]).to(own.dtype).view(own.shape)
+    for number in reversed(range(-(-num_rows // CHUNK_ROWS))):  # backward then sums gradients from the first chunk on
+        *chunk, mask = [None if every is None else every[number] for every in rows]
+        part = UpdateInputs._make((*chunk, weights, mask, settings))
+        chunks.append(checkpoint(reference_update, part, use_reentrant=False, preserve_rng_state=False))
+    return torch.cat(chunks[::-1]).to(states.dtype).view(states.shape)
 
 
-def plain_update(given: UpdateInputs) -> Tensor:
-    """The definition, in PyTorch's own operations, for rows [..., d]; degree [..., 1]."""
-    own, heard, squares, degree, weights, kept, settings = given
-    parts = [heard]
+def reference_update(inputs: UpdateInputs) -> Tensor:
+    """The definition of the update, in PyTorch's own operations, for rows [..., width] and degrees [..., 1]."""
+    states, messages, squares, degree, weights, dropout_mask, settings = inputs
+    parts = [messages]
     if squares is not None:
-        parts.append((squares - heard.square()).clamp(min=LEAST_VARIANCE).sqrt())
-    if settings.scaled:
+        parts.append((squares - messages.square()).clamp(min=MIN_VARIANCE).sqrt())
+    if settings.degree_scaling:
         parts += [part * degree for part in parts]
-    weight, bias, gain, shift = (tensor.to(own.dtype) for tensor in weights)
-    z = F.linear(torch.cat([own, *(part.to(own.dtype) for part in parts)], dim=-1), weight, bias)
+    weight, bias, gain, shift = (tensor.to(states.dtype) for tensor in weights)
+    z = F.linear(torch.cat([states, *(part.to(states.dtype) for part in parts)], dim=-1), weight, bias)
     if settings.norm:
         z = F.layer_norm(z, z.shape[-1:], gain, shift, EPSILON)
-    awake = (heard != 0).any(-1, keepdim=True) | (own != 0).any(-1, keepdim=True)
-    out = torch.relu(z) if settings.wakes else torch.relu(z) * awake
-    out = out if kept is None else out * kept / (1.0 - settings.dropout)
-    return own + out if settings.skip else out
+    is_reached = (messages != 0).any(-1, keepdim=True) | (states != 0).any(-1, keepdim=True)
+    out = torch.relu(z) if settings.update_unreached else torch.relu(z) * is_reached
+    out = out if dropout_mask is None else out * dropout_mask / (1.0 - settings.dropout)
+    return states + out if settings.skip else out
 
 
-def _drawn(like: Tensor, dropout: float) -> Tensor | None:
-    """bool like the tensor: what dropout leaves; None where it leaves all.
+def _draw_mask(like: Tensor, dropout: float) -> Tensor | None:
+    """Draw a dropout mask, bool like the tensor; None if nothing is dropped.
 
-    On a CPU PyTorch draws one number after the other, which took a fifth of a step. Sixteen bits each are enough, from
-    a generator whose words numpy promises to keep as they are.
+    On a CPU PyTorch draws numbers one by one, which took a fifth of a step. 16 random bits per number are enough, from
+    a NumPy generator whose stream is guaranteed to stay the same.
     """
     if not dropout:
         return None
     if like.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.rand_like(like, dtype=torch.float32) >= dropout
-    words = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-like.numel() // 4))
-    return torch.from_numpy(words.view(np.uint16)[: like.numel()] >= round(dropout * 2**16)).view(like.shape)
+    bits = np.random.SFC64(int(torch.randint(2**62, ()))).random_raw(-(-like.numel() // 4))
+    return torch.from_numpy(bits.view(np.uint16)[: like.numel()] >= round(dropout * 2**16)).view(like.shape)
 
 
 class _LayerUpdate(torch.autograd.Function):
-    """Keeps what went in, and nothing of what is between."""
+    """Save only the inputs for the backward pass, no intermediate result."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        fused: Any,
-        settings: UpdateSettings,
-        own: Tensor,
-        heard: Tensor,
-        squares: Tensor | None,
-        degree: Tensor,
-        *weights: Tensor,
-    ) -> Tensor:
-        if settings.dropout and own.is_cuda:  # the kernel draws for itself, from a seed
-            drawn: Tensor | None = torch.randint(2**31 - 1, (1,), device=own.device)
+    def forward(ctx: Any, kernels: Any, settings: UpdateSettings, *tensors: Any) -> Tensor:
+        (states, messages, squares, degree), weights = tensors[:4], tensors[4:]
+        if settings.dropout and states.is_cuda:  # the kernel draws the mask, from a seed
+            mask: Tensor | None = torch.randint(2**31 - 1, (1,), device=states.device)
         else:
-            drawn = _drawn(own, settings.dropout)
-        ctx.fused, ctx.settings = fused, settings
-        ctx.save_for_backward(own, heard, squares, degree, drawn, *weights)
-        return fused.layer_update(UpdateInputs(own, heard, squares, degree, weights, drawn, settings))  # type: ignore[no-any-return]
+            mask = _draw_mask(states, settings.dropout)
+        ctx.kernels, ctx.settings = kernels, settings
+        ctx.save_for_backward(states, messages, squares, degree, mask, *weights)
+        return kernels.layer_update(UpdateInputs._make((*tensors[:4], weights, mask, settings)))  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        own, heard, squares, degree, drawn, *weights = ctx.saved_tensors
-        given = UpdateInputs(own, heard, squares, degree, tuple(weights), drawn, ctx.settings)
-        of_own, of_heard, of_squares, *of_weights = ctx.fused.layer_update_gradients(given, slope.contiguous())
-        return None, None, of_own, of_heard, of_squares, None, *of_weights
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        *tensors, mask = ctx.saved_tensors[:5]
+        inputs = UpdateInputs._make((*tensors, ctx.saved_tensors[5:], mask, ctx.settings))
+        *of_rows, weight, bias, gain, shift = ctx.kernels.layer_update_gradients(inputs, gradient.contiguous())
+        return None, None, *of_rows, None, weight, bias, gain, shift
 
 
-def _fused(own: Tensor) -> Any:
-    """The kernels that do it in one pass, where they take states like these; else None."""
-    width = own.shape[-1]
-    takes = 16 <= width <= 64 and width & (width - 1) == 0 if own.is_cuda else width > 0 and width % 32 == 0
-    if not takes:
-        return None
-    kernels = dispatch.kernels_for(own)
-    return kernels if hasattr(kernels, "layer_update") else None
+def _fused_kernels(states: Tensor) -> Any:
+    """Return the kernels that compute the update in one pass, if they support these states; else None."""
+    width = states.shape[-1]
+    is_supported = width in (16, 32, 64) if states.is_cuda else width > 0 and width % 32 == 0
+    kernels = dispatch.kernels_for(states)
+    return kernels if is_supported and hasattr(kernels, "layer_update") else None

@@ -1,20 +1,20 @@
 """The primitives as differentiable operations on numbers of any precision, each registered with PyTorch once.
 
-Autograd and compilers cannot look into numba or Triton. So each primitive is an operator `rgcn::…`, called in eager
-mode and by `torch.compile` alike: it takes tensors, and names its pattern, pairs or edges by their word. The shape of
-its result follows from these, and every gradient is one of the operators again: a compiled forward and backward pass
-are one graph each, without breaks.
+Autograd and compilers cannot look into numba or Triton. So each primitive is an operator `rgcn::...`, which eager mode
+and `torch.compile` call alike: it takes tensors, and the handle of its pattern, pairs or edges. The shape of its result
+follows from these, and every gradient is one of the operators again: a compiled forward pass and a compiled backward
+pass are one graph each, without breaks.
 
-In eager mode nobody asks the dispatcher: what it would call is called at once. Through the dispatcher a step on AIFB,
-a millisecond made of four such operations, took 13 % longer.
+In eager mode the function behind an operator is called directly. Through PyTorch's dispatcher a step on AIFB, a
+millisecond made of four such operations, took 13 % longer.
 
-Kernels take tensors of one type, with values in the order of a pattern's entries. Here is the one place where types are
-widened and results rounded, by two rules:
+Kernels take tensors of one type, with values in the order of a pattern's entries. Types are converted only in this
+module, by two rules:
 
 - Half precision (bfloat16, float16) holds results, never sums. On a CPU, which has no kernels for it, the operands are
-  widened to float32 and the result is rounded once; on a GPU the kernels read half precision and add in float32.
-- The result has the type of the rows that are summed. What weighs them (values of edges, coefficients) may be of
-  another type, and is not rounded to that of the rows: an edge's 1/3 stays 1/3 while the features are bfloat16.
+  converted to float32 and the result is rounded once; on a GPU the kernels read half precision and sum in float32.
+- The result has the type of the rows that are summed. Their weights (values of edges, coefficients) may have another
+  type, and are not rounded to that of the rows: an edge's 1/3 stays 1/3 while the features are bfloat16.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from rgcn.kernels import dispatch, reference
 from rgcn.kernels.dispatch import kernels_for, product_kernels
 from rgcn.kernels.reference import FactoredGradient
-from rgcn.kernels.sparse import Named, Pairs, SparsePattern, TripleIndex, named
+from rgcn.kernels.sparse import KernelStructure, Pairs, SparsePattern, TripleIndex, structure_for
 
-# Rows whose gradients PyTorch adds one by one sooner than they are sorted.
-WORTH_SORTING = 4096
+# PyTorch adds the gradients of fewer rows than this one by one sooner than they are sorted.
+MIN_SORTED_ROWS = 4096
 HALF = (torch.bfloat16, torch.float16)
 
 Gradients = tuple[Tensor | None, ...]
@@ -48,37 +48,40 @@ def _operator(
     gradients: Callable[..., Gradients] | None = None,
     saved: Callable[..., Gradients] = lambda *tensors: tensors,
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Register the decorated function, which computes on any device, as an operator; returns the function to call.
+    """Register the decorated function, which computes on any device, as an operator; return the function to call.
 
-    schema     its words, then its tensors; the first word stands for an object, which functions are given in its place
-    empty      makes an empty tensor like its result
-    gradients  (ctx, gradient, and for each of its tensors whether it wants one) → those of its tensors; ctx.words and
-               ctx.saved_tensors are what it was called with, ctx.extra is what the call brought along
-    saved      which of its tensors the gradients will read
+    Args:
+        schema: A handle, then flags, then tensors. The functions get the structure in place of its handle.
+        empty: Makes an empty tensor like the result, from the same arguments.
+        gradients: Takes (ctx, gradient of the result, and for each tensor whether its gradient is needed), and returns
+            the gradients of the tensors. ctx.options (handle and flags), ctx.saved_tensors and ctx.extra are the
+            arguments of the call. None: not differentiable.
+        saved: Which of the tensors `gradients` reads.
     """
-    name, num_words = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
+    name, num_options = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
 
-    def register(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         _library.define(f"{schema} -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))  # type: ignore[no-untyped-call]
 
-        def computed(word: str, *inputs: Any) -> Tensor:
-            return run(named(Named, word), *inputs)
+        def compute(handle: str, *inputs: Any) -> Tensor:
+            return function(structure_for(KernelStructure, handle), *inputs)
 
-        _library.impl(name, computed, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(
-            f"rgcn::{name}", lambda word, *inputs: empty(named(Named, word), *inputs), lib=_library
-        )
+        def make_empty(handle: str, *inputs: Any) -> Tensor:
+            return empty(structure_for(KernelStructure, handle), *inputs)
+
+        _library.impl(name, compute, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"rgcn::{name}", make_empty, lib=_library)
         operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
 
         class Differentiable(torch.autograd.Function):
             @staticmethod
             def forward(
-                ctx: Any, compute: Callable[..., Tensor], words: tuple[Any, ...], extra: Any, *tensors: Any
+                ctx: Any, run: Callable[..., Tensor], options: tuple[Any, ...], extra: Any, *inputs: Any
             ) -> Any:
-                ctx.words, ctx.extra = words, extra
-                ctx.thing = named(Named, words[0])  # lives as long as the gradient may ask for it
-                ctx.save_for_backward(*saved(*tensors))
-                return compute(*words, *tensors)
+                ctx.options, ctx.extra = options, extra
+                ctx.structure = structure_for(KernelStructure, options[0])  # keeps it alive for the backward pass
+                ctx.save_for_backward(*saved(*inputs))
+                return run(*options, *inputs)
 
             @staticmethod
             @once_differentiable
@@ -87,21 +90,21 @@ def _operator(
                 return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
 
         def call(*inputs: Any, extra: Any = None) -> Any:
-            if dispatch.plain:
-                return computed(*inputs)
+            if dispatch.use_reference:
+                return compute(*inputs)
             if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
                 return operator(*inputs)
-            # Nobody traces: the dispatcher would call what is called here, 10 to 30 µs later.
+            # Nothing is traced: the dispatcher would make the same calls, 10 to 30 µs later.
             if gradients is not None and torch.is_grad_enabled():
-                return Differentiable.apply(computed, inputs[:num_words], extra, *inputs[num_words:])  # type: ignore[no-untyped-call]
-            return computed(*inputs)
+                return Differentiable.apply(compute, inputs[:num_options], extra, *inputs[num_options:])  # type: ignore[no-untyped-call]
+            return compute(*inputs)
 
         def below_autograd(*inputs: Any) -> Tensor:
             with torch._C._AutoDispatchBelowAutograd():
                 return operator(*inputs)
 
         def with_gradient(*inputs: Any) -> Any:
-            return Differentiable.apply(below_autograd, inputs[:num_words], None, *inputs[num_words:])  # type: ignore[no-untyped-call]
+            return Differentiable.apply(below_autograd, inputs[:num_options], None, *inputs[num_options:])  # type: ignore[no-untyped-call]
 
         if gradients is not None:
             _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
@@ -110,91 +113,89 @@ def _operator(
     return register
 
 
-def _word(thing: SparsePattern | Pairs | TripleIndex | str) -> str:
-    if isinstance(thing, str):
-        return thing
+def _handle(structure: SparsePattern | Pairs | TripleIndex | str) -> str:
+    if isinstance(structure, str):
+        return structure
     if torch.compiler.is_compiling():
-        thing.make_ready()
-    return thing.word
+        structure.prepare_for_tracing()
+    return structure.handle
 
 
-def _like_last(thing: Named, *tensors: Tensor) -> Tensor:
+def _like_last(structure: KernelStructure, *tensors: Tensor) -> Tensor:
     return torch.empty_like(tensors[-1])
 
 
 # -- types --------------------------------------------------------------------------------------------------
 
 
-def _wide(x: Tensor) -> Tensor:
-    """x as the kernels of its device take it."""
+def _widened(x: Tensor) -> Tensor:
+    """Convert half precision to float32 where the device has no kernels for it."""
     return x.float() if x.dtype in HALF and x.device.type != "cuda" else x
 
 
-def _alike(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the wider of their types, as the kernels take it."""
-    if left.dtype != right.dtype:
-        kind = torch.promote_types(left.dtype, right.dtype)
-        left, right = left.to(kind), right.to(kind)
-    return _wide(left), _wide(right)
+def _same_type(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Convert both to the wider of their types, then as `_widened`."""
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    return _widened(left.to(dtype)), _widened(right.to(dtype))
 
 
-def _beside(other: Tensor, x: Tensor) -> Tensor:
-    """What weighs the rows x, in a type the kernels take beside them: Triton's read float32 beside half precision."""
-    if other.dtype == x.dtype:
-        return other
-    return other.to(torch.float32 if x.dtype in HALF and kernels_for(x) is not reference else x.dtype)
-
-
-def _in_type(dtype: torch.dtype, out: Tensor) -> Tensor:
-    return out if out.dtype == dtype else out.to(dtype)
+def _weights_for(x: Tensor, weights: Tensor) -> Tensor:
+    """Convert the weights of rows x to a type that kernels accept: Triton's accept float32 for half precision."""
+    if weights.dtype == x.dtype:
+        return weights
+    return weights.to(torch.float32 if x.dtype in HALF and kernels_for(x) is not reference else x.dtype)
 
 
 def _sum_type(x: Tensor) -> torch.dtype:
-    """What sums of x are kept in before they are rounded."""
+    """The type in which sums of x are computed, before they are rounded."""
     return torch.float32 if x.dtype in HALF else x.dtype
 
 
 # -- a sparse matrix times a dense one ----------------------------------------------------------------------
-# remember: whether values, once put in order, may be kept for the next call (`SparsePattern.arranged`). Not in a
-# compiled graph, which may write others into the same memory without saying so.
+# cache: True to cache values in the order of the entries for the next call (`SparsePattern.in_entry_order`). A compiled
+# graph must not, because it may write other values into the same memory without a change of version.
 
 
-def _arranged(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember: bool) -> Tensor | None:
+def _ordered(pattern: SparsePattern, value: Tensor | None, x: Tensor, cache: bool) -> Tensor | None:
     if value is None:
         return None
-    if remember or pattern.entry is None:
-        return _beside(pattern.arranged(value), x)
-    return _beside(value.index_select(0, pattern.entry), x)
+    if cache or pattern.value_id is None:
+        return _weights_for(x, pattern.in_entry_order(value))
+    return _weights_for(x, value.index_select(0, pattern.value_id))
 
 
-def _sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, remember: bool = False) -> Tensor:
-    wide = _wide(x)
-    return _in_type(x.dtype, kernels_for(wide).gather_sum(pattern, _arranged(pattern, value, wide, remember), wide))
+def _sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, cache: bool = False) -> Tensor:
+    wide = _widened(x)
+    return kernels_for(wide).gather_sum(pattern, _ordered(pattern, value, wide, cache), wide).to(x.dtype)  # type: ignore[no-any-return]
 
 
 def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bool) -> Gradients:
-    (pattern, transposed, remember), (value, x) = ctx.words, ctx.saved_tensors
-    left, right = (x, gradient) if transposed else (gradient, x)
+    (pattern, is_transposed, cache), (value, x) = ctx.options, ctx.saved_tensors
+    left, right = (x, gradient) if is_transposed else (gradient, x)
     return (
         _entry_dot(pattern, left, right, value) if for_value else None,
-        _gather_sum(pattern, not transposed, remember, value, gradient) if for_x else None,
+        _gather_sum(pattern, not is_transposed, cache, value, gradient) if for_x else None,
     )
 
 
 @_operator(
-    "gather_sum(str pattern, bool transposed, bool remember, Tensor? value, Tensor x)",
-    lambda pattern, transposed, remember, value, x: x.new_empty(
-        pattern.num_columns if transposed else pattern.num_rows, x.shape[1]
+    "gather_sum(str pattern, bool is_transposed, bool cache, Tensor? value, Tensor x)",
+    lambda pattern, is_transposed, cache, value, x: x.new_empty(
+        pattern.num_columns if is_transposed else pattern.num_rows, x.shape[1]
     ),
     _gather_sum_gradients,
     saved=lambda value, x: (value, x if value is not None and value.requires_grad else None),
 )
-def _gather_sum(pattern: SparsePattern, transposed: bool, remember: bool, value: Tensor | None, x: Tensor) -> Tensor:
-    return _sum(pattern.transpose if transposed else pattern, value, x, remember)
+def _gather_sum(pattern: SparsePattern, is_transposed: bool, cache: bool, value: Tensor | None, x: Tensor) -> Tensor:
+    return _sum(pattern.transpose if is_transposed else pattern, value, x, cache)
+
+
+def _dot_type(left: Tensor, right: Tensor, value: Tensor | None) -> torch.dtype:
+    return torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
 
 
 def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: bool, for_value: bool) -> Gradients:
-    (pattern,), (left, right, _) = ctx.words, ctx.saved_tensors
+    (pattern,), (left, right, _) = ctx.options, ctx.saved_tensors
     return (
         _gather_sum(pattern, False, False, gradient, right).to(left.dtype) if for_left else None,
         _gather_sum(pattern, True, False, gradient, left).to(right.dtype) if for_right else None,
@@ -204,45 +205,49 @@ def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: 
 
 @_operator(
     "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
-    lambda pattern, left, right, value: (
-        left.new_empty(pattern.num_entries, dtype=torch.promote_types(left.dtype, right.dtype))
-        if value is None
-        else torch.empty_like(value)
+    lambda pattern, left, right, value: left.new_empty(
+        pattern.num_entries if value is None else len(value), dtype=_dot_type(left, right, value)
     ),
     _entry_dot_gradients,
 )
 def _entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None) -> Tensor:
-    """⟨left[row], right[column]⟩ of each entry, in the place of its value: like `value`, where there is one."""
-    dtype = torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
-    left, right = _alike(left, right)
-    of_entry = kernels_for(left).entry_product(pattern.row, left, None, None, pattern.column, right)
-    return _in_type(dtype, pattern.given_back(of_entry, pattern.num_entries if value is None else len(value)))
+    """⟨left[row], right[column]⟩ of each entry, in the order of the values and, if there are any, of their type."""
+    num_values, dtype = pattern.num_entries if value is None else len(value), _dot_type(left, right, value)
+    left, right = _same_type(left, right)
+    per_entry = kernels_for(left).entry_product(pattern.row, left, None, None, pattern.column, right)
+    return pattern.in_value_order(per_entry, num_values).to(dtype)
 
 
 def gather_sum(pattern: SparsePattern | str, value: Tensor | None, x: Tensor) -> Tensor:
-    """The sparse matrix (pattern, value) times x: [rows, columns] · [columns, width] → [rows, width].
+    """Multiply the sparse matrix (pattern, value) by x. Differentiable in value and x.
 
-    value None stands for ones. Differentiable in value and x.
+    Args:
+        pattern: The positions of the entries, or their handle.
+        value: The values of the entries; None: all one.
+        x: [num_columns, width].
+
+    Returns:
+        [num_rows, width].
     """
-    return _gather_sum(_word(pattern), False, not torch.compiler.is_compiling(), value, x)
+    return _gather_sum(_handle(pattern), False, not torch.compiler.is_compiling(), value, x)
 
 
 def pair_dot(left: Tensor, right: Tensor, pattern: SparsePattern | str) -> Tensor:
     """out[e] = ⟨left[row[e]], right[column[e]]⟩ for the entries of a pattern, in the order of its values.
 
-    Differentiable. left [rows, width], right [columns, width] → [entries]; the gathered matrices are never written out.
+    Differentiable. left [num_rows, width], right [num_columns, width] → [num_entries]. Gathered rows are not stored.
     """
-    return _entry_dot(_word(pattern), left, right, None)
+    return _entry_dot(_handle(pattern), left, right, None)
 
 
-# -- rows picked --------------------------------------------------------------------------------------------
+# -- selected rows ------------------------------------------------------------------------------------------
 
 
 @_operator("put_rows(str pattern, Tensor x)", lambda pattern, x: x.new_empty(pattern.num_columns, x.shape[1]))
 def _put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
-    few = pattern.num_entries < WORTH_SORTING and x.device.type == "cpu" and x.element_size() >= 4
-    if few and pattern.transient:
-        # On a CPU one row is added after the other, in this order: a few need not be sorted for a single use.
+    is_small = pattern.num_entries < MIN_SORTED_ROWS and x.device.type == "cpu" and x.element_size() >= 4
+    if is_small and pattern.transient:
+        # A CPU adds the rows in this order. Sorting a few rows for a single use would take longer.
         return x.new_zeros(pattern.num_columns, x.shape[1]).index_add_(0, pattern.column, x)
     return _sum(pattern.transpose, None, x)
 
@@ -250,7 +255,7 @@ def _put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
 @_operator(
     "take_rows(str pattern, Tensor x)",
     lambda pattern, x: x.new_empty(pattern.num_rows, *x.shape[1:]),
-    lambda ctx, gradient, for_x: (_put_rows(*ctx.words, gradient),),
+    lambda ctx, gradient, for_x: (_put_rows(*ctx.options, gradient),),
     saved=lambda x: (),
 )
 def _take_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
@@ -258,95 +263,107 @@ def _take_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
 
 
 def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
-    """x[index]: [entries, width]. Differentiable; a row's gradients are added in a fixed order, whatever the device.
+    """Return x[index]. Differentiable; gradients of a row are added in a fixed order on every device.
 
-    index [entries], or a pattern with one entry a row where the same rows are taken again and again.
+    Args:
+        x: [num_rows, width].
+        index: int64 [n], or `SparsePattern.selection` of it, or its handle, if the same rows are taken repeatedly.
+
+    Returns:
+        [n, width].
     """
     if not isinstance(index, Tensor):
-        return _take_rows(_word(index), x)
-    if torch.compiler.is_compiling():  # a pattern cannot be made while a graph is traced: PyTorch's own gradient
+        return _take_rows(_handle(index), x)
+    if torch.compiler.is_compiling():  # no pattern can be created while a graph is traced: use PyTorch's own gradient
         return x.index_select(0, index)
-    picking = SparsePattern.picking(index, x.shape[0], transient=True)
-    return _take_rows(picking.word, x)
+    selection = SparsePattern.selection(index, x.shape[0], transient=True)
+    return _take_rows(selection.handle, x)
 
 
 # -- the same sum with a diagonal matrix for each relation ------------------------------------------------------
-# A form linear in the value, the scale and x: each gradient is the same sum seen from another end of the edges.
+# It is linear in the value, the scale and x, so each gradient is the same sum, viewed from another end of the edges.
 
 
 def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale: bool, for_x: bool) -> Gradients:
-    (edges, _, remember, _), (value, scale, x) = ctx.words, ctx.saved_tensors
+    (edges, _, cache, _), (value, scale, x) = ctx.options, ctx.saved_tensors
     gradient = gradient.to(x.dtype)
     return (
         _entry_product(edges, gradient, scale, x, value) if for_value else None,
-        _scale_gradient(edges, remember, value, x, gradient, scale) if for_scale else None,
-        _scaled_sum(edges, "source", remember, False, value, scale, gradient) if for_x else None,
+        _scale_gradient(edges, cache, value, x, gradient, scale) if for_scale else None,
+        _scaled_sum(edges, "source", cache, False, value, scale, gradient) if for_x else None,
     )
 
 
 @_operator(
-    "scaled_sum(str edges, str by, bool remember, bool exact, Tensor? value, Tensor left, Tensor x)",
-    lambda edges, by, remember, exact, value, left, x: x.new_empty(
-        edges.size_of(by), x.shape[1], dtype=_sum_type(x) if exact else x.dtype
+    "scaled_sum(str edges, str role, bool cache, bool exact, Tensor? value, Tensor scale, Tensor x)",
+    lambda edges, role, cache, exact, value, scale, x: x.new_empty(
+        edges.size_of(role), x.shape[1], dtype=_sum_type(x) if exact else x.dtype
     ),
     _scaled_sum_gradients,
 )
 def _scaled_sum(
-    edges: TripleIndex, by: str, remember: bool, exact: bool, value: Tensor | None, left: Tensor, x: Tensor
+    edges: TripleIndex, role: str, cache: bool, exact: bool, value: Tensor | None, scale: Tensor, x: Tensor
 ) -> Tensor:
-    """exact: of half precision, the sum as it was added up, in float32."""
-    (pattern, index), wide = edges.seen_from(by), _wide(x)
-    given = (pattern, _arranged(pattern, value, wide, remember), index, _beside(left, wide), wide)
-    out = kernels_for(wide).gather_product_sum(*given, exact=exact)
-    return _in_type(_sum_type(x) if exact else x.dtype, out)
+    (pattern, index), wide = edges.view_from(role), _widened(x)
+    inputs = (pattern, _ordered(pattern, value, wide, cache), index, _weights_for(wide, scale), wide)
+    out: Tensor = kernels_for(wide).gather_product_sum(*inputs, exact=exact)
+    return out.to(_sum_type(x) if exact else x.dtype)
 
 
-@_operator(
-    "scale_gradient(str edges, bool remember, Tensor? value, Tensor x, Tensor gradient, Tensor scale)", _like_last
-)
+@_operator("scale_gradient(str edges, bool cache, Tensor? value, Tensor x, Tensor gradient, Tensor scale)", _like_last)
 def _scale_gradient(
-    edges: TripleIndex, remember: bool, value: Tensor | None, x: Tensor, gradient: Tensor, scale: Tensor
+    edges: TripleIndex, cache: bool, value: Tensor | None, x: Tensor, gradient: Tensor, scale: Tensor
 ) -> Tensor:
-    (pattern, index), wide = edges.seen_from("relation"), _wide(gradient)
-    given = (pattern, _arranged(pattern, value, wide, remember), index, _wide(x), wide)
-    return _in_type(scale.dtype, kernels_for(wide).gather_product_sum(*given, width=scale.shape[1]))
+    (pattern, index), wide = edges.view_from("relation"), _widened(gradient)
+    inputs = (pattern, _ordered(pattern, value, wide, cache), index, _widened(x), wide)
+    return kernels_for(wide).gather_product_sum(*inputs, width=scale.shape[1]).to(scale.dtype)  # type: ignore[no-any-return]
 
 
 @_operator("entry_product(str edges, Tensor left, Tensor middle, Tensor right, Tensor value)", _like_last)
 def _entry_product(edges: TripleIndex, left: Tensor, middle: Tensor, right: Tensor, value: Tensor) -> Tensor:
-    """[edges]: Σ_w left[target, w] · middle[relation, w] · right[source, w], like value.
+    """Σ_w left[target, w] · middle[relation, w] · right[source, w] for each edge, [num_edges], of the type of `value`.
 
-    A narrower `middle` is repeated, in memory: it is a table of relations, small beside the rows.
+    A narrower `middle` is repeated, in memory: a table of relations is small compared with the rows.
     """
-    left, right = _alike(left, right)
-    middle = reference.repeated(_beside(middle, left), left.shape[1])
-    out = kernels_for(left).entry_product(edges.target, left, edges.relation, middle, edges.source, right)
-    return _in_type(value.dtype, out)
+    left, right = _same_type(left, right)
+    middle = reference.repeated(_weights_for(left, middle), left.shape[1])
+    out: Tensor = kernels_for(left).entry_product(edges.target, left, edges.relation, middle, edges.source, right)
+    return out.to(value.dtype)
 
 
 def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tensor, *, exact: bool = False) -> Tensor:
-    """out[t] = Σ_{edges e into t} value[e] · scale[relation[e]] ⊙ x[source[e]]: [targets, width]. Differentiable.
+    """out[t] = Σ_{edges e into t} value[e] · scale[relation[e]] ⊙ x[source[e]]. Differentiable.
 
-    value [edges] or None (all one), scale [relations, width], x [sources, width]. Where the vectors of several
-    questions stand side by side in x, scale may be narrower, [relations, width / questions]: the same for each of them.
-    exact: of half precision, the sum as it was added up, in float32; else rounded to x's type.
+    Args:
+        edges: The edges.
+        value: [num_edges]; None: all one.
+        scale: [num_relations, width]. If x holds the vectors of several questions side by side, `scale` may be
+            [num_relations, width / num_questions], the same for each question.
+        x: [num_sources, width].
+        exact: For half precision, return the sum in float32 instead of rounding it to x's type.
+
+    Returns:
+        [num_targets, width].
+
+    Raises:
+        ValueError: The widths do not fit.
     """
     if scale.shape[1] != x.shape[1] and (scale.shape[1] == 0 or x.shape[1] % scale.shape[1]):
         raise ValueError(
             f"The relations' table has {scale.shape[1]} columns, x has {x.shape[1]}. Give a table as wide as x, or as "
             "wide as one of several equal parts of it."
         )
-    return _scaled_sum(_word(edges), "target", not torch.compiler.is_compiling(), exact, value, scale, x)
+    return _scaled_sum(_handle(edges), "target", not torch.compiler.is_compiling(), exact, value, scale, x)
 
 
-# -- bases combined into pairs and, its transpose, pairs spread over bases ---------------------------------------
+# -- bases combined into rows of pairs and, its transpose, rows of pairs summed into bases ----------------------
 
 
 def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_bases: bool) -> Gradients:
-    (pairs,), (coefficients, bases), factored = ctx.words, ctx.saved_tensors, ctx.extra
+    (pairs,), (coefficients, bases), factored = ctx.options, ctx.saved_tensors, ctx.extra
     if for_bases and factored is not None:
-        # a copy: the optimizer may change the coefficients before it comes to the bases
-        factored.append(FactoredGradient(coefficients.clone(), gradient, ctx.thing))
+        # A copy, because the optimizer may change the coefficients before the bases.
+        factored.append(FactoredGradient(coefficients.clone(), gradient, ctx.structure))
     return (
         _coefficient_gradient(pairs, bases, gradient, coefficients) if for_coefficients else None,
         _spread_bases(pairs, coefficients, gradient) if for_bases and factored is None else None,
@@ -359,12 +376,12 @@ def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_b
     _combine_gradients,
 )
 def _combine_bases(pairs: Pairs, coefficients: Tensor, bases: Tensor) -> Tensor:
-    wide = _wide(bases)
-    return _in_type(bases.dtype, kernels_for(wide).combine_bases(_beside(coefficients, wide), wide, pairs))
+    wide = _widened(bases)
+    return kernels_for(wide).combine_bases(_weights_for(wide, coefficients), wide, pairs).to(bases.dtype)  # type: ignore[no-any-return]
 
 
 def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_rows: bool) -> Gradients:
-    (pairs,), (coefficients, rows) = ctx.words, ctx.saved_tensors
+    (pairs,), (coefficients, rows) = ctx.options, ctx.saved_tensors
     return (
         _coefficient_gradient(pairs, gradient, rows, coefficients) if for_coefficients else None,
         _combine_bases(pairs, coefficients, gradient) if for_rows else None,
@@ -377,43 +394,54 @@ def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_ro
     _spread_gradients,
 )
 def _spread_bases(pairs: Pairs, coefficients: Tensor, rows: Tensor) -> Tensor:
-    wide = _wide(rows)
-    return _in_type(rows.dtype, kernels_for(wide).spread_bases(_beside(coefficients, wide), wide, pairs))
+    wide = _widened(rows)
+    return kernels_for(wide).spread_bases(_weights_for(wide, coefficients), wide, pairs).to(rows.dtype)  # type: ignore[no-any-return]
 
 
 @_operator("coefficient_gradient(str pairs, Tensor bases, Tensor rows, Tensor coefficients)", _like_last)
 def _coefficient_gradient(pairs: Pairs, bases: Tensor, rows: Tensor, coefficients: Tensor) -> Tensor:
-    bases, rows = _alike(bases, rows)
-    return _in_type(coefficients.dtype, kernels_for(bases).coefficient_gradient(bases, rows, pairs))
+    bases, rows = _same_type(bases, rows)
+    return kernels_for(bases).coefficient_gradient(bases, rows, pairs).to(coefficients.dtype)  # type: ignore[no-any-return]
 
 
 def combine_bases(
     coefficients: Tensor, bases: Tensor, pairs: Pairs | str, factored: list[FactoredGradient] | None = None
 ) -> Tensor:
-    """out[p] = Σ_b coefficients[relation[p], b] · bases[node[p], b]; pairs sorted by node. Differentiable.
+    """out[p] = Σ_b coefficients[relation[p], b] · bases[node[p], b]. Differentiable.
 
-    With a list `factored`, the gradient of the bases is put there as its factors instead of being written out;
-    a compiled graph writes it out.
+    Args:
+        coefficients: [num_relations, num_bases].
+        bases: [num_nodes, num_bases, width].
+        pairs: Pairs sorted by node, or their handle.
+        factored: The backward pass appends the factors of the bases' gradient to this list instead of computing the
+            gradient. A compiled graph ignores the list.
+
+    Returns:
+        [num_pairs, width].
     """
-    return _combine_bases(_word(pairs), coefficients, bases, extra=factored)
+    return _combine_bases(_handle(pairs), coefficients, bases, extra=factored)
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs | str) -> Tensor:
-    """out[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p]; pairs sorted by node. Differentiable."""
-    return _spread_bases(_word(pairs), coefficients, rows)
+    """out[n, b] = Σ_{pairs p of n} coefficients[relation[p], b] · rows[p]. Differentiable.
+
+    coefficients [num_relations, num_bases], rows [num_pairs, width], pairs sorted by node →
+    [num_nodes, num_bases, width].
+    """
+    return _spread_bases(_handle(pairs), coefficients, rows)
 
 
 # -- a product with each relation's matrix --------------------------------------------------------------------
 
 
-def _unrounded(x: Tensor) -> AbstractContextManager[object]:
-    """Without autocast, which would round what has just been widened."""
+def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Disable autocast, which would round what has just been converted to float32."""
     device = x.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _product_gradients(ctx: Any, gradient: Tensor, for_x: bool, for_weight: bool) -> Gradients:
-    (pairs,), (x, weight) = ctx.words, ctx.saved_tensors
+    (pairs,), (x, weight) = ctx.options, ctx.saved_tensors
     return (
         _grouped_product(pairs, gradient, weight.transpose(2, 3)) if for_x else None,
         _grouped_outer(pairs, x, gradient, weight) if for_weight else None,
@@ -426,23 +454,23 @@ def _product_gradients(ctx: Any, gradient: Tensor, for_x: bool, for_weight: bool
     _product_gradients,
 )
 def _grouped_product(pairs: Pairs, x: Tensor, weight: Tensor) -> Tensor:
-    """Matrix units take both of one type: that of x."""
-    wide = _wide(x)
+    """Multiply in the type of x: matrix units take both factors in one type."""
+    wide = _widened(x)
     weight = weight.to(wide.dtype)
-    with _unrounded(wide):
-        return _in_type(x.dtype, product_kernels(wide, weight).grouped_product(wide, weight, pairs))
+    with _without_autocast(wide):
+        return product_kernels(wide, weight).grouped_product(wide, weight, pairs).to(x.dtype)  # type: ignore[no-any-return]
 
 
 @_operator("grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)", _like_last)
 def _grouped_outer(pairs: Pairs, x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
-    x, gradient = _alike(x, gradient)
-    with _unrounded(x):
-        return _in_type(weight.dtype, product_kernels(x, weight).grouped_outer(x, gradient, pairs))
+    x, gradient = _same_type(x, gradient)
+    with _without_autocast(x):
+        return product_kernels(x, weight).grouped_outer(x, gradient, pairs).to(weight.dtype)  # type: ignore[no-any-return]
 
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs | str) -> Tensor:
-    """out[p, k] = x[p, k] @ weight[r, k] for each pair p of relation r; pairs sorted by relation. Differentiable.
+    """out[p, k] = x[p, k] @ weight[r, k] for each pair p of relation r. Differentiable.
 
-    x [pairs, K, in], weight [R, K, in, out] → [pairs, K, out].
+    x [num_pairs, K, in], weight [num_relations, K, in, out], pairs sorted by relation → [num_pairs, K, out].
     """
-    return _grouped_product(_word(pairs), x, weight)
+    return _grouped_product(_handle(pairs), x, weight)

@@ -1,9 +1,11 @@
-"""Triton: sums over the entries of a sparse matrix, products at its entries, and the counts that ranks are made of.
+"""Triton kernels for sparse matrices: sums over rows, products at entries, and the counts that ranks follow from.
 
-Sums follow the pattern's `Pieces`: a program takes a tile of pieces × a block of the width, and walks along the entries
-of all its pieces at once. Each sum has a fixed order, and no two programs write to the same place: same inputs, same
-bits. Widths are compile-time constants, so that the compiler knows how rows are aligned and loads them in vectors.
+Sums follow the pattern's `RowPieces`: a program processes a tile of pieces × a block of the width, all its pieces in
+step. Each sum has a fixed order, and no two programs write to the same place: the same inputs give the same bits.
+Widths are compile-time constants, so that the compiler knows how rows are aligned and loads them as vectors.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
@@ -12,25 +14,12 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["num_pieces", "num_rows"])
-def gather_pieces(  # type: ignore[no-untyped-def]
-    parts_ptr,
-    column_ptr,
-    value_ptr,
-    index_ptr,
-    left_ptr,
-    x_ptr,
-    out_ptr,
-    partial_ptr,
-    num_pieces,
-    num_rows,
-    WIDTH: tl.constexpr,
-    LEFT_WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK_W: tl.constexpr,
+def gather_pieces(
+    parts_ptr, column_ptr, value_ptr, index_ptr, left_ptr, x_ptr, out_ptr, partial_ptr, num_pieces, num_rows,
+    WIDTH: tl.constexpr, LEFT_WIDTH: tl.constexpr, ACC: tl.constexpr, ROWS: tl.constexpr, BLOCK_W: tl.constexpr,
     UNROLL: tl.constexpr,
-):
-    """The sum of each piece: to its row of `out` where it is all of the row, else to its slot of `partial`.
+):  # fmt: skip
+    """Sum each piece, to its row of `out` if it is the whole row, else to its slot of `partial`.
 
     parts is that of `RowPieces`; value, index and left may be None.
     """
@@ -47,16 +36,16 @@ def gather_pieces(  # type: ignore[no-untyped-def]
     for j in range(0, longest, UNROLL):
         for u in tl.static_range(UNROLL):  # independent loads, in flight together
             e = begin + (j + u)
-            live = e < end
-            here = live[:, None] & inside[None, :]
-            column = tl.load(column_ptr + e, mask=live, other=0).to(tl.int64)
-            term = tl.load(x_ptr + column[:, None] * WIDTH + w[None, :], mask=here, other=0).to(ACC)
+            valid = e < end
+            mask = valid[:, None] & inside[None, :]
+            column = tl.load(column_ptr + e, mask=valid, other=0).to(tl.int64)
+            term = tl.load(x_ptr + column[:, None] * WIDTH + w[None, :], mask=mask, other=0).to(ACC)
             if left_ptr is not None:
-                index = tl.load(index_ptr + e, mask=live, other=0).to(tl.int64)
-                beside = index[:, None] * LEFT_WIDTH + (w % LEFT_WIDTH)[None, :]  # a narrow row repeats
-                term *= tl.load(left_ptr + beside, mask=here, other=0).to(ACC)
+                index = tl.load(index_ptr + e, mask=valid, other=0).to(tl.int64)
+                left_at = index[:, None] * LEFT_WIDTH + (w % LEFT_WIDTH)[None, :]  # a narrower row repeats
+                term *= tl.load(left_ptr + left_at, mask=mask, other=0).to(ACC)
             if value_ptr is not None:
-                term *= tl.load(value_ptr + e, mask=live, other=0).to(ACC)[:, None]
+                term *= tl.load(value_ptr + e, mask=valid, other=0).to(ACC)[:, None]
             acc += term
     whole = exists & (slot < 0) & (row < num_rows)
     part = exists & (slot >= 0)
@@ -68,155 +57,121 @@ def gather_pieces(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def add_slots(  # type: ignore[no-untyped-def]
-    longs_ptr,
-    partial_ptr,
-    out_ptr,
-    num_rows,
-    width,
-    ACC: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BLOCK_W: tl.constexpr,
+def add_slots(
+    long_rows_ptr, partial_ptr, out_ptr, num_rows, width, ACC: tl.constexpr, SLOTS: tl.constexpr, BLOCK_W: tl.constexpr
 ):
-    """A row of several pieces: the sum of its slots. A program for each of the longs of `RowPieces`."""
-    row = tl.load(longs_ptr + tl.program_id(0))
+    """Sum the slots of a row of several pieces; a program for each of the long_rows of `RowPieces`."""
+    row = tl.load(long_rows_ptr + tl.program_id(0))
     if row < num_rows:
-        first = tl.load(longs_ptr + tl.num_programs(0) + tl.program_id(0))
-        count = tl.load(longs_ptr + 2 * tl.num_programs(0) + tl.program_id(0))
+        first = tl.load(long_rows_ptr + tl.num_programs(0) + tl.program_id(0))
+        count = tl.load(long_rows_ptr + 2 * tl.num_programs(0) + tl.program_id(0))
         w = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
         s = tl.arange(0, SLOTS)
         inside = w < width
         acc = tl.zeros([SLOTS, BLOCK_W], dtype=ACC)
         for j in range(0, count, SLOTS):
-            live = (j + s) < count
+            valid = (j + s) < count
             start = (first + j + s).to(tl.int64) * width
-            acc += tl.load(partial_ptr + start[:, None] + w[None, :], mask=live[:, None] & inside[None, :], other=0)
+            acc += tl.load(partial_ptr + start[:, None] + w[None, :], mask=valid[:, None] & inside[None, :], other=0)
         total = tl.sum(acc, axis=0)
         at = row.to(tl.int64) * width + w
         tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_entries"])
-def entry_products(  # type: ignore[no-untyped-def]
-    i_ptr,
-    left_ptr,
-    j_ptr,
-    middle_ptr,
-    k_ptr,
-    right_ptr,
-    out_ptr,
-    num_entries,
-    WIDTH: tl.constexpr,
-    ACC: tl.constexpr,
-    ENTRIES: tl.constexpr,
-    BLOCK_W: tl.constexpr,
-):
-    """out[e] = Σ_w left[i[e], w] · right[k[e], w], and · middle[j[e], w] unless that is None."""
+def entry_products(
+    i_ptr, left_ptr, j_ptr, middle_ptr, k_ptr, right_ptr, out_ptr, num_entries,
+    WIDTH: tl.constexpr, ACC: tl.constexpr, ENTRIES: tl.constexpr, BLOCK_W: tl.constexpr,
+):  # fmt: skip
+    """Compute out[e] = Σ_w left[i[e], w] · middle[j[e], w] · right[k[e], w]; middle None: without it."""
     e = tl.program_id(0).to(tl.int64) * ENTRIES + tl.arange(0, ENTRIES)
-    live = e < num_entries
-    i = tl.load(i_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
-    k = tl.load(k_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
+    valid = e < num_entries
+    i = tl.load(i_ptr + e, mask=valid, other=0).to(tl.int64) * WIDTH
+    k = tl.load(k_ptr + e, mask=valid, other=0).to(tl.int64) * WIDTH
     if middle_ptr is not None:
-        j = tl.load(j_ptr + e, mask=live, other=0).to(tl.int64) * WIDTH
+        j = tl.load(j_ptr + e, mask=valid, other=0).to(tl.int64) * WIDTH
     acc = tl.zeros([ENTRIES, BLOCK_W], dtype=ACC)
     for w0 in range(0, WIDTH, BLOCK_W):
         w = w0 + tl.arange(0, BLOCK_W)
-        here = live[:, None] & (w < WIDTH)[None, :]
-        term = tl.load(left_ptr + i[:, None] + w[None, :], mask=here, other=0).to(ACC)
+        mask = valid[:, None] & (w < WIDTH)[None, :]
+        term = tl.load(left_ptr + i[:, None] + w[None, :], mask=mask, other=0).to(ACC)
         if middle_ptr is not None:
-            term *= tl.load(middle_ptr + j[:, None] + w[None, :], mask=here, other=0).to(ACC)
-        term *= tl.load(right_ptr + k[:, None] + w[None, :], mask=here, other=0).to(ACC)
+            term *= tl.load(middle_ptr + j[:, None] + w[None, :], mask=mask, other=0).to(ACC)
+        term *= tl.load(right_ptr + k[:, None] + w[None, :], mask=mask, other=0).to(ACC)
         acc += term
-    tl.store(out_ptr + e, tl.sum(acc, axis=1).to(out_ptr.dtype.element_ty), mask=live)
+    tl.store(out_ptr + e, tl.sum(acc, axis=1).to(out_ptr.dtype.element_ty), mask=valid)
 
 
 @triton.jit(do_not_specialize=["num_nodes", "first"])
-def count_ranks(  # type: ignore[no-untyped-def]
-    scores_ptr,
-    own_ptr,
-    row_ptr,
-    target_ptr,
-    begin_ptr,
-    end_ptr,
-    answers_ptr,
-    out_ptr,
-    stride,
-    num_nodes,
-    first,
-    KIND: tl.constexpr,  # no narrower than the scores
-    BLOCK: tl.constexpr,
-    ANSWERS: tl.constexpr,
-):
-    """out[i] = greater, equal, known greater, known equal, not a number: a program and one pass for each triple i."""
+def count_ranks(
+    scores_ptr, score_ptr, row_ptr, target_ptr, begin_ptr, end_ptr, answers_ptr, out_ptr, stride, num_nodes, first,
+    ACC: tl.constexpr, BLOCK: tl.constexpr, ANSWERS: tl.constexpr,
+):  # fmt: skip
+    """Compute `reference.count_ranks`, in one pass per triple; ACC is no narrower than the scores."""
     i = tl.program_id(0).to(tl.int64)
     scores = scores_ptr + tl.load(row_ptr + i).to(tl.int64) * stride
     target = tl.load(target_ptr + i).to(tl.int64)
-    own = tl.load(own_ptr + i).to(KIND)
+    own = tl.load(score_ptr + i).to(ACC)
     greater = tl.zeros([BLOCK], dtype=tl.int32)
     equal = tl.zeros([BLOCK], dtype=tl.int32)
-    strange = tl.zeros([BLOCK], dtype=tl.int32)
+    nan = tl.zeros([BLOCK], dtype=tl.int32)
     for n0 in range(0, num_nodes, BLOCK):
         n = n0 + tl.arange(0, BLOCK)
-        live = n < num_nodes
-        value = tl.load(scores + n, mask=live, other=0).to(KIND)
-        greater += ((value > own) & live).to(tl.int32)
-        equal += ((value == own) & live).to(tl.int32)
-        strange += ((value != value) & live).to(tl.int32)  # only NaN is not itself
+        valid = n < num_nodes
+        value = tl.load(scores + n, mask=valid, other=0).to(ACC)
+        greater += ((value > own) & valid).to(tl.int32)
+        equal += ((value == own) & valid).to(tl.int32)
+        nan += ((value != value) & valid).to(tl.int32)  # true for NaN only
     place = target - first
-    there = (place >= 0) & (place < num_nodes)
-    itself = tl.load(scores + place, mask=there, other=0).to(KIND)  # like itself, however it was rounded
+    is_candidate = (place >= 0) & (place < num_nodes)
+    # The target counts as equal to the triple, even if its score was rounded differently.
+    target_score = tl.load(scores + place, mask=is_candidate, other=0).to(ACC)
     known_greater = tl.zeros([ANSWERS], dtype=tl.int32)
     known_equal = tl.zeros([ANSWERS], dtype=tl.int32)
     begin = tl.load(begin_ptr + i).to(tl.int64)
     end = tl.load(end_ptr + i).to(tl.int64)
     for a0 in range(begin, end, ANSWERS):
         a = a0 + tl.arange(0, ANSWERS)
-        live = a < end
-        node = tl.load(answers_ptr + a, mask=live, other=0).to(tl.int64)
-        other = live & (node != target)
-        value = tl.load(scores + node - first, mask=other, other=0).to(KIND)
-        known_greater += ((value > own) & other).to(tl.int32)
-        known_equal += ((value == own) & other).to(tl.int32)
-    tl.store(out_ptr + i * 5, tl.sum(greater, axis=0).to(tl.int64) - (there & (itself > own)).to(tl.int64))
-    tl.store(out_ptr + i * 5 + 1, tl.sum(equal, axis=0).to(tl.int64) + (there & (itself != own)).to(tl.int64))
+        valid = a < end
+        node = tl.load(answers_ptr + a, mask=valid, other=0).to(tl.int64)
+        is_other = valid & (node != target)
+        value = tl.load(scores + node - first, mask=is_other, other=0).to(ACC)
+        known_greater += ((value > own) & is_other).to(tl.int32)
+        known_equal += ((value == own) & is_other).to(tl.int32)
+    tl.store(out_ptr + i * 5, tl.sum(greater, axis=0).to(tl.int64) - (is_candidate & (target_score > own)).to(tl.int64))
+    tl.store(
+        out_ptr + i * 5 + 1, tl.sum(equal, axis=0).to(tl.int64) + (is_candidate & (target_score != own)).to(tl.int64)
+    )
     tl.store(out_ptr + i * 5 + 2, tl.sum(known_greater, axis=0).to(tl.int64))
     tl.store(out_ptr + i * 5 + 3, tl.sum(known_equal, axis=0).to(tl.int64))
-    tl.store(out_ptr + i * 5 + 4, tl.sum(strange, axis=0).to(tl.int64))
+    tl.store(out_ptr + i * 5 + 4, tl.sum(nan, axis=0).to(tl.int64))
 
 
-# -- a pattern cut into pieces, for one that serves a single step ------------------------------------------------
-# `Pieces.of` says what is computed; it takes some thirty small operations, which is nothing for a graph that is trained
-# on for thousands of steps and much of a step for one sampled anew each time. Here it is two kernels around one scan.
+# -- the pieces of a transient pattern ---------------------------------------------------------------------------
+# `RowPieces.of` defines the result. It takes about thirty small operations: little for a graph that is trained on for
+# thousands of steps, but a large part of a step for one sampled in each step. Here it is two kernels around one scan.
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def count_pieces(pointer_ptr, packed_ptr, num_rows, PIECE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """packed[i]: the number of row i's pieces in the upper 32 bits; below, how many of them need a slot."""
+def count_pieces(pointer_ptr, packed_ptr, num_rows, MAX_PIECE: tl.constexpr, BLOCK: tl.constexpr):
+    """Store in packed[i] the number of row i's pieces (upper 32 bits), and how many of them need a slot (lower)."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     exists = i < num_rows
     begin = tl.load(pointer_ptr + i, mask=exists, other=0).to(tl.int64)
     end = tl.load(pointer_ptr + i + 1, mask=exists, other=0).to(tl.int64)
-    count = tl.maximum((end - begin + PIECE - 1) // PIECE, 1)
+    count = tl.maximum((end - begin + MAX_PIECE - 1) // MAX_PIECE, 1)
     slots = tl.where(count > 1, count, 0)
     tl.store(packed_ptr + i, count * 4294967296 + slots, mask=exists)
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_pieces", "num_longs", "halvings"])
-def cut_pieces(  # type: ignore[no-untyped-def]
-    pointer_ptr,
-    packed_ptr,
-    parts_ptr,
-    longs_ptr,
-    num_rows,
-    num_pieces,
-    num_longs,
-    halvings,
-    PIECE: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Each piece finds its row among the running sums of `packed`, and from it everything else.
+@triton.jit(do_not_specialize=["num_rows", "num_pieces", "num_long_rows", "halvings"])
+def split_rows(
+    pointer_ptr, packed_ptr, parts_ptr, long_rows_ptr, num_rows, num_pieces, num_long_rows, halvings,
+    MAX_PIECE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Find the row of each piece by binary search in the running sums of `packed`, and compute the rest from it.
 
-    A long row has at least two slots, so that half its first slot is a place in the list of long rows that is its own.
+    A long row has at least two slots, so half its first slot is a place of its own in the list of long rows.
     """
     piece = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     exists = piece < num_pieces
@@ -229,21 +184,23 @@ def cut_pieces(  # type: ignore[no-untyped-def]
         after = ends > piece
         high = tl.where(open_ & after, middle, high)
         low = tl.where(open_ & (ends <= piece), middle + 1, low)
-    found = exists & (low < num_rows)
-    before = tl.load(packed_ptr + low - 1, mask=found & (low > 0), other=0)
-    upto = tl.load(packed_ptr + low, mask=found, other=0)
+    has_row = exists & (low < num_rows)
+    before = tl.load(packed_ptr + low - 1, mask=has_row & (low > 0), other=0)
+    through = tl.load(packed_ptr + low, mask=has_row, other=0)
     number = piece - (before // 4294967296).to(tl.int32)
     first_slot = (before % 4294967296).to(tl.int32)
-    slots = (upto % 4294967296).to(tl.int32) - first_slot
-    start = tl.load(pointer_ptr + low, mask=found, other=0).to(tl.int32)
-    stop = tl.load(pointer_ptr + low + 1, mask=found, other=0).to(tl.int32)
-    begin = start + number * PIECE
+    slots = (through % 4294967296).to(tl.int32) - first_slot
+    start = tl.load(pointer_ptr + low, mask=has_row, other=0).to(tl.int32)
+    stop = tl.load(pointer_ptr + low + 1, mask=has_row, other=0).to(tl.int32)
+    begin = start + number * MAX_PIECE
     tl.store(parts_ptr + piece, low, mask=exists)
     tl.store(parts_ptr + num_pieces + piece, begin, mask=exists)
-    tl.store(parts_ptr + 2 * num_pieces + piece, tl.where(found, tl.minimum(begin + PIECE, stop), begin), mask=exists)
-    slot = tl.where(found & (slots > 0), first_slot + number, -1)
+    tl.store(
+        parts_ptr + 2 * num_pieces + piece, tl.where(has_row, tl.minimum(begin + MAX_PIECE, stop), begin), mask=exists
+    )
+    slot = tl.where(has_row & (slots > 0), first_slot + number, -1)
     tl.store(parts_ptr + 3 * num_pieces + piece, slot, mask=exists)
-    heads = found & (slots > 0) & (number == 0)
-    tl.store(longs_ptr + first_slot // 2, low, mask=heads)
-    tl.store(longs_ptr + num_longs + first_slot // 2, first_slot, mask=heads)
-    tl.store(longs_ptr + 2 * num_longs + first_slot // 2, slots, mask=heads)
+    heads = has_row & (slots > 0) & (number == 0)
+    tl.store(long_rows_ptr + first_slot // 2, low, mask=heads)
+    tl.store(long_rows_ptr + num_long_rows + first_slot // 2, first_slot, mask=heads)
+    tl.store(long_rows_ptr + 2 * num_long_rows + first_slot // 2, slots, mask=heads)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rgcn.system.lazy import lazy_names
+from rgcn.system.lazy import lazy_attributes
 
 if not TYPE_CHECKING:
-    __getattr__ = lazy_names(__name__)
+    __getattr__ = lazy_attributes(__name__)

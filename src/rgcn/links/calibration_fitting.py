@@ -1,6 +1,7 @@
-"""How a model is calibrated: on validation data, never on the test split.
+"""Fit the calibration of a model on validation data, never on the test split.
 
-Without any, known triples and labels do, each hidden while it is asked about, where a model can hide them.
+Without validation data, known triples and labels are used. Each is hidden while it is predicted, if the model can hide
+triples.
 """
 
 from __future__ import annotations
@@ -14,209 +15,218 @@ import torch
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.splitting import Keys, drawn, label_keys, triple_keys
+from rgcn.graph.splitting import Hashes, label_hashes, smallest_hashes, triple_hashes
 from rgcn.links import calibration as curves
-from rgcn.links.calibration import FIRST, AnsweringModel, Calibration, LinkCurve, LinkExamples
-from rgcn.links.relation_constraints import Ids, rules_of
-from rgcn.links.top_k import Marks, best_of, level_of
+from rgcn.links.calibration import NUM_ANSWERS, AnsweringModel, Calibration, LinkCurve, LinkExamples
+from rgcn.links.relation_constraints import Ids, relation_constraints
+from rgcn.links.top_k import AnswerMask, best_of, question_normalizer, questions_of
 from rgcn.nn.scorer import Questions, Scorer
 from rgcn.sampling.known_triples import KnownTriples
 from rgcn.system.progress import Budget, progress
 
-FEWEST = 20
-# Validation triples, and scores that are looked at: of a graph of millions of nodes fewer of them are asked about.
-MOST_TRIPLES, LEAST_TRIPLES, MOST_SCORES = 1000, 40, 100_000_000
-BLOCK = 32 << 20  # scores held at once, in bytes
-MOST_HIDDEN = 500  # known triples and labels that are hidden in turn
-# What a question waits for: as many are asked about as this work affords (`Scorer.work`), none where FEWEST would cost
-# more, and time is up after so many seconds. Without a limit there are always FEWEST.
-QUICK, PATIENT = Budget(work=1.5e11, seconds=15.0), Budget()
+MIN_EXAMPLES = 20
+# Bounds on the number of validation triples and of their scores: on graphs of millions of nodes fewer triples are used.
+MAX_TRIPLES, MIN_TRIPLES, MAX_SCORES = 1000, 40, 100_000_000
+BLOCK_BYTES = 32 << 20  # scores held at once
+MAX_HIDDEN = 500  # known triples or labels that are hidden, one at a time
+# The time for a calibration that a prediction waits for. The work (`Scorer.work`) limits the number of examples; if it
+# does not suffice for MIN_EXAMPLES there is no calibration. The seconds are an upper bound for slow machines.
+DEFAULT_BUDGET, UNLIMITED_BUDGET = Budget(work=1.5e11, seconds=15.0), Budget()
 
 
 class _TimeIsUpError(Exception):
-    """Within a block of questions, which then does not count."""
+    """Raised within a block of examples, which is then discarded."""
 
 
-OnAsking = Callable[[float], object]  # called with a number of triples or labels before they are asked about
+OnExamples = Callable[[float], object]  # called with a number of triples or labels before they are scored
 
 
 class _Sample(NamedTuple):
-    """Which triples or labels were asked about, what was found of them, and words for what there was no time for."""
+    """Positions of the sampled triples or labels, results per block, and a message if time was too short for all."""
 
-    place: Ids
+    positions: Ids
     parts: list[Any]
-    left_out: str
+    message: str
 
 
-def _sampled(
-    keys: Keys,
-    at_most: int,
+def _sample(
+    keys: Hashes,
+    size: int,
     work: float,
     at_once: int | None,
     budget: Budget,
     kind: str,
-    ask: Callable[[Ids, Ids, OnAsking], Any],
+    score: Callable[[Ids, Ids, OnExamples], Any],
 ) -> _Sample:
-    """Ask about triples or labels, one block after the other, while there is time.
+    """Score sampled triples or labels block by block until the time is up.
 
-    They are drawn by a hash of their names: the order of the input's rows changes nothing. How many follows from counts
-    alone. The clock of the budget only ends what takes too long, and then whole blocks count, whose size also follows
-    from counts.
+    The sample depends on hashes of names, not on the order of the rows in the input. Sample size and block size follow
+    from counts alone. The clock only decides how many whole blocks are used.
 
     Args:
-        keys: Hashes of all there are.
-        at_most: How many are drawn.
-        work: Of each.
+        keys: Hashes of all triples or labels.
+        size: Sample size.
+        work: Work for each.
         at_once: How many suit one call; None: all.
-        budget: Where even `FEWEST` would cost more, nothing is asked.
-        kind: What they are.
-        ask: What to do with the places of a block, given those of all blocks before it.
+        budget: If not even `MIN_EXAMPLES` fit its work, nothing is scored.
+        kind: What is sampled, for messages.
+        score: Called with the positions of a block, those of all earlier blocks, and a progress callback.
     """
-    place, timer, parts, done = drawn(keys, at_most), budget.started(), list[Any](), 0
-    is_too_much, block = FEWEST * work > budget.work, max(FEWEST, 2 * (at_once or len(place)))  # links: from both ends
-    with progress("calibrating", len(place), show=budget.bars) as meter:
+    index, timer, parts, done = smallest_hashes(keys, size), budget.start_timer(), list[Any](), 0
+    is_too_much = MIN_EXAMPLES * work > budget.work
+    block = max(MIN_EXAMPLES, 2 * (at_once or len(index)))  # a triple asks two questions
+    with progress("calibrating", len(index), show=budget.show_progress) as meter:
 
-        def on_asking(count: float) -> None:
+        def on_examples(count: float) -> None:
             if timer.is_over():
                 raise _TimeIsUpError
             meter.advance(count)
 
         with suppress(_TimeIsUpError):
-            while done < len(place) and not is_too_much:
-                parts.append(ask(place[done : done + block], place[:done], on_asking))
-                done = min(done + block, len(place))
-    more = "`rgcn predict --reliability` takes the time, once, and keeps the result."
-    left_out, seconds = "", f"{budget.seconds:g} s"
+            while done < len(index) and not is_too_much:
+                parts.append(score(index[done : done + block], index[:done], on_examples))
+                done = min(done + block, len(index))
+    advice = "`rgcn predict --reliability` takes the time, once, and keeps the result."
+    message, seconds = "", f"{budget.seconds:g} s"
     if not parts:
-        long = "takes too long on a graph of this size" if is_too_much else f"took over {seconds}"
-        left_out = f"they are calibrated on {FEWEST} {kind} at least, and asking about so many {long}. {more}"
-    elif done < len(place):
-        left_out = f" Of {len(place)} drawn, {done} could be asked about in {seconds}: {more}"
-    return _Sample(place[:done], parts, left_out)
+        reason = "takes too long on a graph of this size" if is_too_much else f"took over {seconds}"
+        message = f"they are calibrated on {MIN_EXAMPLES} {kind} at least, and asking about so many {reason}. {advice}"
+    elif done < len(index):
+        message = f" Of {len(index)} drawn, {done} could be asked about in {seconds}: {advice}"
+    return _Sample(index[:done], parts, message)
 
 
-def _most(size: int, work: float) -> int:
-    """How many are asked about where each costs so much work."""
-    return min(size, max(FEWEST, QUICK.times(work, size)))
+def _affordable(size: int, work: float) -> int:
+    """The number of examples that fit the default budget, at least `MIN_EXAMPLES` where there are so many."""
+    return min(size, max(MIN_EXAMPLES, DEFAULT_BUDGET.max_repetitions(work, size)))
 
 
-def calibrate_classes(model: AnsweringModel, hiding: str | None = None, budget: Budget | None = None) -> Calibration:
-    """A temperature from the validation labels; where they are few, from training labels that are hidden in turn.
+def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Budget | None = None) -> Calibration:
+    """Fit a temperature on the validation labels or, if there are too few, on hidden training labels.
 
-    hiding  what to say of figures on known labels, which `model.logits` hides; None where they would prove nothing,
-            empty where weights come from elsewhere
-    budget  of what is asked for the sake of calibration alone, `QUICK` by default: not of a trained model's validation
-            labels
+    Args:
+        model: A model that predicts classes, with its graph.
+        note: What to tell users about a calibration on known labels, which `model.logits` hides. None if the
+            model cannot be calibrated on them. Empty if its weights were trained on other graphs.
+        budget: Time for questions that are asked for the calibration alone, `DEFAULT_BUDGET` by default. The validation
+            labels of a trained model have no limit.
+
+    Returns:
+        The calibration, which is not `fitted` if there are too few labels or too little time.
     """
-    graph, budget = model.graph_, budget or QUICK
+    graph, budget = model.graph_, budget or DEFAULT_BUDGET
     assert graph.labels is not None
     nodes, classes = graph.labels.of("valid")
-    hidden = len(nodes) < FEWEST and hiding is not None
+    hidden = len(nodes) < MIN_EXAMPLES and note is not None
     if hidden:
         nodes, classes = graph.labels.of("train")
     if not len(nodes):
-        return Calibration.none(
+        return Calibration.unfitted(
             "classes",
             "they are calibrated on validation nodes, and none were held out. Train with --set training.validation=0.1 "
             "to have some; until then the model only says which class is likeliest.",
         )
-    which = "labelled" if hidden else "validation"
-    too_few = f"{len(nodes)} {which} nodes are too few to calibrate on; {FEWEST} would do."
-    how: tuple[int, float, int | None, Budget] = len(nodes), 0, None, PATIENT
-    if hidden or hiding == "":
-        if len(nodes) < FEWEST:
-            return Calibration.none("classes", too_few, examples=len(nodes))
-        scorer = model.scorer()
-        how = _most(min(len(nodes), MOST_HIDDEN), scorer.work), scorer.work, scorer.questions_at_once, budget
-        model.logits([])  # makes once what all of them need
+    kind = "labelled nodes" if hidden else "validation nodes"
+    too_few = f"{len(nodes)} {kind} are too few to calibrate on; {MIN_EXAMPLES} would do."
+    size, work, at_once = len(nodes), 0, None
+    if hidden or note == "":
+        if len(nodes) < MIN_EXAMPLES:
+            return Calibration.unfitted("classes", too_few, examples=len(nodes))
+        work, at_once = model.scorer().work, model.scorer().questions_per_batch
+        size = _affordable(min(size, MAX_HIDDEN), work)
+        model.logits([])  # computes what all questions share
+    else:
+        budget = UNLIMITED_BUDGET
 
-    def ask(block: Ids, earlier: Ids, on_asking: OnAsking) -> curves.Floats:
-        found = []
-        for part in torch.split(torch.from_numpy(nodes[block]), how[2] or len(block)):
-            on_asking(len(part))
-            found.append(model.logits(part.tolist()).double().numpy())
-        return np.concatenate(found)
+    def score(block: Ids, earlier: Ids, on_examples: OnExamples) -> curves.Floats:
+        parts = []
+        for part in torch.split(torch.from_numpy(nodes[block]), at_once or len(block)):
+            on_examples(len(part))
+            parts.append(model.logits(part.tolist()).double().numpy())
+        return np.concatenate(parts)
 
-    place, found, left_out = _sampled(label_keys(graph, nodes, classes), *how, f"{which} nodes", ask)
-    if not found:
-        return Calibration.none("classes", left_out, is_cut=True)
-    nodes, classes, logits = nodes[place], classes[place], np.concatenate(found)
+    index, parts, message = _sample(label_hashes(graph, nodes, classes), size, work, at_once, budget, kind, score)
+    if not parts:
+        return Calibration.unfitted("classes", message, is_cut=True)
+    classes, logits = classes[index], np.concatenate(parts)
     before, bins_before = curves.class_reliability(logits, classes, 1.0)
-    figures: dict[str, Any] = {"examples": len(nodes), "before": before, "hidden": hidden, "is_cut": bool(left_out)}
-    if len(nodes) < FEWEST:
-        return Calibration.none("classes", too_few, reliability=bins_before, **figures)
+    fields: dict[str, Any] = {"examples": len(index), "before": before, "hidden": hidden, "is_cut": bool(message)}
+    if len(index) < MIN_EXAMPLES:
+        return Calibration.unfitted("classes", too_few, reliability=bins_before, **fields)
     temperature = curves.fit_temperature(logits, classes)
     after, bins = curves.class_reliability(logits, classes, temperature)
-    kind = "labelled nodes, the label of each hidden while it was asked about" if hidden else "validation nodes"
+    how = ", the label of each hidden while it was asked about" if hidden else ""
     words = (
-        f"Calibrated on {len(nodes):,} {kind}, with temperature {temperature:.3g}: the expected calibration "
+        f"Calibrated on {len(index):,} {kind}{how}, with temperature {temperature:.3g}: the expected calibration "
         f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
     if (logits.argmax(1) == classes).all():
         words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
-    words += (hiding if hidden and hiding else "") + left_out
-    figures |= {"after": after, "reliability": bins, "meaning": curves.OF_CLASSES}
-    return Calibration("classes", True, words, temperature, **figures)
+    words += (note if hidden and note else "") + message
+    fields |= {"after": after, "reliability": bins, "meaning": curves.CLASS_MEANING}
+    return Calibration("classes", True, words, temperature, **fields)
 
 
-def calibrate_links(model: AnsweringModel, hiding: str | None = None, budget: Budget | None = None) -> Calibration:
-    """A curve from the validation triples and all unknown answers to the questions they ask.
+def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budget | None = None) -> Calibration:
+    """Fit a curve on validation triples and the other new answers to their questions, or on hidden known triples.
 
-    Where these are few, from known triples, each hidden while it is asked about.
+    Args:
+        model: A model that predicts links, with its graph.
+        note: As for `calibrate_classes`, about known triples.
+        budget: As for `calibrate_classes`.
 
-    hiding, budget  as for `calibrate_classes`, of triples
+    Returns:
+        The calibration, which is not `fitted` if there are too few triples or too little time.
     """
-    graph, budget = model.graph_, budget or QUICK
+    graph, budget = model.graph_, budget or DEFAULT_BUDGET
     triples = np.empty((0, 3), np.int64) if graph.triple_splits is None else graph.split_triples("valid")
-    hidden = len(triples) < FEWEST and hiding is not None
+    hidden = len(triples) < MIN_EXAMPLES and note is not None
     if hidden:
         triples = graph.split_triples("train")
-        triples = triples[triples[:, 0] != triples[:, 2]]  # a loop is its own inverse: hidden, it would still be heard
-    if len(triples) < FEWEST:
-        so_few = f"{len(triples)} validation triples are too few to fit three numbers on; {FEWEST} would do"
-        why = so_few if len(triples) else "they are calibrated on validation triples, and the graph has none"
-        if hidden:
-            why = f"{len(triples)} known triples between two nodes are too few to calibrate on; {FEWEST} would do"
-        return Calibration.none("links", f"{why}.", examples=len(triples))
+        triples = triples[triples[:, 0] != triples[:, 2]]  # the inverse edge of a hidden loop would remain
+    kind = "known triples" if hidden else "validation triples"
+    if len(triples) < MIN_EXAMPLES:
+        purpose = "between two nodes are too few to calibrate on" if hidden else "are too few to fit three numbers on"
+        reason = f"{len(triples)} {kind} {purpose}; {MIN_EXAMPLES} would do"
+        if not len(triples) and not hidden:
+            reason = "they are calibrated on validation triples, and the graph has none"
+        return Calibration.unfitted("links", f"{reason}.", examples=len(triples))
     scorer = model.scorer()
-    most, work = max(LEAST_TRIPLES, min(MOST_TRIPLES, MOST_SCORES // graph.num_nodes)), 2 * scorer.work
+    size, work = max(MIN_TRIPLES, min(MAX_TRIPLES, MAX_SCORES // graph.num_nodes)), 2 * scorer.work
     if hidden:
-        most, work = MOST_HIDDEN, scorer.work
-    if hidden or hiding == "":
-        most = _most(min(len(triples), most), work)
-    else:
-        budget = PATIENT
+        size, work = MAX_HIDDEN, scorer.work
+    is_extra = hidden or note == ""  # work that a trained model would not do otherwise
+    size, budget = (_affordable(min(len(triples), size), work), budget) if is_extra else (size, UNLIMITED_BUDGET)
 
-    def ask(block: Ids, earlier: Ids, on_asking: OnAsking) -> LinkExamples:
+    def score(block: Ids, earlier: Ids, on_examples: OnExamples) -> LinkExamples:
         if hidden:
-            return hidden_examples(scorer, graph, triples[block], on_asking)
-        return validation_examples(scorer, graph, triples[block], on_asking, triples[earlier])
+            return hidden_examples(scorer, graph, triples[block], on_examples)
+        return validation_examples(scorer, graph, triples[block], on_examples, triples[earlier])
 
-    which, at_once = "known triples" if hidden else "validation triples", scorer.questions_at_once
-    place, parts, left_out = _sampled(triple_keys(graph, triples), most, work, at_once, budget, which, ask)
+    keys, at_once = triple_hashes(graph, triples), scorer.questions_per_batch
+    index, parts, message = _sample(keys, size, work, at_once, budget, kind, score)
     if not parts:
-        return Calibration.none("links", left_out, is_cut=True)
-    found, size = LinkExamples.together(parts), len(place)
-    kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else which
-    if not 0 < found.true.sum() < len(found.true):
-        why = "the model finds none of them" if len(found.true) else "rules leave no answer to ask for"
-        return Calibration.none("links", f"of {size:,} {kind} {why}.")
-    curve = LinkCurve.fitted(found, 2 * graph.num_relations)
-    p = curve.of(found)
-    bins = curves.bins_of(p, found.true, np.ones_like(p), curves.LINK_EDGES)
-    before = curves.fit_of(1 / (1 + np.exp(-np.clip(found.score, -500, 500))), found.true)
-    after = curves.fit_of(p, found.true)
+        return Calibration.unfitted("links", message, is_cut=True)
+    examples, size = LinkExamples.concatenate(parts), len(index)
+    kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else kind
+    if not 0 < examples.true.sum() < len(examples.true):
+        reason = "the model finds none of them" if len(examples.true) else "rules leave no answer to ask for"
+        return Calibration.unfitted("links", f"of {size:,} {kind} {reason}.")
+    curve = LinkCurve.fit(examples, 2 * graph.num_relations)
+    p = curve.probabilities_of(examples)
+    before = curves.calibration_quality(1 / (1 + np.exp(-np.clip(examples.score, -500, 500))), examples.true)
+    after = curves.calibration_quality(p, examples.true)
     words = (
-        f"Calibrated on {size:,} {kind} against the first {FIRST} new answers to the questions they ask, for "
+        f"Calibrated on {size:,} {kind} against the first {NUM_ANSWERS} new answers to the questions they ask, for "
         f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
         f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
-    words += (hiding if hidden and hiding else "") + left_out
-    figures: dict[str, Any] = {"examples": size, "before": before, "after": after, "reliability": bins}
-    meaning = curves.OF_LINKS.format("the graph's own, had these been missing" if hidden else "in the validation split")
-    figures |= {"hidden": hidden, "curve": curve, "is_cut": bool(left_out), "meaning": meaning}
-    share = min((found.out_true + 1) / (found.out + 2), float(p.max()))
-    return Calibration("links", True, words, ruled_out_share=share, **figures)
+    truth = "the graph's own, had these been missing" if hidden else "in the validation split"
+    fields: dict[str, Any] = {"examples": size, "before": before, "after": after, "hidden": hidden, "curve": curve}
+    fields |= {"is_cut": bool(message), "meaning": curves.LINK_MEANING.format(truth)}
+    fields["reliability"] = curves.reliability_bins(p, examples.true, np.ones_like(p), curves.LINK_EDGES)
+    fields["ruled_out_share"] = min((examples.num_excluded_true + 1) / (examples.num_excluded + 2), float(p.max()))
+    return Calibration("links", True, words + (note if hidden and note else "") + message, **fields)
 
 
 @torch.no_grad()
@@ -224,50 +234,60 @@ def validation_examples(
     scorer: Scorer,
     graph: KnowledgeGraph,
     triples: Ids,
-    on_asking: OnAsking = lambda count: None,
+    on_examples: OnExamples = lambda count: None,
     earlier: Ids | None = None,
 ) -> LinkExamples:
-    """The first answers to the questions (s, r, ?) and (?, r, o) that validation triples int64 [n, 3] ask.
+    """Return the best new answers to the questions (s, r, ?) and (?, r, o) of validation triples.
 
-    Unknown is what is not in the training split. Those in the validation split count as true, everything else as false.
-    Some of that is true in the world and only not in the graph: the probabilities are lower bounds.
+    An answer is new if it is not in the training split. It is true if it is in the validation split. Some of the others
+    are true in the world and only missing in the graph: the probabilities are lower bounds.
 
-    earlier  triples whose questions were asked before, and are not asked again
+    Args:
+        scorer: Scores the questions.
+        graph: The graph with its splits.
+        triples: int64 [n, 3].
+        on_examples: Called with a number of triples before they are scored.
+        earlier: Triples whose questions were already asked and are skipped.
     """
-    device, at_once = scorer.device, scorer.questions_at_once or len(triples)
+    device, at_once = scorer.device, _questions_at_once(scorer, len(triples))
     earlier = triples[:0] if earlier is None else earlier
-    asked, before = (torch.from_numpy(np.array(of)).to(device) for of in (triples, earlier))
-    held_out, found = KnownTriples.of_graph(graph, "valid", device=device), list[LinkExamples]()
+    rows, skipped = (torch.from_numpy(np.array(part)).to(device) for part in (triples, earlier))
+    held_out, parts = KnownTriples.of_graph(graph, "valid", device=device), list[LinkExamples]()
     for for_objects in (True, False):
-        keys, known = (of[:, 0 if for_objects else 2] * graph.num_relations + of[:, 1] for of in (asked, before))
+        keys, old = (of[:, 0 if for_objects else 2] * graph.num_relations + of[:, 1] for of in (rows, skipped))
         keys = torch.unique(keys)
-        for key in keys[~torch.isin(keys, known)].split(max(1, min(at_once, BLOCK // (4 * scorer.num_nodes)))):
-            on_asking(len(key) / 2)  # the other half is asked from the other end
+        for key in keys[~torch.isin(keys, old)].split(at_once):
+            on_examples(len(key) / 2)  # the other direction is the other half
             questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
             true = held_out.objects if for_objects else held_out.subjects
-            right, scores = true.expand(*true.ranges(key)), scorer.scores(questions)
-            found.append(first_answers(graph, questions, scores, *right, rounding=scorer.rounding))
-    return LinkExamples.together(found)
+            row, node = true.expand(*true.ranges(key))
+            parts.append(first_answers(graph, questions, scorer.scores(questions), row, node, rounding=scorer.rounding))
+    return LinkExamples.concatenate(parts)
 
 
 @torch.no_grad()
 def hidden_examples(
-    scorer: Scorer, graph: KnowledgeGraph, triples: Ids, on_asking: OnAsking = lambda count: None
+    scorer: Scorer, graph: KnowledgeGraph, triples: Ids, on_examples: OnExamples = lambda count: None
 ) -> LinkExamples:
-    """The same for known triples int64 [n, 3], each hidden while its object is asked for or, in turn, its subject.
+    """Return the best new answers to questions of known triples, each of which is hidden and then counts as new.
 
-    The hidden one is true, and whatever else is not known counts as false.
+    Of every second triple the object is asked for, of the others the subject. The hidden answer is true, all other
+    unknown answers are false. Arguments as for `validation_examples`.
     """
-    found, at_once = list[LinkExamples](), scorer.questions_at_once or len(triples)
+    parts, at_once = list[LinkExamples](), _questions_at_once(scorer, len(triples))
     for for_objects in (True, False):
-        asked = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
-        for part in torch.split(asked, max(1, min(at_once, BLOCK // (4 * scorer.num_nodes)))):
-            on_asking(len(part))
-            node, relation, answer = part[:, [0, 1, 2] if for_objects else [2, 1, 0]].unbind(1)
-            questions, row = Questions(node, relation, for_objects), torch.arange(len(part), device=scorer.device)
-            scores = scorer.scores_hiding(questions, answer)
-            found.append(first_answers(graph, questions, scores, row, answer, True, scorer.rounding))
-    return LinkExamples.together(found)
+        rows = torch.from_numpy(triples[0 if for_objects else 1 :: 2].copy()).to(scorer.device)
+        for block in torch.split(rows, at_once):
+            on_examples(len(block))
+            questions, answer = questions_of(block, for_objects)
+            scores = scorer.scores_hiding_answers(questions, answer)
+            row = torch.arange(len(block), device=scorer.device)
+            parts.append(first_answers(graph, questions, scores, row, answer, True, scorer.rounding))
+    return LinkExamples.concatenate(parts)
+
+
+def _questions_at_once(scorer: Scorer, num_triples: int) -> int:
+    return max(1, min(scorer.questions_per_batch or num_triples, BLOCK_BYTES // (4 * scorer.num_nodes)))
 
 
 def first_answers(
@@ -279,24 +299,27 @@ def first_answers(
     hidden: bool = False,
     rounding: float = 0.0,
 ) -> LinkExamples:
-    """The first new answers to questions of one side, by their scores [q, N]; true are these nodes of these rows.
+    """Return the best new answers to questions of one direction.
 
-    hidden    what is true is known, one answer to each question, and was hidden: it counts as new
-    rounding  as a scorer has it
+    Args:
+        graph: The graph whose training triples are known.
+        questions: q questions.
+        scores: [q, N]: their scores.
+        row: int64 [t]: the question of each true answer.
+        node: int64 [t]: the true answers.
+        hidden: There is one true answer to each question, which is known and was hidden: it counts as new.
+        rounding: As `Scorer.rounding`.
     """
-    rules, index = rules_of(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
-    marks = Marks.of(graph, index, questions, hidden=node if hidden else None)
-    true, known = torch.zeros_like(marks.out), torch.zeros_like(marks.out)
+    constraints, index = relation_constraints(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
+    mask = AnswerMask.of(graph, index, questions, hidden=node if hidden else None)
+    known, true = mask.is_known(), torch.zeros_like(mask.is_excluded)
     true[row, node] = True
-    known[marks.known_nodes()] = True
-    true, out = true & ~known, marks.out & ~known  # a triple of both splits was learned, and proves nothing
-    nodes, values, _ = best_of(scores, FIRST, marks, True, graph.nodes, rounding=rounding)
-    real = nodes >= 0
-    each = real.sum(1)
-    right = true.gather(1, nodes.clamp(min=0).to(true.device)).cpu()[real]
-    count, place = rules.known_answers(index, questions) - int(hidden), rules.answer_place(questions)
-    of_questions = level_of(scores, marks).double().cpu(), count, place
-    level, count, place = (torch.repeat_interleave(of, each) for of in of_questions)
-    score, true_ones = values[real].double(), right.double()
-    columns: list[Any] = [of.numpy() for of in (score, level, count, place, true_ones)]
-    return LinkExamples._make([*columns, int(out.sum()), int((out & true).sum())])
+    true, excluded = true & ~known, mask.is_excluded & ~known  # a triple that is also in the training split is not new
+    nodes, values, _ = best_of(scores, NUM_ANSWERS, mask, True, graph.nodes, rounding)
+    is_answer = nodes >= 0
+    is_true = true.gather(1, nodes.clamp(min=0).to(true.device)).cpu()[is_answer]
+    num_known = constraints.num_known_answers(index, questions) - int(hidden)
+    per_question = question_normalizer(scores, mask).double().cpu(), num_known, constraints.answer_slot(questions)
+    repeated = (torch.repeat_interleave(column, is_answer.sum(1)) for column in per_question)
+    columns: list[Any] = [column.numpy() for column in (values[is_answer].double(), *repeated, is_true.double())]
+    return LinkExamples._make([*columns, int(excluded.sum()), int((excluded & true).sum())])

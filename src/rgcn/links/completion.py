@@ -1,6 +1,6 @@
-"""All missing triples worth adding: the best unknown objects of every (subject, relation), ranked over all of them.
+"""Find missing triples: the best unknown objects of every (subject, relation), ranked over all of them.
 
-What a long completion has found so far is kept in a file (`UnfinishedFile`), and the same call goes on from there.
+A long completion keeps its intermediate results in a file (`UnfinishedFile`), from which the same call resumes.
 """
 
 from __future__ import annotations
@@ -20,73 +20,81 @@ from torch import Tensor
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import AnsweringModel, Calibration
-from rgcn.links.relation_constraints import Ids, Permitted, rules_of
-from rgcn.links.top_k import Marks, ScoredTriples, best_of, level_of
+from rgcn.links.relation_constraints import AnswerFilter, Ids, relation_constraints
+from rgcn.links.top_k import AnswerMask, ScoredTriples, best_of, question_normalizer
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import KnownTriples
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.formatting import shortened
-from rgcn.system.memory import give_back
+from rgcn.system.formatting import shorten
+from rgcn.system.memory import release_memory
 
-# Scores held at once, in bytes. Small enough to stay in the memory the allocator keeps warm.
-BLOCK = 32 << 20
-MOST_SUBJECTS = 4096
-WORTH_ADDING, WORTH_LOOKING_AT = 0.01, 0.001  # probabilities
-BLOCKS_UNTIL_TIDY = 50  # where memory is given back that blocks of questions left in holes
+BLOCK_BYTES = 32 << 20  # scores held at once; small enough for the allocator to reuse memory that is in the cache
+MAX_SUBJECTS = 4096
+DEFAULT_MIN_PROBABILITY = 0.01
+KEPT_PROBABILITY = 0.001  # less probable triples are not kept; `Completion.best` still counts them
+BLOCKS_PER_MEMORY_RELEASE = 50
 FORMAT, FORMAT_VERSION = "rgcn-completion", "1"
-SAVED_EVERY = 5.0  # seconds; or so rarely that saving takes at most this share of the time
-SHARE_OF_TIME = 0.02
+SAVE_INTERVAL = 5.0  # seconds; longer if saving would take more than this share of the time
+MAX_SAVE_SHARE = 0.02
 CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
 MEANING = (
     "A probability is the share of such answers, to a question that has one, that were held out, times the chance that "
     "this subject and relation lack any."
 )
+_INSTEAD = "repeat that call to go on with it, or begin anew (`rgcn complete --restart`, or remove the file)"
 
-Found = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Completion(ScoredTriples):
-    """Triples the graph does not have, best first; equal ones by subject, relation, object."""
+    """Triples that are not in the graph, best first; equal ones by subject, relation, object.
 
-    calibration: Calibration  # how scores became probabilities
-    pairs: int  # (subject, relation) that were asked
-    left: int  # that were not: time was up, or somebody stopped it
-    found: int  # how many were good enough; more than there are here where a limit cut them
-    best: float  # probability, else score, of any unknown triple that was looked at; -inf without any
-
-
-class _Question(NamedTuple):
-    """A relation, the subjects it is asked of, and the nodes that may be its objects.
-
-    worth  how many answers there are to be found, for each subject (`_questions`)
+    Args:
+        calibration: How scores became probabilities.
+        num_asked: Number of (subject, relation) pairs that were asked.
+        num_skipped: Number of pairs that were not asked because the time was up or the user stopped.
+        num_found: Number of triples that were good enough, including those beyond the limit.
+        best: Probability, or else score, of the best unknown triple that was scored; -inf if there is none.
     """
+
+    calibration: Calibration
+    num_asked: int
+    num_skipped: int
+    num_found: int
+    best: float
+
+
+class _RelationQuestions(NamedTuple):
+    """The questions (subject, relation, ?) of one relation, with candidate objects."""
 
     relation: int
     subjects: Ids
     objects: Ids
-    worth: float
+    expected_answers: float  # per subject
 
 
 @dataclass(frozen=True)
 class CompletionSession:
-    """How long a completion asks, and what it keeps and tells meanwhile.
+    """Time limit, progress and intermediate results of a completion.
 
-    minutes        ask no longer than this, but for one block of questions; the rest is `Completion.left`
-    resume         file to keep in what was found, every few seconds, and to go on from: after an interruption the same
-                   call ends with the result of a call that was never interrupted. Refused where model or questions are
-                   others (min_probability may be). It stays when all is asked: remove it then
-    on_progress    called before each block with how many pairs are done, and how many there are; where it returns
-                   False, nothing more is asked
-    memory_budget  bytes for scores. Neither nodes × nodes nor all answers are ever held
+    Args:
+        minutes: Ask no longer than this, but at least one block of questions.
+        resume: File for intermediate results, which is written every few seconds. If it exists, the completion resumes
+            from it, and the result is the same as without the interruption. A file of another model or of other
+            questions is refused (`min_probability` may differ). The file is not removed.
+        on_progress: Called before each block with the number of pairs that are done and of all pairs. If it returns
+            False, the completion stops.
+        memory_budget: Bytes for scores.
     """
 
     minutes: float | None = None
     resume: str | Path | None = None
     on_progress: Callable[[int, int], bool | None] | None = None
-    memory_budget: int = BLOCK
+    memory_budget: int = BLOCK_BYTES
 
     def __post_init__(self) -> None:
+        """Check the time limit."""
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"minutes is above 0, not {self.minutes}")
 
@@ -99,252 +107,253 @@ def complete(
     k: int = 10,
     min_probability: float | None = None,
     limit: int = 1_000_000,
-    permitted: Permitted = Permitted(),  # noqa: B008 - it is immutable
+    answer_filter: AnswerFilter = AnswerFilter(),  # noqa: B008 - it is immutable
     known: Sequence[str] = (),
     session: CompletionSession = CompletionSession(),  # noqa: B008 - it is immutable
 ) -> Completion:
-    """The best k unknown objects of every subject and relation that are good enough, and of all these the best `limit`.
+    """Return the best missing triples: of the k best unknown objects of every subject and relation the best `limit`.
 
-    Best is what is most probable: an answer's probability (`answer_links`), which is that of a question that has one,
-    times the chance that the subject lacks any (`RelationRules.chance_of_more`). Of a model that is not calibrated,
-    what has the highest score.
+    Triples are ordered by probability: that of an answer (`answer_links`), which assumes that the question has one,
+    times the probability that the subject lacks any (`RelationConstraints.probability_of_more`). Without a calibration
+    they are ordered by score. Questions with the most expected answers are asked first.
 
-    What is most worth asking is asked first (`_questions`).
+    Args:
+        model: A trained model with its graph.
+        relations: Ids; None for all relations.
+        k: Number of objects of each subject and relation.
+        min_probability: Least probability, by default `DEFAULT_MIN_PROBABILITY`. Not for models without a calibration.
+        limit: Number of triples.
+        answer_filter: Which triples are allowed: subjects and objects of a relation, reversed known triples, loops.
+            Literals are never subjects. Of a triple and its reversal in a one-way relation only the better one counts.
+        known: Splits whose triples are known; all by default. Hide a split to measure a completion with it.
+        session: Time limit, progress and intermediate results.
 
-    relations        ids; None for all
-    min_probability  least probability; None: 0.01 where the model is calibrated. One that is not has scores alone, and
-                     no bound
-    permitted        which triples make sense (`RelationRules`): who may be subject and object of a relation, known ones
-                     turned round, nodes linked to themselves. Literals are never subjects; of a triple and the same
-                     turned round, in a relation that goes one way, the better one is proposed
-    known            splits whose triples the graph is said to have; all by default. To be measured, hide one
-    session          how long to ask, where to keep what was found, and whom to tell
+    Raises:
+        ConfigError: If an option is invalid.
+        DataError: If the file to resume from is damaged, or belongs to another completion.
     """
-    calibration = model.calibration_
-    least = _least(calibration, min_probability)
+    least = _min_probability(model.calibration_, min_probability)
     if k < 1 or limit < 1:
         raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
     graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
-    permitted = permitted._replace(new=tuple(model.new_nodes))
-    # Of a triple and the same turned round one may go: twice as many are held.
-    looked_at = -np.inf if least is None else min(least, WORTH_LOOKING_AT)
-    pool = _Pool(limit * 2 if permitted.directions else limit, looked_at)
-    search = _Search(model, k, pool, known, permitted)
+    answer_filter = answer_filter._replace(new=tuple(model.new_nodes))
+    kept_from = -np.inf if least is None else min(least, KEPT_PROBABILITY)
+    # Of a triple and its reversal one may be removed below: twice as many are kept.
+    pool = _Pool(limit * 2 if answer_filter.directions else limit, kept_from)
+    search = _Search(model, k, pool, known, answer_filter)
     unfinished = None
     if session.resume is not None:
-        asked = {"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit}
-        asked |= {"known": sorted(known), "least": looked_at, **permitted._asdict()}
-        asked |= {"memory_budget": session.memory_budget, "at once": scorer.questions_at_once}
-        asked |= {"device": str(scorer.device)}
-        unfinished = UnfinishedFile(Path(session.resume), asked)
+        options = {"model": model.fingerprint_, "relations": list(wanted), "k": k, "limit": limit}
+        options |= {"known": sorted(known), "least": kept_from, **answer_filter._asdict()}
+        options |= {"memory_budget": session.memory_budget, "at once": scorer.questions_per_batch}
+        unfinished = UnfinishedFile(Path(session.resume), {**options, "device": str(scorer.device)})
         search.restore(unfinished.read())
-    questions = _questions(graph, wanted, permitted, looked_at)
+    questions = _questions(graph, wanted, answer_filter, kept_from)
     total = sum(len(question.subjects) for question in questions)
     search.run(questions, session, unfinished, total)
     triples, values = pool.best()
-    (value, score), good = values.T, pool.found
-    if permitted.directions:
-        better = _one_of_both(triples, rules_of(graph).one_way)
-        triples, value, score, good = triples[better], value[better], score[better], good - int((~better).sum())
-    triples, value, score = triples[:limit], value[:limit], score[:limit]
-    counts = search.pairs, total - search.pairs
-    if least is None:
-        new = np.zeros(len(triples), dtype=bool)
-        return Completion(triples, score, None, new, None, calibration, *counts, good, search.best)
-    kept = int(np.count_nonzero(value >= least))  # the first ones
-    found = good if kept == len(value) else kept
-    words = calibration.words + CHANCE
-    calibration = replace(calibration, kind="completion", words=words, meaning=MEANING)
-    rows = triples[:kept], score[:kept], value[:kept], np.zeros(kept, dtype=bool)
-    return Completion(*rows, None, calibration, *counts, found, search.best)
+    num_found = pool.num_found
+    if answer_filter.directions:
+        is_better = _is_better_direction(triples, relation_constraints(graph).is_one_way)
+        triples, values, num_found = triples[is_better], values[is_better], num_found - int((~is_better).sum())
+    (value, score), probability, calibration = values[:limit].T, None, model.calibration_
+    triples = triples[:limit]
+    if least is not None:
+        count = int(np.count_nonzero(value >= least))  # the first ones
+        num_found = num_found if count == len(value) else count
+        triples, score, probability = triples[:count], score[:count], value[:count]
+        calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE, meaning=MEANING)
+    columns = triples, score, probability, np.zeros(len(triples), dtype=bool), None
+    return Completion(*columns, calibration, search.num_asked, total - search.num_asked, num_found, pool.best_value)
 
 
-def _one_of_both(triples: Ids, one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool [n]: which of the triples int64 [n, 3], best first, are not a better one turned round that goes one way."""
+def _is_better_direction(triples: Ids, is_one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which triples, best first, are not the reversal of a better one in a one-way relation, bool [n]."""
     if not len(triples):
         return np.ones(0, dtype=bool)
     ends, relation = np.sort(triples[:, [0, 2]], axis=1), triples[:, 1:2]
     _, first, pair = np.unique(np.concatenate([relation, ends], axis=1), axis=0, return_index=True, return_inverse=True)
-    return np.asarray((first[pair.reshape(-1)] == np.arange(len(triples))) | ~one_way[triples[:, 1]])
+    return np.asarray((first[pair.reshape(-1)] == np.arange(len(triples))) | ~is_one_way[triples[:, 1]])
 
 
 def _questions(
-    graph: KnowledgeGraph, relations: Sequence[int], permitted: Permitted, least: float = -np.inf
-) -> list[_Question]:
-    """Those with most to find first: of each relation the subjects that have objects already, and those without.
+    graph: KnowledgeGraph, relations: Sequence[int], answer_filter: AnswerFilter, least: float = -np.inf
+) -> list[_RelationQuestions]:
+    """Return the questions, those with the most expected answers first.
 
-    Subjects that lack an object with a chance below `least` are not asked: no answer could have a higher probability.
+    Of each relation the subjects with known objects and the subjects without any are separate questions. Subjects that
+    lack an object with a probability below `least` are not asked: no answer could have a higher probability.
 
-    Were one training triple hidden, it could be found by asking its subject: one that still has objects where it had
-    several, one without any where it had this one. `worth` counts these, for each question of the kind. So who has a
-    capital is not asked for another before those who have none. On FB15k-237, 85 of 100 validation triples are answers
-    to the first tenth of the questions (in the order of the relations: 35); on `world` 48 (3).
+    If one training triple were hidden, asking its subject could recover it: a subject that still has objects if it had
+    several, and one without any if it had this one only. `expected_answers` counts these per question. So no second
+    capital is asked for before all countries have one. On FB15k-237, 85 of 100 validation triples answer the first
+    tenth of the questions (35 in the order of the relations); on `world` 48 (3).
     """
-    rules, triples, found = rules_of(graph), graph.split_triples("train"), list[_Question]()
-    new = np.array(permitted.new, dtype=np.int64)
+    constraints, triples, result = relation_constraints(graph), graph.split_triples("train"), list[_RelationQuestions]()
+    new = np.array(answer_filter.new, dtype=np.int64)
     for relation in relations:
-        objects = np.flatnonzero(~rules.outside(relation + graph.num_relations, permitted.nodes).numpy())
-        subjects = rules.subjects(relation, permitted.nodes)
-        subjects, objects = (np.union1d(of, new) for of in (subjects, objects))
+        excluded = constraints.excluded_nodes(relation + graph.num_relations, answer_filter.nodes)
+        objects = np.union1d(np.flatnonzero(~excluded.numpy()), new)
+        subjects = np.union1d(constraints.subjects(relation, answer_filter.nodes), new)
         count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
-        if permitted.nodes != "any" and rules.single[relation]:  # who has one is done
-            subjects, count = subjects[count == 0], count[count == 0]
+        is_asked = np.ones(len(subjects), dtype=bool)
+        if answer_filter.nodes != "any" and constraints.is_single[relation]:
+            is_asked = count == 0
         if least > 0:
-            counts, which = np.unique(count, return_inverse=True)
-            chance = np.array([rules.chance_of_more(relation, times) for times in counts.tolist()])
-            worth = chance[which] >= least if len(counts) else which > 0
-            subjects, count = subjects[worth], count[worth]
-        only = np.count_nonzero(count == 1)
-        for asked, hidden in ((count > 0, count.sum() - only), (count == 0, only)):
-            if asked.any():
-                found.append(_Question(relation, subjects[asked], objects, float(hidden / asked.sum())))
-    return sorted(found, key=lambda question: -question.worth)
+            numbers = np.unique(count[is_asked]).tolist()
+            unlikely = [number for number in numbers if constraints.probability_of_more(relation, number) < least]
+            is_asked &= ~np.isin(count, unlikely)
+        subjects, count = subjects[is_asked], count[is_asked]
+        num_single = np.count_nonzero(count == 1)
+        for group, num_hidden in ((count > 0, count.sum() - num_single), (count == 0, num_single)):
+            if group.any():
+                expected = float(num_hidden / group.sum())
+                result.append(_RelationQuestions(relation, subjects[group], objects, expected))
+    return sorted(result, key=lambda question: -question.expected_answers)
 
 
-def _least(calibration: Calibration, asked: float | None) -> float | None:
-    """The bound on probabilities; None where there are none."""
+def _min_probability(calibration: Calibration, min_probability: float | None) -> float | None:
+    """Check the least probability; None for models without probabilities."""
     if not calibration.fitted:
-        if asked is not None:
+        if min_probability is not None:
             raise ConfigError(f"a bound on probabilities needs some. {calibration.words}")
         return None
-    if asked is not None and not 0.0 <= asked <= 1.0:
-        raise ConfigError(f"min_probability lies between 0 and 1, not at {asked}")
-    return WORTH_ADDING if asked is None else asked
+    if min_probability is not None and not 0.0 <= min_probability <= 1.0:
+        raise ConfigError(f"min_probability lies between 0 and 1, not at {min_probability}")
+    return DEFAULT_MIN_PROBABILITY if min_probability is None else min_probability
 
 
 class _Search:
-    """Goes through the subjects of one relation after another and keeps the best of what it finds."""
+    """Asks block after block and adds the answers to a pool."""
 
-    def __init__(self, model: AnsweringModel, k: int, pool: _Pool, known: Sequence[str], permitted: Permitted) -> None:
+    def __init__(
+        self, model: AnsweringModel, k: int, pool: _Pool, known: Sequence[str], answer_filter: AnswerFilter
+    ) -> None:
         self.graph, self.scorer, self.k, self.pool = model.graph_, model.scorer(), k, pool
         self.calibration = model.calibration_ if model.calibration_.fitted else None
-        self.permitted = permitted._replace(nodes="any")  # who is asked, and who may be an answer, is in the questions
+        self.answer_filter = answer_filter._replace(nodes="any")  # the questions already select subjects and objects
         self.index = KnownTriples.of_graph(self.graph, *known, device=self.scorer.device)
-        self.learned = KnownTriples.of_graph(self.graph, "train")
-        self.best, self.pairs = -np.inf, 0
+        self.train_index = KnownTriples.of_graph(self.graph, "train")
+        self.num_asked = 0
         self.buffer = torch.empty(0, device=self.scorer.device)
 
     def run(
-        self, questions: list[_Question], session: CompletionSession, unfinished: UnfinishedFile | None, total: int
+        self,
+        questions: list[_RelationQuestions],
+        session: CompletionSession,
+        unfinished: UnfinishedFile | None,
+        total: int,
     ) -> None:
-        """Ask as many of the questions as there is time for; what was found is kept between two blocks."""
-        began, before, minutes = time.monotonic(), self.pairs, session.minutes
-        on_progress = session.on_progress or (lambda pairs, total: None)
-        kept = before > 0  # what a short call found is found again sooner than it is written
+        """Ask as many questions as the session allows; save intermediate results between blocks."""
+        start, before, minutes = time.monotonic(), self.num_asked, session.minutes
+        on_progress = session.on_progress or (lambda done, total: None)
+        is_saving = before > 0  # the results of a short completion are not worth a file
         for number, size in enumerate(self.blocks(questions, session.memory_budget), 1):
-            if number % BLOCKS_UNTIL_TIDY == 0:
-                give_back()
-            asked, seconds = self.pairs - before, time.monotonic() - began
-            late = minutes is not None and asked > 0 and seconds * (asked + size) / asked > 60 * minutes
-            if on_progress(self.pairs, total) is False or late:
-                kept = True
+            if number % BLOCKS_PER_MEMORY_RELEASE == 0:
+                release_memory()
+            done, seconds = self.num_asked - before, time.monotonic() - start
+            is_late = minutes is not None and done > 0 and seconds * (done + size) / done > 60 * minutes
+            if on_progress(self.num_asked, total) is False or is_late:
+                is_saving = True
                 break
             if unfinished is not None and time.monotonic() >= unfinished.due:
-                unfinished.write(self.found())
-                kept = True
+                unfinished.write(self.state())
+                is_saving = True
         else:
-            on_progress(self.pairs, total)
-        if unfinished is not None and kept and self.pairs > before:
-            unfinished.write(self.found())
+            on_progress(self.num_asked, total)
+        if unfinished is not None and is_saving and self.num_asked > before:
+            unfinished.write(self.state())
 
-    def blocks(self, questions: list[_Question], memory_budget: int) -> Iterator[int]:
-        """Ask them block by block, but those that were asked before; gives the size of each before it is asked."""
-        before, passed = self.pairs, 0
+    def blocks(self, questions: list[_RelationQuestions], memory_budget: int) -> Iterator[int]:
+        """Ask all blocks that were not asked before; yields the size of each block before it is asked."""
+        before, passed, most = self.num_asked, 0, self.scorer.questions_per_batch or MAX_SUBJECTS
         for question in questions:
             objects = torch.from_numpy(question.objects).to(self.scorer.device)
-            most = self.scorer.questions_at_once or MOST_SUBJECTS
             rows = min(max(1, memory_budget // (4 * max(1, len(objects)))), most)
-            for subject in torch.split(torch.from_numpy(question.subjects), rows):
-                passed += len(subject)
+            for subjects in torch.split(torch.from_numpy(question.subjects), rows):
+                passed += len(subjects)
                 if passed > before:
-                    yield len(subject)
+                    yield len(subjects)
                     if len(objects):
-                        self._ask(question, subject.to(self.scorer.device), objects)
-                    self.pairs += len(subject)
+                        self._ask(question.relation, subjects.to(self.scorer.device), objects)
+                    self.num_asked += len(subjects)
 
-    def _ask(self, question: _Question, subject: Tensor, objects: Tensor) -> None:
-        relation = torch.full_like(subject, question.relation)
+    def _ask(self, relation: int, subjects: Tensor, objects: Tensor) -> None:
         candidates = None if len(objects) == self.scorer.num_nodes else objects
-        room = self._room(len(subject), len(objects))
-        asked = Questions(subject, relation)
-        scores = self.scorer.scores(asked, candidates, room)
-        marks = Marks.of(self.graph, self.index, asked, self.permitted, candidates)
-        node, best, _ = best_of(scores, self.k, marks, True, self.graph.nodes, candidates, self.scorer.rounding)
-        value = best.float()
+        questions, size = Questions(subjects, torch.full_like(subjects, relation)), len(subjects) * len(objects)
+        if self.buffer.numel() < size:  # reused: new memory for every block would take as long as the product
+            self.buffer = torch.empty(size, device=self.scorer.device)
+        scores = self.scorer.scores(questions, candidates, self.buffer[:size].view(len(subjects), len(objects)))
+        mask = AnswerMask.of(self.graph, self.index, questions, self.answer_filter, candidates)
+        node, score, _ = best_of(scores, self.k, mask, True, self.graph.nodes, self.scorer.rounding)
+        value = score.float()
         if self.calibration is not None:
-            value = self._probabilities(asked.to("cpu"), best, level_of(scores, marks, candidates).cpu())
-        self._take(subject.cpu(), question.relation, node, value, best.float())
-
-    def _probabilities(self, questions: Questions, best: Tensor, level: Tensor) -> Tensor:
-        """[q, k], of the best answers; each is of a question that has one, and some have none."""
-        assert self.calibration is not None
-        rules = rules_of(self.graph)
-        known, asked = rules.known_answers(self.learned, questions), rules.asked_place(questions)
-        given = self.calibration.answer_probabilities(best, level, known, rules.answer_place(questions))
-        chances = map(rules.chance_of_more, asked.tolist(), known.tolist())
-        return given * torch.tensor(list(chances), dtype=given.dtype)[:, None]
-
-    def found(self) -> Found:
-        """All that the blocks asked so far have left; `restore` takes it."""
-        return {**self.pool.found_so_far(), "best": np.array(self.best), "pairs": np.array(self.pairs)}
-
-    def restore(self, found: Found | None) -> None:
-        if found is not None:
-            self.pool.restore(found)
-            self.best, self.pairs = found["best"].item(), found["pairs"].item()
-
-    def _room(self, rows: int, columns: int) -> Tensor:
-        """Memory for scores that is used again: fresh memory for every block costs as much as the product."""
-        if self.buffer.numel() < rows * columns:
-            self.buffer = torch.empty(rows * columns, device=self.scorer.device)
-        return self.buffer[: rows * columns].view(rows, columns)
-
-    def _take(self, subject: Tensor, relation: int, node: Tensor, value: Tensor, score: Tensor) -> None:
+            value = self._probabilities(questions.to("cpu"), score, question_normalizer(scores, mask).cpu())
         row, column = torch.nonzero(node >= 0, as_tuple=True)
-        values, scores = value[row, column].numpy(), score[row, column].numpy()
-        if len(values):
-            self.best = max(self.best, float(values.max()))
-            ends = subject[row].numpy(), node[row, column].numpy()
-            self.pool.add(np.stack([ends[0], np.full(len(values), relation), ends[1]], axis=1), values, scores)
+        ends = subjects.cpu()[row], torch.full_like(row, relation), node[row, column]
+        values = torch.stack([value[row, column], score[row, column].float()], dim=1)
+        self.pool.add(torch.stack(ends, dim=1).numpy(), values.numpy())
+
+    def _probabilities(self, questions: Questions, score: Tensor, normalizer: Tensor) -> Tensor:
+        """[q, k]: probabilities of the best answers times the probability that the question has an answer."""
+        assert self.calibration is not None
+        constraints = relation_constraints(self.graph)
+        known, slots = constraints.num_known_answers(self.train_index, questions), constraints.question_slot(questions)
+        answers = self.calibration.answer_probabilities(score, normalizer, known, constraints.answer_slot(questions))
+        has_more = map(constraints.probability_of_more, slots.tolist(), known.tolist())
+        return answers * torch.tensor(list(has_more), dtype=answers.dtype)[:, None]
+
+    def state(self) -> Arrays:
+        """The intermediate results."""
+        return {**self.pool.state(), "pairs": np.array(self.num_asked)}
+
+    def restore(self, state: Arrays | None) -> None:
+        """Continue from intermediate results."""
+        if state is not None:
+            self.pool.restore(state)
+            self.num_asked = state["pairs"].item()
 
 
 class _Pool:
-    """The best `limit` of the triples added, by value and then by score; at most twice as many are held at any time.
+    """The best `limit` of the triples added, by value and then by score; holds at most twice as many.
 
-    least  only values of at least this count
-    found  how many counted, held or not
+    Triples with a value below `least` are not kept. `num_found` counts all others.
     """
 
     def __init__(self, limit: int, least: float) -> None:
-        self.limit, self.least, self.found, self._size = limit, least, 0, 0
+        self.limit, self.least, self.num_found, self.best_value = limit, least, 0, -np.inf
         self._floor = least  # rises as the pool fills
         self._parts = [(np.empty((0, 3), np.int64), np.empty((0, 2), np.float32))]  # triples; value and score
+        self._size = 0
 
-    def add(self, triples: Ids, values: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
-        self.found += int(np.count_nonzero(values >= self.least))
-        good = values >= self._floor
-        self._parts.append((triples[good], np.stack([values[good], scores[good]], axis=1)))
+    def add(self, triples: Ids, values: NDArray[np.float32]) -> None:
+        """Add triples int64 [n, 3] with value and score [n, 2]."""
+        self.num_found += int(np.count_nonzero(values[:, 0] >= self.least))
+        self.best_value = max(self.best_value, float(values[:, 0].max(initial=-np.inf)))
+        is_good = values[:, 0] >= self._floor
+        self._parts.append((triples[is_good], values[is_good]))
         self._size += len(self._parts[-1][0])
         if self._size > 2 * self.limit:
-            self._keep(*self.best())
+            self._parts = [self.best()]
+            self._size = len(self._parts[0][0])
             self._floor = max(self._floor, float(self._parts[0][1][-1, 0]))
 
-    def _keep(self, triples: Ids, values: NDArray[np.float32]) -> None:
-        self._parts, self._size = [(triples, values)], len(triples)
-
-    def found_so_far(self) -> Found:
+    def state(self) -> Arrays:
         triples, values = map(np.concatenate, zip(*self._parts, strict=True))
-        return {"triples": triples.astype(np.uint32), "values": values, "counts": np.array([self.found, self._floor])}
+        counts = np.array([self.num_found, self._floor])
+        arrays = {"triples": triples.astype(np.uint32), "values": values, "counts": counts}
+        return {**arrays, "best": np.array(self.best_value)}
 
-    def restore(self, found: Found) -> None:
-        self._keep(found["triples"].astype(np.int64), found["values"])
-        self.found, self._floor = int(found["counts"][0]), float(found["counts"][1])
+    def restore(self, state: Arrays) -> None:
+        self._parts, self._size = [(state["triples"].astype(np.int64), state["values"])], len(state["triples"])
+        self.num_found, self._floor = int(state["counts"][0]), float(state["counts"][1])
+        self.best_value = state["best"].item()
 
     def best(self) -> tuple[Ids, NDArray[np.float32]]:
         """(triples [n, 3], value and score [n, 2]) of the best `limit`: by value, score, subject, relation, object."""
         triples, values = map(np.concatenate, zip(*self._parts, strict=True))
-        if len(values) > self.limit:  # to cut is cheaper than to sort
+        if len(values) > self.limit:  # to cut is faster than to sort
             cut = np.partition(values[:, 0], len(values) - self.limit)[len(values) - self.limit]
             triples, values = triples[values[:, 0] >= cut], values[values[:, 0] >= cut]
         columns = triples[:, 2], triples[:, 1], triples[:, 0], -values[:, 1], -values[:, 0]
@@ -353,54 +362,61 @@ class _Pool:
 
 
 class UnfinishedFile:
-    """Where a completion keeps what it has found.
+    """A file with the intermediate results of a completion.
 
-    asked  what must be the same to go on: the model, and what is asked of it; plain values
+    Args:
+        path: The file.
+        options: What must be the same to resume: the model and the options of the completion, plain values.
     """
 
-    def __init__(self, path: Path, asked: Mapping[str, Any]) -> None:
-        self.path, self.asked = path, {name: json.dumps(value) for name, value in asked.items()}
-        self.due = time.monotonic() + SAVED_EVERY
+    def __init__(self, path: Path, options: Mapping[str, Any]) -> None:
+        """Name the file; nothing is read or written yet."""
+        self.path, self.options = path, {name: json.dumps(value) for name, value in options.items()}
+        self.due = time.monotonic() + SAVE_INTERVAL
 
-    def read(self) -> Found | None:
-        """What was found before; None where nothing was begun, DataError where the file is of something else."""
+    def read(self) -> Arrays | None:
+        """Return the intermediate results; None if there is no file.
+
+        Raises:
+            DataError: If the file is damaged, or belongs to another completion.
+        """
         from safetensors import SafetensorError, safe_open
 
         if not self.path.exists():
             return None
         try:
             with safe_open(self.path, framework="numpy") as file:
-                said = dict(file.metadata() or {})
-                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+                stored = dict(file.metadata() or {})
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
         except (OSError, SafetensorError) as error:
-            raise DataError(f"{self.path}: damaged, or no unfinished completion ({error}): {_instead()}") from None
-        if (said.pop("format", None), said.pop("version", None)) != (FORMAT, FORMAT_VERSION):
-            raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_instead()}")
-        if said != self.asked:
-            raise DataError(f"{self.path} holds an unfinished completion {self._difference(said)}: {_instead()}")
-        return found
+            raise DataError(f"{self.path}: damaged, or no unfinished completion ({error}): {_INSTEAD}") from None
+        if (stored.pop("format", None), stored.pop("version", None)) != (FORMAT, FORMAT_VERSION):
+            raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_INSTEAD}")
+        if stored != self.options:
+            raise DataError(f"{self.path} holds an unfinished completion {self._difference(stored)}: {_INSTEAD}")
+        return arrays
 
-    def _difference(self, said: dict[str, str]) -> str:
-        if said.get("model") != self.asked["model"]:
+    def _difference(self, stored: dict[str, str]) -> str:
+        if stored.get("model") != self.options["model"]:
             return "of another model, or over another graph"
-        differ = [name for name, value in self.asked.items() if said.get(name) != value]
-        words = (shortened(f"{name} {said.get(name)}, now {self.asked[name]}", 80) for name in differ)
-        return f"that asked something else ({'; '.join(words)})"
+        different = [name for name, value in self.options.items() if stored.get(name) != value]
+        parts = (shorten(f"{name} {stored.get(name)}, now {self.options[name]}", 80) for name in different)
+        return f"that asked something else ({'; '.join(parts)})"
 
-    def write(self, found: Found) -> None:
-        """Replace what was kept."""
+    def write(self, state: Arrays) -> None:
+        """Replace the intermediate results.
+
+        Raises:
+            DataError: If the file cannot be written.
+        """
         from safetensors.numpy import save
 
-        began = time.monotonic()
-        header = {"format": FORMAT, "version": FORMAT_VERSION, **self.asked}
-        content = save({name: np.ascontiguousarray(array) for name, array in found.items()}, header)
+        start = time.monotonic()
+        header = {"format": FORMAT, "version": FORMAT_VERSION, **self.options}
+        content = save({name: np.ascontiguousarray(array) for name, array in state.items()}, header)
         try:
             write_atomically(self.path, content)
         except OSError as error:
             raise DataError(f"{self.path}: cannot be written: {error.strerror or error}") from None
         now = time.monotonic()
-        self.due = now + max(SAVED_EVERY, (now - began) / SHARE_OF_TIME)
-
-
-def _instead() -> str:
-    return "repeat that call to go on with it, or begin anew (`rgcn complete --restart`, or remove the file)"
+        self.due = now + max(SAVE_INTERVAL, (now - start) / MAX_SAVE_SHARE)

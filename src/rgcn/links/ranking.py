@@ -1,16 +1,16 @@
-"""How well true triples rank among all others: the rank of each among all triples that differ from it in one node.
+"""Rank true triples against all triples that differ from them in one node, and summarize the ranks as metrics.
 
-A triple (s, r, o) asks two questions, (s, r, ?) and (?, r, o); its rank under each is the place of its own score among
-the scores of all N nodes. Counting does it, nothing is sorted:
+A triple (s, r, o) asks two questions, (s, r, ?) and (?, r, o). Its rank under each question is the position of its own
+score among the scores of all N nodes. Ranks are counted, nothing is sorted:
 
     optimistic   1 + #(scores greater)
     pessimistic  1 + #(scores greater) + #(other scores equal)
-    realistic    their mean: the expected place if ties were broken at random
+    realistic    their mean: the expected position if ties were broken at random
 
-"Filtered" leaves out other answers known to be true. They are not masked in the scores: what they contributed is
-counted apart and subtracted, so that one pass gives raw and filtered ranks, under every treatment of ties. What is
-reported of them: mean reciprocal rank, hits at k, mean rank; and how often a triple would be among the best k of itself
-and a few others drawn at random, which follows from the same counts.
+"Filtered" ranks ignore other answers that are known to be true. Known answers are not masked in the scores. They are
+counted separately and subtracted, so one pass gives raw and filtered ranks for every treatment of ties. The metrics are
+mean reciprocal rank, hits at k and mean rank, and hits at 10 among a few randomly drawn candidates, which follow from
+the same counts.
 """
 
 from __future__ import annotations
@@ -28,90 +28,106 @@ from rgcn.kernels import reference
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.placement import NodePartition, Placement
+from rgcn.placement import NodePartition
 from rgcn.sampling.known_triples import KnownAnswers, KnownTriples, lower_bound
 
 Ties = Literal["realistic", "optimistic", "pessimistic"]
 Direction = Literal["object", "subject"]
+TIE_SHARES: dict[str, float] = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # ties that count as better
 HITS_AT = (1, 3, 10)
-AMONG_DRAWN = 10  # hits at this place among drawn answers, as Teru et al. (2020) report it among 50
+SAMPLED_HITS_AT = 10  # Teru et al. (2020) report hits at 10 among 50 drawn candidates
 
-# On the CPU blocks of scores are best below 32 MiB, where the allocator hands the same warm memory out again. Where it
-# holds too few rows of all nodes to be worth reading their vectors for, a block is of some nodes and of many rows.
-CPU_BLOCK, ACCELERATOR_BLOCK, LARGEST_BLOCK, ENOUGH_ROWS, MOST_ROWS = 24 << 20, 256 << 20, 1 << 30, 64, 512
+# On the CPU, blocks of scores are fastest below 32 MiB, where the allocator reuses memory that is still in the cache.
+CPU_BLOCK_BYTES, GPU_BLOCK_BYTES, MAX_BLOCK_BYTES = 24 << 20, 256 << 20, 1 << 30
+# If a block has room for fewer than MIN_ROWS rows of all nodes, it takes some of the nodes and up to MAX_ROWS rows.
+MIN_ROWS, MAX_ROWS = 64, 512
 
 
 @dataclass(frozen=True, eq=False)
 class RankCounts:
-    """What the ranks in one direction are made of, int64 [n] each.
+    """The counts from which the ranks in one direction follow.
 
-    greater, equal              nodes that score above the true one, and like it (itself among them)
-    known_greater, known_equal  how many of these are other known answers; None without a filter
-    known                       how many other known answers there are; None without a filter
-    num_nodes                   nodes it is ranked among, itself among them
+    Args:
+        num_nodes: Number of nodes that are ranked, including the true one.
+        counts: int64 [n, 2 or 5]. Nodes that score above the true one; nodes that score the same, including itself.
+            With a filter also how many of the former and of the latter are other known answers, and the number of
+            other known answers.
     """
 
     num_nodes: int
-    greater: Tensor
-    equal: Tensor
-    known_greater: Tensor | None = None
-    known_equal: Tensor | None = None
-    known: Tensor | None = None
-
-    def gathered(self, placement: Placement) -> RankCounts:
-        """Those of all questions, from those that were answered here."""
-        counts = self.greater, self.equal, self.known_greater, self.known_equal, self.known
-        every = (None if part is None else placement.gather_answers(part) for part in counts)
-        return RankCounts(self.num_nodes, *every)  # type: ignore[arg-type]
+    counts: Tensor
 
     def rank(self, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
-        """float64 [n], on the CPU: 1 is best."""
-        above, like, _ = self._others(filtered)
-        return 1.0 + above + _share_above(ties) * like
+        """Return the ranks, float64 [n] on the CPU; 1 is best.
 
-    def hits_of(self, drawn: int, ties: Ties = "realistic", filtered: bool = True, k: int = AMONG_DRAWN) -> Tensor:
-        """float64 [n], on the CPU: how likely the true answer is among the best k of itself and `drawn` others.
+        Args:
+            ties: How equal scores are ranked.
+            filtered: Ignore other known answers.
 
-        The others are drawn at random, with replacement, from the nodes that are no known answer. This is the mean over
-        all n = drawn draws, exactly: of A above it and E like it the rank is 1 + A + E / 2 (ties at the middle), and
-        with the shares a and e of either among all that may be drawn
+        Raises:
+            ConfigError: If `ties` is unknown, or if `filtered` and the triples were ranked without a filter.
+        """
+        greater, equal, _ = self._other_counts(filtered)
+        return 1.0 + greater + _tie_share(ties) * equal
+
+    def sampled_hits(
+        self, num_candidates: int, ties: Ties = "realistic", filtered: bool = True, k: int = SAMPLED_HITS_AT
+    ) -> Tensor:
+        """Return the probability that the true answer is among the best k of itself and randomly drawn candidates.
+
+        The candidates are drawn with replacement from the nodes that are not known answers. The result is the exact
+        mean over all draws. With A candidates above and E equal to the true answer its rank is 1 + A + E / 2 (realistic
+        ties). With a and e the shares of such nodes among all that may be drawn, and n candidates,
 
             P(rank ≤ k) = Σ over A + E / 2 ≤ k - 1 of  n! / (A! E! (n - A - E)!) · a^A e^E (1 - a - e)^(n - A - E)
 
-        >>> one, three = torch.tensor([1]), torch.tensor([3])  # itself alone scores as it does, three of nine above it
-        >>> RankCounts(10, greater=three, equal=one).hits_of(2, filtered=False, k=1)  # (6/9)²
+        Args:
+            num_candidates: How many candidates are drawn, n.
+            ties: How equal scores are ranked.
+            filtered: Draw no other known answers.
+            k: The worst rank that is a hit.
+
+        Returns:
+            float64 [n] on the CPU.
+
+        Raises:
+            ConfigError: If `num_candidates` is below 1.
+
+        >>> counts = RankCounts(
+        ...     10, torch.tensor([[3, 1]])
+        ... )  # of nine other nodes three score higher_is_better, none the same
+        >>> counts.sampled_hits(2, filtered=False, k=1)  # (6/9)²
         tensor([0.4444], dtype=torch.float64)
         """
-        if drawn < 1:
-            raise ConfigError(f"ranks among drawn answers need at least one of them, not {drawn}")
-        share, (above, like, all_others) = _share_above(ties), self._others(filtered)
-        a, e = (part / all_others.clamp(min=1) for part in (above, like))
-        rest = ((all_others - above - like) / all_others.clamp(min=1)).masked_fill(all_others == 0, 1.0)
-        likely = torch.zeros_like(a)
-        for better in range(min(k - 1, drawn) + 1):
-            for equal in range(drawn - better + 1):
-                if better + share * equal > k - 1:
+        if num_candidates < 1:
+            raise ConfigError(f"ranks among drawn candidates need at least one candidate, not {num_candidates}")
+        tie_share, (greater, equal, total) = _tie_share(ties), self._other_counts(filtered)
+        a, e = (part / total.clamp(min=1) for part in (greater, equal))
+        rest = ((total - greater - equal) / total.clamp(min=1)).masked_fill(total == 0, 1.0)
+        probability = torch.zeros_like(a)
+        for above in range(min(k - 1, num_candidates) + 1):
+            for tied in range(num_candidates - above + 1):
+                if above + tie_share * tied > k - 1:
                     break
-                ways = float(math.comb(drawn, better) * math.comb(drawn - better, equal))
-                likely += ways * a**better * e**equal * rest ** (drawn - better - equal)
-        return likely.clamp(max=1.0)
+                ways = float(math.comb(num_candidates, above) * math.comb(num_candidates - above, tied))
+                probability += ways * a**above * e**tied * rest ** (num_candidates - above - tied)
+        return probability.clamp(max=1.0)
 
-    def _others(self, filtered: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """float64 [n] each, on the CPU: how many others score above the true one, how many like it, how many in all."""
-        above, like, every = self.greater, self.equal - 1, torch.full_like(self.equal, self.num_nodes - 1)
-        if filtered:
-            if self.known_greater is None or self.known_equal is None or self.known is None:
-                raise ConfigError("filtered ranks were asked for, but the triples were ranked without a filter")
-            above, like, every = above - self.known_greater, like - self.known_equal, every - self.known
-        return above.double().cpu(), like.double().cpu(), every.double().cpu()
+    def _other_counts(self, filtered: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Numbers of other nodes, float64 [n] on the CPU: those that score higher, those that score the same, all."""
+        greater, equal, *known = self.counts.double().cpu().unbind(1)
+        equal, total = equal - 1, torch.full_like(equal, self.num_nodes - 1)
+        if not filtered:
+            return greater, equal, total
+        if not known:
+            raise ConfigError("the triples were ranked without a filter: there are no filtered ranks")
+        return greater - known[0], equal - known[1], total - known[2]
 
 
-def _share_above(ties: Ties) -> float:
-    """The share of equal scores that counts as better."""
-    shares = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}
-    if ties not in shares:
-        raise ConfigError(f"unknown treatment of ties {ties!r}; there are {', '.join(shares)}")
-    return shares[ties]
+def _tie_share(ties: Ties) -> float:
+    if ties not in TIE_SHARES:
+        raise ConfigError(f"unknown treatment of ties {ties!r}; choose one of {', '.join(TIE_SHARES)}")
+    return TIE_SHARES[ties]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +139,17 @@ class Ranks:
     subject: RankCounts
 
     def __len__(self) -> int:
+        """Return the number of triples."""
         return len(self.triples)
 
     def rank(self, direction: Direction, ties: Ties = "realistic", filtered: bool = True) -> Tensor:
-        """float64 [n] in the order of the triples."""
+        """Return the ranks in one direction, float64 [n] in the order of the triples; arguments as `RankCounts.rank`.
+
+        Raises:
+            ConfigError: If the direction is neither "object" nor "subject".
+        """
         if direction not in get_args(Direction):
-            raise ConfigError(f"unknown direction {direction!r}; there are {', '.join(get_args(Direction))}")
+            raise ConfigError(f"unknown direction {direction!r}; choose one of {', '.join(get_args(Direction))}")
         return (self.object if direction == "object" else self.subject).rank(ties, filtered)
 
 
@@ -141,15 +162,23 @@ def rank_triples(
     memory_budget: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> Ranks:
-    """Rank triples int64 [n, 3] against all nodes, also those that training never saw, in both directions.
+    """Rank triples against all nodes in both directions, including nodes that do not occur in training.
 
-    scorer          what is ranked; its device is where the triples are
-    filter          the triples that are known; what is left out of it is counted against the model. None ranks raw only
-    memory_budget   bytes that float32 scores and what is computed from them may take at once (at least one row is
-                    scored): blocks of queries, equal ones once, and where nodes are many of these too
-    on_progress     called after each block with how many of the 2 n questions are answered
+    Args:
+        scorer: The model to measure.
+        triples: int64 [n, 3], on the device of the scorer.
+        filter: All known triples. A true triple that is missing here counts against the model. None: raw ranks only.
+        memory_budget: Bytes that scores and comparisons may take at once; at least one row is scored. Questions are
+            scored in blocks, equal questions once, and a block may cover a part of the nodes.
+        on_progress: Called after each block with the number of answered questions, of 2 n.
 
-    >>> class ByAnswer(Scorer):  # one relation, scores that depend on the answer alone
+    Returns:
+        The ranks of all triples, also if each process computes a share of them.
+
+    Raises:
+        DataError: If triples have a wrong shape or ids out of range, or a score is NaN.
+
+    >>> class ByAnswer(Scorer):  # one relation, scores that depend on the answer only
     ...     num_nodes, device = 3, torch.device("cpu")
     ...
     ...     def scores(self, questions, candidates=None, out=None):
@@ -157,31 +186,21 @@ def rank_triples(
     >>> train, test = torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 2]])
     >>> known = KnownTriples.of(train, test, num_nodes=3, num_relations=1)
     >>> ranks = rank_triples(ByAnswer(), test, known)
-    >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is known, and leaves the list
+    >>> ranks.rank("object", filtered=False), ranks.rank("object")  # node 1 is a known answer and is ignored
     (tensor([2.], dtype=torch.float64), tensor([1.], dtype=torch.float64))
     """
     _check(triples, scorer.num_nodes, filter)
-    placement, share = scorer.placement, scorer.placement.answer_share(len(triples))
-    if share == slice(0, len(triples)):
-        return _ranked(scorer, triples, filter, memory_budget, on_progress)
-    mine = _ranked(scorer, triples[share], filter, memory_budget, on_progress)
-    return Ranks(triples, *(side.gathered(placement) for side in (mine.object, mine.subject)))
-
-
-def _ranked(
-    scorer: Scorer,
-    triples: Tensor,
-    filter: KnownTriples | None,
-    memory_budget: int | None,
-    on_progress: Callable[[int], None] | None,
-) -> Ranks:
-    subject, relation, object_ = triples.unbind(1)
+    share = scorer.placement.answer_share(len(triples))
+    subject, relation, object_ = triples[share].unbind(1)
     known = None if filter is None else filter.to(triples.device)
     num_relations = int(relation.max()) + 1 if known is None else known.num_relations
-    rank = _Ranker(scorer, num_relations, memory_budget, on_progress)
-    itself = 0 if known is None else known.contains(triples).long()
-    objects = rank(True, subject, relation, object_, None if known is None else known.objects, itself)
-    subjects = rank(False, object_, relation, subject, None if known is None else known.subjects, itself)
+    ranker = _Ranker(scorer, num_relations, memory_budget, on_progress)
+    is_known = 0 if known is None else known.contains(triples[share]).long()
+    objects = ranker.rank(True, subject, relation, object_, None if known is None else known.objects, is_known)
+    subjects = ranker.rank(False, object_, relation, subject, None if known is None else known.subjects, is_known)
+    if share != slice(0, len(triples)):
+        gather = scorer.placement.gather_answers
+        objects, subjects = (replace(side, counts=gather(side.counts)) for side in (objects, subjects))
     return Ranks(triples, objects, subjects)
 
 
@@ -191,7 +210,7 @@ def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None
     if len(triples) == 0:
         raise DataError("there are no triples to rank")
     if filter is not None and filter.num_nodes != num_nodes:
-        raise DataError(f"the filter is of {filter.num_nodes} nodes, the ranking of {num_nodes}")
+        raise DataError(f"the filter has {filter.num_nodes} nodes, the model {num_nodes}; use one graph for both")
     low, high = triples.min(0).values.tolist(), triples.max(0).values.tolist()
     if min(low) < 0 or max(high[0], high[2]) >= num_nodes:
         raise DataError(f"a triple to rank refers to a node outside 0..{num_nodes - 1}")
@@ -200,13 +219,15 @@ def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None
 
 
 class RankedQuestions(NamedTuple):
-    """Questions with a true answer each: what is counted of it in some nodes adds up to what is counted in all.
+    """Questions with true answers to rank. Counts over parts of the nodes add up to the counts over all nodes.
 
-    distinct    the questions, each once
-    row         int64 [n]: which of them each true answer is to
-    target      int64 [n]: the true answers
-    begin, end  int64 [n]: the known answers to the same question are known[begin[i] : end[i]], ascending
-    known       nodes
+    Args:
+        distinct: The questions, each once.
+        row: int64 [n]: the question of each true answer, as its position in `distinct`.
+        target: int64 [n]: the true answers; -1 for an answer that is not a local node.
+        begin: int64 [n]: the known answers to question i are known[begin[i] : end[i]], ascending.
+        end: int64 [n].
+        known: Node ids.
     """
 
     distinct: Questions
@@ -216,191 +237,214 @@ class RankedQuestions(NamedTuple):
     end: Tensor
     known: Tensor
 
-    def among(self, partition: NodePartition | None) -> RankedQuestions:
-        """The same among the local nodes, by their rows; a true answer that is not local is -1."""
+    def restrict(self, partition: NodePartition | None) -> RankedQuestions:
+        """Return the same questions over the local nodes, which are replaced by their row numbers."""
         if partition is None:
             return self
-        count, which = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
-        some = self.row.new_zeros(count).index_put_((self.row,), which)  # a true answer to each question
-        of, place = expanded_ranges(self.begin[some], self.end[some])
-        node = self.known[place].long()
-        mine = torch.nonzero(partition.is_local(node)).squeeze(1)
-        of, place = of[mine], partition.row(node[mine])
-        place = place[torch.argsort(of * len(partition) + place)]
-        number = torch.bincount(of, minlength=count)
-        end = torch.cumsum(number, 0)
+        count, index = self.distinct.size, torch.arange(len(self.row), device=self.row.device)
+        representative = self.row.new_zeros(count).index_put_((self.row,), index)  # one true answer per question
+        question, position = expanded_ranges(self.begin[representative], self.end[representative])
+        node = self.known[position].long()
+        local = torch.nonzero(partition.is_local(node)).squeeze(1)
+        question, known = question[local], partition.row(node[local])
+        known = known[torch.argsort(question * len(partition) + known)]
+        counts = torch.bincount(question, minlength=count)
+        end = torch.cumsum(counts, 0)
         target = torch.where(partition.is_local(self.target), partition.row(self.target), -1)
-        return self._replace(target=target, begin=(end - number)[self.row], end=end[self.row], known=place)
+        return self._replace(target=target, begin=(end - counts)[self.row], end=end[self.row], known=known)
 
 
-def true_scores(scorer: Scorer, asked: RankedQuestions, nodes: range, width: int) -> Tensor:
-    """[n]: the score of each true answer that is among the nodes, 0 of the others.
+def true_scores(scorer: Scorer, questions: RankedQuestions, nodes: range, width: int) -> Tensor:
+    """Return the scores of the true answers among some nodes, [n]; 0 for answers outside this range.
 
-    They stand among others of the range, `width` in all: as many as `count_among` scores at once. A product of another
-    size may round otherwise, and then what is equal would not be.
+    The true answers are scored together with other nodes, `width` in all, as in `count_ranks_among`. A matrix product
+    of another size may round differently, and equal scores would no longer compare equal.
+
+    Args:
+        scorer: Computes the scores.
+        questions: Questions and true answers.
+        nodes: The range of nodes.
+        width: Number of candidates in one product.
     """
-    mine = torch.nonzero((asked.target >= nodes.start) & (asked.target < nodes.stop)).squeeze(1)
-    target = asked.target[mine]
-    own = torch.unique(target)
-    others = torch.arange(nodes.start, min(nodes.start + width + len(own), nodes.stop), device=own.device)
-    others = others[~torch.isin(others, own)][: max(0, width - len(own))]
-    candidates = torch.sort(torch.cat([own, others])).values
-    scores = _scored(scorer, asked.distinct, candidates)
-    found = scores.new_zeros(len(asked.target))
-    found[mine] = scores[asked.row[mine], torch.searchsorted(candidates, target)]
-    return found
+    local = torch.nonzero((questions.target >= nodes.start) & (questions.target < nodes.stop)).squeeze(1)
+    target = questions.target[local]
+    true = torch.unique(target)
+    others = torch.arange(nodes.start, min(nodes.start + width + len(true), nodes.stop), device=true.device)
+    others = others[~torch.isin(others, true)][: max(0, width - len(true))]
+    candidates = torch.sort(torch.cat([true, others])).values
+    scores = _checked_scores(scorer, questions.distinct, candidates)
+    result = scores.new_zeros(len(questions.target))
+    result[local] = scores[questions.row[local], torch.searchsorted(candidates, target)]
+    return result
 
 
-def count_among(scorer: Scorer, asked: RankedQuestions, own: Tensor, nodes: range, width: int) -> Tensor:
-    """int64 [n, 5], of a range of nodes, `width` at a time: how many score above each true answer, whose score own [n]
-    is, and how many like it (itself among them); how many of either are other known answers; how many scores are NaN.
+def count_ranks_among(
+    scorer: Scorer, questions: RankedQuestions, true_score: Tensor, nodes: range, width: int
+) -> Tensor:
+    """Compare the true answers with a range of nodes, `width` nodes at a time.
+
+    Args:
+        scorer: Computes the scores.
+        questions: Questions and true answers.
+        true_score: [n]: the scores of the true answers.
+        nodes: The range of nodes.
+        width: Number of candidates in one product.
+
+    Returns:
+        int64 [n, 5]: nodes with a greater score, nodes with an equal score (including the true answer), other known
+        answers among the former and among the latter, scores that are NaN.
     """
-    counts = torch.zeros(len(own), 5, dtype=torch.int64, device=own.device)
-    begin = lower_bound(asked.known, asked.begin, asked.end, nodes.start)
+    counts = torch.zeros(len(true_score), 5, dtype=torch.int64, device=true_score.device)
+    begin = lower_bound(questions.known, questions.begin, questions.end, nodes.start)
     for first in range(nodes.start, nodes.stop, width):
         last = min(first + width, nodes.stop)
-        early = max(nodes.start, last - width)  # the last ones are scored among as many as all others, too
-        scores = _scored(scorer, asked.distinct, torch.arange(early, last, device=own.device))[:, first - early :]
-        end = lower_bound(asked.known, begin, asked.end, last)
-        counts += _counted(scores, asked._replace(begin=begin, end=end), own, first)
+        start = max(nodes.start, last - width)  # the last product has the size of all others
+        candidates = torch.arange(start, last, device=true_score.device)
+        scores = _checked_scores(scorer, questions.distinct, candidates)[:, first - start :]
+        end = lower_bound(questions.known, begin, questions.end, last)
+        counts += _count_ranks(scores, questions._replace(begin=begin, end=end), true_score, first)
         begin = end
     return counts
 
 
-def _counted_in_blocks(scorer: Scorer, asked: RankedQuestions, width: int) -> Tensor:
-    """`count_among` all nodes, each process among its local ones."""
-    placement, local = scorer.placement, scorer.local(asked.distinct)
-    among, every = asked.among(placement.partition), range(local.num_nodes)
-    true = true_scores(local, among, every, width)
-    placement.sum_over_nodes(true)
-    counts = count_among(local, among, true, every, width)
+def _count_ranks_in_blocks(scorer: Scorer, questions: RankedQuestions, width: int) -> Tensor:
+    """`count_ranks_among` all nodes: each process counts over its local nodes, and the counts are summed."""
+    placement, local = scorer.placement, scorer.local(questions.distinct)
+    restrict, nodes = questions.restrict(placement.partition), range(local.num_nodes)
+    true_score = true_scores(local, restrict, nodes, width)
+    placement.sum_over_nodes(true_score)
+    counts = count_ranks_among(local, restrict, true_score, nodes, width)
     placement.sum_over_nodes(counts)
     return counts
 
 
-def _counted(scores: Tensor, asked: RankedQuestions, own: Tensor, first: int) -> Tensor:
+def _count_ranks(scores: Tensor, questions: RankedQuestions, true_score: Tensor, first: int) -> Tensor:
     kernels = kernels_for(scores)
-    return kernels.count_ranks(scores.contiguous(), own, first, *asked[1:])  # type: ignore[no-any-return]
+    return kernels.count_ranks(scores.contiguous(), true_score, first, *questions[1:])  # type: ignore[no-any-return]
 
 
-def _scored(scorer: Scorer, asked: Questions, candidates: Tensor | None = None) -> Tensor:
-    scores = scorer.scores(asked, candidates)
-    expected = [asked.size, scorer.num_nodes if candidates is None else len(candidates)]
+def _checked_scores(scorer: Scorer, questions: Questions, candidates: Tensor | None = None) -> Tensor:
+    scores = scorer.scores(questions, candidates)
+    expected = [questions.size, scorer.num_nodes if candidates is None else len(candidates)]
     if list(scores.shape) != expected:
-        raise DataError(f"a scorer returned {list(scores.shape)} where {expected} was asked for")
+        raise DataError(f"{type(scorer).__name__}.scores returned {list(scores.shape)} instead of {expected}")
     return scores
 
 
 @dataclass
 class _Ranker:
-    """Ranks in one direction a call: the query's node and relation are given, the target is asked for."""
+    """Ranks true answers in one direction per call."""
 
     scorer: Scorer
     num_relations: int
     memory_budget: int | None
     on_progress: Callable[[int], None] | None
-    answered: int = 0
+    num_answered: int = 0
 
-    def __call__(
+    def rank(
         self,
         for_objects: bool,
         node: Tensor,
         relation: Tensor,
         target: Tensor,
-        answers: KnownAnswers | None = None,
-        itself: Tensor | int = 0,
+        answers: KnownAnswers | None,
+        is_known: Tensor | int,
     ) -> RankCounts:
-        """answers: what is known; itself int64 [n]: 1 where the target is among it"""
+        """Rank each target as the answer to (node, relation); `is_known` is 1 where the target is a known answer."""
         key = node * self.num_relations + relation
-        order = torch.argsort(key)  # equal queries side by side
+        order = torch.argsort(key)  # equal questions become neighbors
         key, target = key[order], target[order]
         begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
         parts, known = [], begin.int() if answers is None else answers.node
-        width, budget = self._block(key)
-        for part in self._parts(begin, end, width, budget):
-            queries, row = torch.unique_consecutive(key[part], return_inverse=True)
-            questions = Questions(queries // self.num_relations, queries % self.num_relations, for_objects)
-            asked = RankedQuestions(questions, row, target[part], begin[part], end[part], known)
+        width, budget = self._block_size(key)
+        for part in self._blocks(begin, end, width, budget):
+            keys, row = torch.unique_consecutive(key[part], return_inverse=True)
+            distinct = Questions(keys // self.num_relations, keys % self.num_relations, for_objects)
+            questions = RankedQuestions(distinct, row, target[part], begin[part], end[part], known)
             if width == self.scorer.num_nodes and self.scorer.placement.partition is None:
-                scores = _scored(self.scorer, questions)
-                parts.append(_counted(scores, asked, scores[row, asked.target], 0))
-                del scores  # before the next block is scored, or two would be held at once
+                scores = _checked_scores(self.scorer, distinct)
+                parts.append(_count_ranks(scores, questions, scores[row, questions.target], 0))
+                del scores  # before the next block is scored, so that only one block is in memory
             else:
-                parts.append(_counted_in_blocks(self.scorer, asked, width))
-            self.answered += len(row)
+                parts.append(_count_ranks_in_blocks(self.scorer, questions, width))
+            self.num_answered += len(row)
             if self.on_progress is not None:
-                self.on_progress(self.answered)
+                self.on_progress(self.num_answered)
         counts = torch.empty(len(order), 6, dtype=torch.int64, device=key.device)
         counts[order] = torch.cat([torch.cat(parts), (end - begin)[:, None]], dim=1)
-        if bool(counts[:, 4].any()):
-            bad = int((counts[:, 4] > 0).sum())
-            raise DataError(f"the scores of {bad} of {len(counts)} queries contain NaN: nothing can be ranked by them")
-        found = counts.unbind(1)
-        told = found[:2] if answers is None else (*found[:4], found[5] - itself)
-        return RankCounts(self.scorer.num_nodes, *told)
+        if num_nan := int((counts[:, 4] > 0).sum()):
+            raise DataError(
+                f"the scores of {num_nan} of {len(counts)} queries contain NaN and cannot be ranked: the training has "
+                "probably diverged, train again with a lower learning rate"
+            )
+        if answers is None:
+            return RankCounts(self.scorer.num_nodes, counts[:, :2])
+        counts[:, 4] = counts[:, 5] - is_known
+        return RankCounts(self.scorer.num_nodes, counts[:, :5])
 
-    def _block(self, key: Tensor) -> tuple[int, int]:
-        """(nodes that are scored at once, bytes that this may take): all nodes, or a block where they are many."""
-        size, budget = self.scorer.num_nodes, self.memory_budget
-        rows = min(ENOUGH_ROWS, len(key))
+    def _block_size(self, key: Tensor) -> tuple[int, int]:
+        """(number of nodes scored at once, bytes that this may take)."""
+        num_nodes, budget = self.scorer.num_nodes, self.memory_budget
+        rows = min(MIN_ROWS, len(key))
         if budget is None:
-            budget = CPU_BLOCK if key.device.type == "cpu" else ACCELERATOR_BLOCK
-            if not self.scorer.in_blocks:
-                budget = max(budget, min(rows * size * 4, LARGEST_BLOCK))
-        entries = max(budget // _bytes_each(key), 1)
-        if not self.scorer.in_blocks or rows * size <= entries:
-            return size, budget
-        return min(size, entries // min(MOST_ROWS, len(key), math.isqrt(entries))), budget
+            budget = CPU_BLOCK_BYTES if key.device.type == "cpu" else GPU_BLOCK_BYTES
+            if not self.scorer.has_cheap_candidates:
+                budget = max(budget, min(rows * num_nodes * 4, MAX_BLOCK_BYTES))
+        entries = max(budget // _bytes_per_score(key), 1)
+        if not self.scorer.has_cheap_candidates or rows * num_nodes <= entries:
+            return num_nodes, budget
+        return min(num_nodes, entries // min(MAX_ROWS, len(key), math.isqrt(entries))), budget
 
-    def _parts(self, begin: Tensor, end: Tensor, width: int, budget: int) -> Iterator[slice]:
-        """Parts of the triples whose scores against so many nodes fit the budget; at least one triple each."""
-        each = _bytes_each(begin)
-        cost = torch.full_like(begin, each * width)
-        if each > 4:
-            cost += 40 * (end - begin)  # a few numbers for each known answer
-        spent = torch.cumsum(cost, 0).cpu()
+    def _blocks(self, begin: Tensor, end: Tensor, width: int, budget: int) -> Iterator[slice]:
+        """Slices of the triples whose scores against `width` nodes fit the budget; at least one triple each."""
+        bytes_per_score = _bytes_per_score(begin)
+        cost = torch.full_like(begin, bytes_per_score * width)
+        if bytes_per_score > 4:
+            cost += 40 * (end - begin)  # the reference kernel also writes out the known answers
+        total = torch.cumsum(cost, 0).cpu()
         first, before = 0, 0
-        while first < len(spent):
-            last = int(torch.searchsorted(spent, before + budget, right=True))
-            last = max(last, first + 1)
+        while first < len(total):
+            last = max(int(torch.searchsorted(total, before + budget, right=True)), first + 1)
             yield slice(first, last)
-            first, before = last, int(spent[last - 1])
+            first, before = last, int(total[last - 1])
 
 
-def _bytes_each(like: Tensor) -> int:
-    """Bytes that a score takes until it is counted: compiled, in one pass; else with a copy, and two comparisons."""
+def _bytes_per_score(like: Tensor) -> int:
+    """Bytes per score: the reference kernel makes a copy and two comparisons, compiled kernels only read the scores."""
     return 10 if kernels_for(like.new_empty(0, dtype=torch.float32)) is reference else 4
 
 
 @dataclass(frozen=True)
 class RankMetrics:
-    """Means over `count` ranked queries.
+    """Means over `count` ranked questions.
 
-    mrr        mean of 1 / rank
-    hits       {k: share of ranks ≤ k}
-    mean_rank  mean of rank
-    hits_of    {n: mean chance to be among the best 10 of itself and n drawn answers (`RankCounts.hits_of`)}
-    errors     {figure: its standard error}, where the triples are a sample of more
+    Args:
+        count: Number of ranks.
+        mrr: Mean of 1 / rank.
+        hits: {k: share of ranks ≤ k}.
+        mean_rank: Mean rank.
+        sampled_hits: {n: mean of `RankCounts.sampled_hits` with n drawn candidates}.
+        errors: {metric: its standard error}, if the triples are a sample.
     """
 
     count: int
     mrr: float
     hits: dict[int, float]
     mean_rank: float
-    hits_of: dict[int, float] = field(default_factory=dict)
+    sampled_hits: dict[int, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, float]:
-        """Flat, ready for JSON: mrr, hits@1, ..., hits@10_of_50 where it was asked for, mean_rank, count, mrr_error."""
+        """Return a flat dictionary for JSON: mrr, hits@1, ..., hits@10_of_50, mean_rank, count, mrr_error, ..."""
         hits = {f"hits@{k}": value for k, value in self.hits.items()}
-        hits |= {f"hits@{AMONG_DRAWN}_of_{drawn}": value for drawn, value in self.hits_of.items()}
+        hits |= {f"hits@{SAMPLED_HITS_AT}_of_{count}": value for count, value in self.sampled_hits.items()}
         errors = {f"{name}_error": value for name, value in self.errors.items()}
         return {"mrr": self.mrr, **hits, "mean_rank": self.mean_rank, "count": self.count, **errors}
 
 
 @dataclass(frozen=True)
 class RankingReport:
-    """Metrics over both directions together, each direction alone, and each relation that occurs (both directions)."""
+    """Metrics over both directions, over each direction, and over each relation that occurs (both directions)."""
 
     both: RankMetrics
     object: RankMetrics
@@ -408,7 +452,7 @@ class RankingReport:
     by_relation: dict[int, RankMetrics]
 
     def as_dict(self, relations: Sequence[str]) -> dict[str, Any]:
-        """Plain values, ready for JSON: those of both directions, `by_direction`, and `by_relation` by name."""
+        """Return plain values for JSON: the metrics of both directions, `by_direction`, and `by_relation` by name."""
         return {
             **self.both.as_dict(),
             "by_direction": {"object": self.object.as_dict(), "subject": self.subject.as_dict()},
@@ -417,14 +461,17 @@ class RankingReport:
 
 
 def rank_metrics(ranks: Tensor, hits_at: Sequence[int] = HITS_AT) -> RankMetrics:
-    """Metrics of ranks [n], n ≥ 1. A k larger than the graph is harmless: every rank is a hit.
+    """Return the metrics of ranks [n], n ≥ 1. A k above the number of nodes is allowed: every rank is a hit.
+
+    Raises:
+        DataError: If there are no ranks.
 
     >>> rank_metrics(torch.tensor([1.0, 2.0, 4.0, 4.0]), hits_at=(1, 3))
-    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75, hits_of={})
+    RankMetrics(count=4, mrr=0.5, hits={1: 0.25, 3: 0.5}, mean_rank=2.75, sampled_hits={})
     """
     if ranks.numel() == 0:
-        raise DataError("there are no ranks to take the mean of")
-    return _by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at, {})[0]
+        raise DataError("there are no ranks to average")
+    return _metrics_by_group(ranks, torch.zeros_like(ranks, dtype=torch.int64), hits_at, {})[0]
 
 
 def summarize(
@@ -433,44 +480,54 @@ def summarize(
     ties: Ties = "realistic",
     filtered: bool = True,
     hits_at: Sequence[int] = HITS_AT,
-    of: int | None = None,
-    drawn_from: int | None = None,
+    num_candidates: int | None = None,
+    population: int | None = None,
 ) -> RankingReport:
-    """The metrics of ranks under one treatment of ties, raw or filtered.
+    """Return the metrics of ranks.
 
-    of          also hits among so many drawn
-    drawn_from  of how many triples these are a sample: figures of both directions come with their standard errors, the
-                two ranks of a triple taken together, less as more of all were drawn
+    Args:
+        ranks: From `rank_triples`.
+        ties: How equal scores are ranked.
+        filtered: Ignore other known answers.
+        hits_at: The k of hits at k.
+        num_candidates: Also report hits at 10 among this many drawn candidates.
+        population: Number of triples from which the ranked ones were sampled. The metrics of both directions then have
+            standard errors, which account for the two ranks of a triple and for sampling without replacement.
     """
     sides = ranks.object, ranks.subject
-    every = torch.cat([side.rank(ties, filtered) for side in sides])
-    drawn = {} if of is None else {of: torch.cat([side.hits_of(of, ties, filtered) for side in sides])}
+    all_ranks = torch.cat([side.rank(ties, filtered) for side in sides])
+    sampled = {}
+    if num_candidates is not None:
+        sampled[num_candidates] = torch.cat([side.sampled_hits(num_candidates, ties, filtered) for side in sides])
     relation = ranks.triples[:, 1].cpu()
 
-    def means(group: Tensor) -> dict[int, RankMetrics]:
-        return _by_group(every, group, hits_at, drawn)
+    def metrics(group: Tensor) -> dict[int, RankMetrics]:
+        return _metrics_by_group(all_ranks, group, hits_at, sampled)
 
-    by_side = means(torch.arange(2).repeat_interleave(len(ranks)))
-    both = means(torch.zeros(len(every), dtype=torch.int64))[0]
-    if drawn_from is not None and 1 < len(ranks) < drawn_from:
-        figures = {"mrr": 1.0 / every, **{f"hits@{k}": (every <= k).double() for k in hits_at}, "mean_rank": every}
-        scale = math.sqrt((1.0 - len(ranks) / drawn_from) / len(ranks))
-        errors = {name: scale * float(each.view(2, -1).mean(0).std()) for name, each in figures.items()}
+    by_side = metrics(torch.arange(2).repeat_interleave(len(ranks)))
+    both = metrics(torch.zeros(len(all_ranks), dtype=torch.int64))[0]
+    if population is not None and 1 < len(ranks) < population:
+        hits = {f"hits@{k}": (all_ranks <= k).double() for k in hits_at}
+        values = {"mrr": 1.0 / all_ranks, **hits, "mean_rank": all_ranks}
+        scale = math.sqrt((1.0 - len(ranks) / population) / len(ranks))
+        errors = {name: scale * float(value.view(2, -1).mean(0).std()) for name, value in values.items()}
         both = replace(both, errors=errors)
-    return RankingReport(both, by_side[0], by_side[1], means(torch.cat([relation, relation])))
+    return RankingReport(both, by_side[0], by_side[1], metrics(torch.cat([relation, relation])))
 
 
-def _by_group(ranks: Tensor, group: Tensor, hits_at: Sequence[int], drawn: dict[int, Tensor]) -> dict[int, RankMetrics]:
-    """Metrics of the ranks of each group that occurs, by group number."""
+def _metrics_by_group(
+    ranks: Tensor, group: Tensor, hits_at: Sequence[int], sampled: dict[int, Tensor]
+) -> dict[int, RankMetrics]:
+    """Return {group: metrics of its ranks}."""
     if any(k < 1 for k in hits_at):
         raise ConfigError(f"hits at k need k of at least 1, not {list(hits_at)}")
     ranks = ranks.double()
-    groups, place, sizes = torch.unique(group, return_inverse=True, return_counts=True)
-    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at], *drawn.values()]
-    sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, place, torch.stack(columns, dim=1))
+    groups, index, sizes = torch.unique(group, return_inverse=True, return_counts=True)
+    columns = [1.0 / ranks, ranks, *[(ranks <= k).double() for k in hits_at], *sampled.values()]
+    sums = torch.zeros(len(groups), len(columns), dtype=torch.float64).index_add_(0, index, torch.stack(columns, dim=1))
     means = (sums / sizes[:, None]).tolist()
-    found = {}
+    result = {}
     for number, size, (mrr, mean_rank, *shares) in zip(groups.tolist(), sizes.tolist(), means, strict=True):
-        hits = dict(zip(hits_at, shares, strict=False))
-        found[number] = RankMetrics(size, mrr, hits, mean_rank, dict(zip(drawn, shares[len(hits_at) :], strict=True)))
-    return found
+        hits, sampled_hits = dict(zip(hits_at, shares, strict=False)), zip(sampled, shares[len(hits_at) :], strict=True)
+        result[number] = RankMetrics(size, mrr, hits, mean_rank, dict(sampled_hits))
+    return result

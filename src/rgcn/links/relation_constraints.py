@@ -1,9 +1,11 @@
-"""What kind of thing a relation is: which nodes can stand at its ends, how many at once, which way it goes.
+"""Constraints on the answers to questions: which nodes fit a relation, how many at once, and in which direction.
 
-From the training triples, with support and confidence, and from what the file itself declares in RDFS and OWL. Answers
-that a sensible person would laugh at are left out by it: models score a triple by how well its parts go together, and
-no training step asks about a subject and an object that are *both* of the wrong kind. Test and validation triples are
-not looked at.
+The constraints follow from the training triples, with support and confidence, and from RDFS and OWL declarations in the
+data. Models score a triple by how well its parts go together, and no training step asks about a subject and an object
+that are *both* of the wrong kind. Without constraints they therefore propose absurd answers. Validation and test
+triples are not used.
+
+A *slot* is one end of a relation: slot r holds the subjects of relation r, slot r + R its objects.
 """
 
 from __future__ import annotations
@@ -25,40 +27,38 @@ from rgcn.graph import KnowledgeGraph
 from rgcn.nn.scorer import Questions
 from rgcn.sampling.known_triples import LAST, KnownTriples
 
-Kinds = Literal["seen", "fitting", "any"]
+NodeFilter = Literal["seen", "fitting", "any"]
 Ids = NDArray[np.int64]
 Shares = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# A rule may have so many exceptions; and that a node has one object at most is not concluded from fewer nodes, nor from
-# fewer triples that a question makes no sense.
-LARGEST_EXCEPTION, ENOUGH_NODES = 0.01, 10
-# Nodes seen in one place fit another if at least this share of their like was seen there. Chosen on validation triples:
-# on WN18, `world` and FB-Toy 99 to 100 of 100 fit, while 45 %, 99 % and 97 % of all possible triples do not.
-SHARE_OF_LIKES = 0.01
-# An end is open to nodes never seen there if more than this share of its triples have a node that no other one has: as
-# Good and Turing showed, that is the chance that the next one brings another. For subjects it is less than for objects:
-# a thing that lacks a value is the very one to ask for. Chosen on validation triples (docs/rules.md).
-OPEN_TO_SUBJECTS, OPEN_TO_OBJECTS = 0.2, 0.5
-# How many triples of a graph are thought to be missing, where nothing was held out to tell.
-THOUGHT_MISSING = 0.05
-UNLIKELY = 0.05  # below this chance of a further answer, probably nothing is missing
+MAX_EXCEPTION_SHARE = 0.01  # a constraint holds although this share of the triples violates it
+MIN_NODES = 10  # fewer nodes (or triples) are no evidence that a relation is functional (or a question implausible)
+# A node fits a slot if it occurs in another slot of which more than this share of the nodes also occurs here. Chosen on
+# validation triples: on WN18, `world` and FB-Toy 99 to 100 of 100 validation answers fit, while 45 %, 99 % and 97 % of
+# all possible triples do not.
+MIN_OVERLAP = 0.01
+# A slot is open to new nodes if more than this share of its triples has a node that occurs in it only once. By Good and
+# Turing this is the probability that the next triple brings a new node. The threshold is lower for subjects, because a
+# node that lacks a value is the one to ask about. Chosen on validation triples (docs/rules.md).
+OPEN_SUBJECT_SHARE, OPEN_OBJECT_SHARE = 0.2, 0.5
+DEFAULT_MISSING_SHARE = 0.05  # assumed share of missing triples, for graphs without a validation split
+MIN_PROBABILITY_OF_MORE = 0.05  # below this probability of further answers, probably none is missing
+MAX_CACHED_FLAGS = 1 << 26
 
 RDF, RDFS = "http://www.w3.org/1999/02/22-rdf-syntax-ns#", "http://www.w3.org/2000/01/rdf-schema#"
 OWL = "http://www.w3.org/2002/07/owl#"
 TYPE, SUBCLASS = f"{RDF}type", f"{RDFS}subClassOf"
-# Classes that everything is of.
-OF_ALL = (f"{OWL}Thing", f"{OWL}NamedIndividual", f"{RDFS}Resource")
-# What is said of a relation by its type, and what we call it.
-_WORDS = ("functional", "inverse functional", "symmetric", "asymmetric", "reflexive", "irreflexive")
-CHARACTERS = {f"{OWL}{word.title().replace(' ', '')}Property": word for word in _WORDS}
-_SAYING = (TYPE, SUBCLASS, f"{RDFS}domain", f"{RDFS}range", f"{OWL}inverseOf", f"{OWL}disjointWith")
+UNIVERSAL_CLASSES = (f"{OWL}Thing", f"{OWL}NamedIndividual", f"{RDFS}Resource")
+_CHARACTERISTICS = ("functional", "inverse functional", "symmetric", "asymmetric", "reflexive", "irreflexive")
+CHARACTERISTICS = {f"{OWL}{name.title().replace(' ', '')}Property": name for name in _CHARACTERISTICS}
+_DECLARING = (TYPE, SUBCLASS, f"{RDFS}domain", f"{RDFS}range", f"{OWL}inverseOf", f"{OWL}disjointWith")
 
-OPEN, FINISHED, SENSELESS = range(3)  # what may be expected of a question
+OPEN, ANSWERED, IMPLAUSIBLE = range(3)  # status of a question
 
 
 class RelationProfile(NamedTuple):
-    """A relation in figures; of each share the support is how many things it is a share of."""
+    """Statistics of one relation. The counts are the support of the shares."""
 
     relation: int
     triples: int
@@ -66,41 +66,51 @@ class RelationProfile(NamedTuple):
     objects: int
     single_object: float  # share of subjects with one object
     single_subject: float  # share of objects with one subject
-    both_ways: float  # share of triples that are also there turned round
-    loops: float  # share of triples of a node with itself
-    rules: tuple[str, ...]  # what is concluded, in words; declared ones are marked so
+    both_ways: float  # share of triples whose reversed triple also exists
+    loops: float  # share of triples that link a node to itself
+    rules: tuple[str, ...]  # constraints in words; "declared ..." if they come from an ontology
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
-    """Declarations about R relations; places are their ends, as `RelationRules` has them."""
+class OntologyDeclarations:
+    """RDFS and OWL declarations about R relations.
+
+    Args:
+        num_relations: R.
+        characteristics: {name such as "functional": relations}.
+        classes: {slot: declared classes of its nodes}.
+        inverses: {relation: its inverse}.
+        members: {class: nodes, including those of its subclasses}.
+        non_members: {class: nodes whose own classes exclude it}.
+        names: {class: name}.
+    """
 
     num_relations: int
-    characters: dict[str, set[int]] = field(default_factory=dict)  # name → relations
-    classes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # place → classes whose members stand there
-    inverses: dict[int, int] = field(default_factory=dict)  # relation → its inverse
-    members: dict[int, Ids] = field(default_factory=dict)  # class → nodes, those of its subclasses among them
-    strangers: dict[int, Ids] = field(default_factory=dict)  # class → nodes whose classes rule it out
-    names: dict[int, str] = field(default_factory=dict)  # of classes
+    characteristics: dict[str, set[int]] = field(default_factory=dict)
+    classes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    inverses: dict[int, int] = field(default_factory=dict)
+    members: dict[int, Ids] = field(default_factory=dict)
+    non_members: dict[int, Ids] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, graph: KnowledgeGraph) -> Self:
-        """What the training triples declare."""
-        numbers = {name: graph.relations[name] for name in _SAYING if name in graph.relations}
-        if not numbers:
+    def from_graph(cls, graph: KnowledgeGraph) -> Self:
+        """Read the declarations from the training triples of a graph."""
+        declaring = {name: graph.relations[name] for name in _DECLARING if name in graph.relations}
+        if not declaring:
             return cls(graph.num_relations)
         triples, size = graph.split_triples("train"), graph.num_relations
 
         def pairs(name: str) -> Iterable[tuple[int, int]]:
-            said = triples[triples[:, 1] == numbers[name]] if name in numbers else triples[:0]
-            return zip(said[:, 0].tolist(), said[:, 2].tolist(), strict=True)
+            rows = triples[triples[:, 1] == declaring[name]] if name in declaring else triples[:0]
+            return zip(rows[:, 0].tolist(), rows[:, 2].tolist(), strict=True)
 
         relation_of = {graph.nodes[name]: number for number, name in enumerate(graph.relations) if name in graph.nodes}
-        characters = defaultdict[str, set[int]](set)
-        characters_of = {graph.nodes[name]: character for name, character in CHARACTERS.items() if name in graph.nodes}
-        for node, kind in pairs(TYPE) if characters_of else ():
-            if kind in characters_of and node in relation_of:
-                characters[characters_of[kind]].add(relation_of[node])
+        names = {graph.nodes[name]: value for name, value in CHARACTERISTICS.items() if name in graph.nodes}
+        characteristics = defaultdict[str, set[int]](set)
+        for node, kind in pairs(TYPE) if names else ():
+            if kind in names and node in relation_of:
+                characteristics[names[kind]].add(relation_of[node])
         classes = defaultdict[int, list[int]](list)
         for name, shift in ((f"{RDFS}domain", 0), (f"{RDFS}range", size)):
             for node, kind in pairs(name):
@@ -110,344 +120,358 @@ class Declared:
         for one, other in pairs(f"{OWL}inverseOf"):
             if one in relation_of and other in relation_of:
                 inverses[relation_of[one]], inverses[relation_of[other]] = relation_of[other], relation_of[one]
-        wanted = {kind for kinds in classes.values() for kind in kinds}
-        above, types = _closure(pairs(SUBCLASS)), defaultdict[int, set[int]](set)
-        for node, kind in pairs(TYPE) if wanted else ():  # of millions of nodes these are hundreds of megabytes
+        declared = {kind for kinds in classes.values() for kind in kinds}
+        superclasses, types = _transitive_closure(pairs(SUBCLASS)), defaultdict[int, set[int]](set)
+        for node, kind in pairs(TYPE) if declared else ():  # for millions of nodes this takes hundreds of megabytes
             types[node].add(kind)
         disjoint = {frozenset(pair) for pair in pairs(f"{OWL}disjointWith")}
-        alike = defaultdict[frozenset[int], list[int]](list)  # nodes of the same classes
-        saying_nothing = {graph.nodes[name] for name in OF_ALL if name in graph.nodes}
+        universal = {graph.nodes[name] for name in UNIVERSAL_CLASSES if name in graph.nodes}
+        nodes_by_types = defaultdict[frozenset[int], list[int]](list)
         for node, own in types.items():
-            alike[frozenset(own - saying_nothing)].append(node)
-        members, strangers = {}, {}
-        for kind in sorted(wanted):
-            inside, outside = [], []
-            also = {kind, *above[kind]}
-            for classes_of, nodes in alike.items():
-                reached = set().union(classes_of, *(above[one] for one in classes_of))
+            nodes_by_types[frozenset(own - universal)].append(node)
+        members, non_members = {}, {}
+        for kind in sorted(declared):
+            inside, excluded_nodes = list[int](), list[int]()
+            own = {kind, *superclasses[kind]}
+            for types_of_nodes, nodes in nodes_by_types.items():
+                reached = set().union(types_of_nodes, *(superclasses[one] for one in types_of_nodes))
                 if kind in reached:
                     inside += nodes
-                elif classes_of and (
-                    not classes_of & above[kind] or any(frozenset((a, b)) in disjoint for a in reached for b in also)
+                elif types_of_nodes and (
+                    # A node that is only known to be of a superclass may belong to this class.
+                    not types_of_nodes & superclasses[kind]
+                    or any(frozenset((a, b)) in disjoint for a in reached for b in own)
                 ):
-                    outside += nodes  # of other kinds, none of which may be this one for all we know
-            members[kind], strangers[kind] = (np.array(sorted(of), dtype=np.int64) for of in (inside, outside))
-        names, ends = {kind: graph.nodes[kind] for kind in wanted}, {k: tuple(v) for k, v in classes.items()}
-        return cls(size, dict(characters), ends, inverses, members, strangers, names)
+                    excluded_nodes += nodes
+            members[kind], non_members[kind] = (
+                np.array(sorted(ids), dtype=np.int64) for ids in (inside, excluded_nodes)
+            )
+        slots, class_names = {k: tuple(v) for k, v in classes.items()}, {kind: graph.nodes[kind] for kind in declared}
+        return cls(size, dict(characteristics), slots, inverses, members, non_members, class_names)
 
-    def override(self, shown: Flags, unless: str, always: str) -> Flags:
-        """bool [R]: what triples show, but where the opposite, or the same, is declared."""
-        said: Flags = shown.copy()
-        said[sorted(self.characters.get(unless, ()))] = False
-        said[sorted(self.characters.get(always, ()))] = True
-        return said
+    def override(self, observed: Flags, negative: str, positive: str) -> Flags:
+        """Return bool [R]: what the triples show, replaced where a characteristic or its opposite is declared."""
+        flags: Flags = observed.copy()
+        flags[sorted(self.characteristics.get(negative, ()))] = False
+        flags[sorted(self.characteristics.get(positive, ()))] = True
+        return flags
 
     @property
-    def single(self) -> Flags:
-        """bool [2R]: places whose nodes are declared to be there once."""
-        said = np.zeros((2, self.num_relations), dtype=bool)
-        for end, name in zip(said, ("functional", "inverse functional"), strict=True):
-            end[sorted(self.characters.get(name, ()))] = True
-        return said.ravel()
+    def is_single(self) -> Flags:
+        """Slots in which a node is declared to occur once at most, bool [2R]."""
+        none = np.zeros(self.num_relations, dtype=bool)
+        return np.concatenate([self.override(none, "", name) for name in ("functional", "inverse functional")])
 
-    def same_place(self, place: int) -> list[int]:
-        """The place, and that of the declared inverse where the same nodes stand."""
-        end, size = place // max(self.num_relations, 1), self.num_relations
-        other = self.inverses.get(place % max(size, 1))
-        return [place] if other is None else [place, other + (1 - end) * size]
+    def equivalent_slots(self, slot: int) -> list[int]:
+        """Return the slot, and the slot of the declared inverse relation that holds the same nodes."""
+        end, relation = divmod(slot, max(self.num_relations, 1))
+        inverse = self.inverses.get(relation)
+        return [slot] if inverse is None else [slot, inverse + (1 - end) * self.num_relations]
 
-    def kept(self, place: int, nodes: Ids) -> Ids:
-        """These nodes and the members of classes declared for the place, without those of other classes; ascending."""
-        kinds = self.classes.get(place, ())
+    def apply_classes(self, slot: int, nodes: Ids) -> Ids:
+        """Return the nodes with the members of the slot's declared classes and without non-members, ascending."""
+        kinds = self.classes.get(slot, ())
         for kind in kinds:
             nodes = np.union1d(nodes, self.members[kind])
         for kind in kinds:
-            nodes = np.setdiff1d(nodes, self.strangers[kind])
+            nodes = np.setdiff1d(nodes, self.non_members[kind])
         return nodes
 
-    def words(self, relation: int) -> list[str]:
-        said = [f"declared {name}" for name, relations in self.characters.items() if relation in relations]
-        for place, what in ((relation, "domain"), (relation + self.num_relations, "range")):
-            said += [f"declared {what} {self.names[kind]}" for kind in self.classes.get(place, ())]
-        return said
+    def describe(self, relation: int) -> list[str]:
+        """Return the declarations about a relation in words."""
+        words = [f"declared {name}" for name, relations in self.characteristics.items() if relation in relations]
+        for slot, end in ((relation, "domain"), (relation + self.num_relations, "range")):
+            words += [f"declared {end} {self.names[kind]}" for kind in self.classes.get(slot, ())]
+        return words
 
 
-def _closure(pairs: Iterable[tuple[int, int]]) -> defaultdict[int, set[int]]:
-    """Everything above each class, however far; circles do no harm."""
+def _transitive_closure(pairs: Iterable[tuple[int, int]]) -> defaultdict[int, set[int]]:
+    """Return all superclasses of each class, given (subclass, superclass) pairs, which may have cycles."""
     direct = defaultdict[int, set[int]](set)
     for below, above in pairs:
         direct[below].add(above)
-    found = defaultdict[int, set[int]](set)
+    closure = defaultdict[int, set[int]](set)
     for start in list(direct):
-        waiting = [start]
-        while waiting:
-            new = direct[waiting.pop()] - found[start]
-            found[start] |= new
-            waiting += new
-    return found
+        queue = [start]
+        while queue:
+            new = direct[queue.pop()] - closure[start]
+            closure[start] |= new
+            queue += new
+    return closure
 
 
-class PlaceCounts(NamedTuple):
-    """int64 [2R] each: of each place its triples, the nodes seen there, and those seen there in one triple only."""
+class SlotCounts(NamedTuple):
+    """Counts per slot, int64 [2R] each."""
 
     triples: Ids
-    nodes: Ids
-    once: Ids
+    nodes: Ids  # different nodes
+    once: Ids  # nodes that occur in one triple only
 
 
-class RelationRules:
-    """The rules of a graph's relations. A *place* is an end of one: subject of relation r at r, object at r + R.
+class RelationConstraints:
+    """The constraints on the relations of a graph. Use `relation_constraints`, which builds them once per graph.
 
     >>> kg = KnowledgeGraph.from_triples(
     ...     [("Rhine", "flows_to", "Sea"), ("Bern", "on", "Aare"), ("Basel", "on", "Rhine"), ("Thun", "on", "Aare")]
     ... )
-    >>> rules = RelationRules(kg)
-    >>> [kg.nodes[node] for node in rules.objects(kg.relations["on"], "seen")]
+    >>> constraints = RelationConstraints(kg)
+    >>> [kg.nodes[node] for node in constraints.objects(kg.relations["on"], "seen")]
     ['Rhine', 'Aare']
-    >>> likely = rules.subjects(kg.relations["flows_to"], "fitting")  # the Aare is like the Rhine
-    >>> [kg.nodes[node] for node in likely]
+    >>> fitting = constraints.subjects(kg.relations["flows_to"], "fitting")  # the Aare is like the Rhine
+    >>> [kg.nodes[node] for node in fitting]
     ['Rhine', 'Aare']
     """
 
     def __init__(self, graph: KnowledgeGraph) -> None:
+        """Index the training triples of a graph and read its declarations."""
         self.num_nodes, self.num_relations = graph.num_nodes, graph.num_relations
         self._known = KnownTriples.of_graph(graph, "train")
-        self._is_literal, self.declared = graph.is_literal, Declared.by(graph)
-        held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
-        self._missing = held_out / max(len(self._known), 1) or THOUGHT_MISSING
-        self._alike: dict[int, Flags] = {}
-        self._outside: dict[tuple[int, Kinds], Tensor] = {}
-        self._chances: dict[tuple[int, int], float] = {}
+        self._is_literal, self.declared = graph.is_literal, OntologyDeclarations.from_graph(graph)
+        num_held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
+        self._missing_share = num_held_out / max(len(self._known), 1) or DEFAULT_MISSING_SHARE
+        self._overlaps: dict[int, Flags] = {}
+        self._excluded: dict[tuple[int, NodeFilter], Tensor] = {}
+        self._probabilities: dict[tuple[int, int], float] = {}
 
-    # -- what triples show -------------------------------------------------------------------------------
+    # -- statistics of the training triples ----------------------------------------------------------------
 
     @cached_property
-    def both_ways(self) -> Shares:
-        """[R]: the share of triples between two nodes that are also there turned round."""
-        nodes, count = max(self.num_nodes, 1), np.zeros(self.num_relations, dtype=np.int64)
-        # Subjects by object are the triples turned round: both are sorted, and of some nodes numbers fit in 63 bits.
+    def reciprocal_share(self) -> Shares:
+        """[R]: share of triples between two different nodes whose reversed triple also exists."""
+        nodes, counts = max(self.num_nodes, 1), np.zeros(self.num_relations, dtype=np.int64)
+        # Reversed triples are the subjects by object. Each triple of a block of nodes becomes one 63-bit number.
         for part in self._known.subjects.parts(LAST // max(self.num_relations * nodes, 1) - 1):
             first = int(part[0][0])
-            turned, there = (
+            reversed_, forward = (
                 ((own - np.int64(first)) * self.num_relations + relation) * nodes + other
                 for own, relation, other in (part, self._known.objects.of_nodes(first, int(part[0][-1])))
             )
-            found = np.flatnonzero(np.isin(turned, there, assume_unique=True) & (part[0] != part[2]))
-            count += np.bincount(part[1][found], minlength=self.num_relations)
-        return np.asarray(count / np.maximum(self.at.triples[: self.num_relations], 1))
+            matches = np.flatnonzero(np.isin(reversed_, forward, assume_unique=True) & (part[0] != part[2]))
+            counts += np.bincount(part[1][matches], minlength=self.num_relations)
+        return np.asarray(counts / np.maximum(self.counts.triples[: self.num_relations], 1))
 
     @cached_property
-    def loops(self) -> Shares:
-        """[R]: the share of triples that link a node to itself."""
-        count = np.zeros(self.num_relations, dtype=np.int64)
+    def loop_share(self) -> Shares:
+        """[R]: share of triples that link a node to itself."""
+        counts = np.zeros(self.num_relations, dtype=np.int64)
         for subject, relation, object_ in self._known.objects.parts():
-            count += np.bincount(relation[subject == object_], minlength=self.num_relations)
-        return np.asarray(count / np.maximum(self.at.triples[: self.num_relations], 1))
+            counts += np.bincount(relation[subject == object_], minlength=self.num_relations)
+        return np.asarray(counts / np.maximum(self.counts.triples[: self.num_relations], 1))
 
     @cached_property
-    def at(self) -> PlaceCounts:
-        """How much there is in each place."""
-        count = np.zeros((3, 2 * self.num_relations), dtype=np.int64)
-        for _, place, times in self._runs():
+    def counts(self) -> SlotCounts:
+        """Counts of triples and nodes per slot."""
+        counts = np.zeros((3, 2 * self.num_relations), dtype=np.int64)
+        for _, slot, times in self._occurrences():
             for row, weights in enumerate((times, None, times == 1)):
-                count[row] += np.bincount(place, weights, 2 * self.num_relations).astype(np.int64)
-        return PlaceCounts(*count)
+                counts[row] += np.bincount(slot, weights, 2 * self.num_relations).astype(np.int64)
+        return SlotCounts(*counts)
 
-    def _runs(self) -> Iterator[tuple[NDArray[Any], Ids, Ids]]:
-        """(node, place, times) of every node in every place it is seen in, each once, some at a time."""
+    def _occurrences(self) -> Iterator[tuple[NDArray[Any], Ids, Ids]]:
+        """Yield (node, slot, number of triples), each pair of node and slot once, in blocks."""
         for end, side in enumerate((self._known.objects, self._known.subjects)):
             for node, relation, _ in side.parts():
                 first = np.flatnonzero(np.append(True, (relation[1:] != relation[:-1]) | (node[1:] != node[:-1])))
-                place = relation[first].astype(np.int64) + end * self.num_relations
-                yield node[first], place, np.diff(first, append=len(node))
+                slot = relation[first].astype(np.int64) + end * self.num_relations
+                yield node[first], slot, np.diff(first, append=len(node))
 
     @cached_property
-    def one_way(self) -> Flags:
-        """[R]: relations of which (next to) no triple is also there turned round."""
-        return self.declared.override(self.both_ways <= LARGEST_EXCEPTION, "symmetric", "asymmetric")
+    def is_one_way(self) -> Flags:
+        """Relations of which (almost) no triple is reversed in another one, bool [R]."""
+        return self.declared.override(self.reciprocal_share <= MAX_EXCEPTION_SHARE, "symmetric", "asymmetric")
 
     @cached_property
-    def without_loops(self) -> Flags:
-        """[R]: relations in which (next to) no node is linked to itself."""
-        return self.declared.override(self.loops <= LARGEST_EXCEPTION, "reflexive", "irreflexive")
+    def is_irreflexive(self) -> Flags:
+        """Relations that link (almost) no node to itself, bool [R]."""
+        return self.declared.override(self.loop_share <= MAX_EXCEPTION_SHARE, "reflexive", "irreflexive")
 
     @cached_property
-    def single(self) -> Flags:
-        """[2R]: places whose nodes are there once only: of a subject's place, that it has one object at most."""
-        shown = self.at.once >= (1 - LARGEST_EXCEPTION) * self.at.nodes
-        shown &= self.at.nodes >= ENOUGH_NODES
-        return np.asarray(shown | self.declared.single)
+    def is_single(self) -> Flags:
+        """Slots in which (almost) every node occurs once, bool [2R]; a subject then has one object at most."""
+        observed = self.counts.once >= (1 - MAX_EXCEPTION_SHARE) * self.counts.nodes
+        return np.asarray(observed & (self.counts.nodes >= MIN_NODES) | self.declared.is_single)
 
     def profiles(self) -> list[RelationProfile]:
-        """Of every relation, in the order of their numbers."""
-        size, counts = self.num_relations, self.at.triples
-        once = self.at.once / np.maximum(self.at.nodes, 1)
-        found = []
-        for relation in range(size):
+        """Return the profile of every relation, in the order of their ids."""
+        size, counts, result = self.num_relations, self.counts, []
+        single_share = counts.once / np.maximum(counts.nodes, 1)
+        columns = counts.triples[:size], *np.split(counts.nodes, 2), *np.split(single_share, 2)
+        rows = zip(*map(np.ndarray.tolist, (*columns, self.reciprocal_share, self.loop_share)), strict=True)
+        for relation, row in enumerate(rows):
             flags = {
-                "one object each": self.single[relation],
-                "one subject each": self.single[relation + size],
-                "one way": self.one_way[relation] and counts[relation] > 0,
-                "both ways": self.both_ways[relation] >= 1 - LARGEST_EXCEPTION,
-                "never itself": self.without_loops[relation] and counts[relation] > 0,
+                "one object each": self.is_single[relation],
+                "one subject each": self.is_single[relation + size],
+                "one way": self.is_one_way[relation] and counts.triples[relation] > 0,
+                "both ways": self.reciprocal_share[relation] >= 1 - MAX_EXCEPTION_SHARE,
+                "never itself": self.is_irreflexive[relation] and counts.triples[relation] > 0,
             }
-            rules = (*(words for words, holds in flags.items() if holds), *self.declared.words(relation))
-            ends = [relation, relation + size]
-            numbers = [*self.at.nodes[ends].tolist(), *once[ends].tolist()]
-            shares = [float(self.both_ways[relation]), float(self.loops[relation])]
-            found.append(RelationProfile._make([relation, int(counts[relation]), *numbers, *shares, rules]))
-        return found
+            rules = (*(words for words, holds in flags.items() if holds), *self.declared.describe(relation))
+            result.append(RelationProfile._make([relation, *row, rules]))
+        return result
 
-    # -- who can stand where -----------------------------------------------------------------------------
+    # -- nodes that fit a slot -----------------------------------------------------------------------------
 
-    def subjects(self, relation: int, kinds: Kinds) -> Ids:
-        """Nodes that may be a subject of the relation, ascending; never literals."""
-        return self._standing(relation, kinds)
+    def subjects(self, relation: int, nodes: NodeFilter) -> Ids:
+        """Return the nodes that may be subjects of a relation, ascending; never literals. See `objects`."""
+        return self._nodes_of(relation, nodes)
 
-    def objects(self, relation: int, kinds: Kinds) -> Ids:
-        """Nodes that may be an object of the relation, ascending.
+    def objects(self, relation: int, nodes: NodeFilter) -> Ids:
+        """Return the nodes that may be objects of a relation, ascending.
 
-        seen     those that are one in a training triple
-        fitting  those; and, where the end is open or its classes are declared, those that are like them: of the nodes
-                 in one of their places at least one in a hundred is also in this one, or they are of a declared class
-        any      all
+        Args:
+            relation: Id of the relation.
+            nodes: "seen": nodes that are objects in training triples. "fitting": also nodes of declared classes and, if
+                the slot is open to new nodes, nodes from slots that share nodes with this one (`MIN_OVERLAP`). "any":
+                all nodes.
         """
-        return self._standing(relation + self.num_relations, kinds)
+        return self._nodes_of(relation + self.num_relations, nodes)
 
-    def _standing(self, place: int, kinds: Kinds) -> Ids:
-        if kinds == "seen":
-            return np.flatnonzero(self._stands_in(self.declared.same_place(place)))
-        found = np.arange(self.num_nodes)
-        if kinds == "fitting":
-            like = self._companions(place).nonzero()[0] if self.is_open(place) else self.declared.same_place(place)
-            found = self.declared.kept(place, np.flatnonzero(self._stands_in(like)))
-        return found[~self._is_literal[found]] if place < self.num_relations else found
+    def _nodes_of(self, slot: int, nodes: NodeFilter) -> Ids:
+        if nodes == "seen":
+            return np.flatnonzero(self._occurs_in(self.declared.equivalent_slots(slot)))
+        result = np.arange(self.num_nodes)
+        if nodes == "fitting":
+            is_open = self.is_open(slot)
+            slots = self._overlapping_slots(slot).nonzero()[0] if is_open else self.declared.equivalent_slots(slot)
+            result = self.declared.apply_classes(slot, np.flatnonzero(self._occurs_in(slots)))
+        return result[~self._is_literal[result]] if slot < self.num_relations else result
 
-    def _stands_in(self, places: Sequence[int] | Ids) -> Flags:
-        """bool [N]: the nodes seen in one of these places."""
-        wanted, there = np.zeros(2 * self.num_relations, dtype=bool), np.zeros(self.num_nodes, dtype=bool)
-        wanted[places] = True
-        sides = zip(np.split(wanted, 2), (self._known.objects, self._known.subjects), strict=True)
-        for relations, side in ((which, side) for which, side in sides if which.any()):
-            there |= side.related_by(relations)
-        return there
+    def _occurs_in(self, slots: Sequence[int] | Ids) -> Flags:
+        """Return the nodes that occur in one of these slots, bool [N]."""
+        is_wanted, result = np.zeros(2 * self.num_relations, dtype=bool), np.zeros(self.num_nodes, dtype=bool)
+        is_wanted[slots] = True
+        for relations, side in zip(np.split(is_wanted, 2), (self._known.objects, self._known.subjects), strict=True):
+            if relations.any():
+                result |= side.related_by(relations)
+        return result
 
-    def is_open(self, place: int) -> bool:
-        """Whether nodes may stand there that were never seen there."""
-        triples, least = self.at.triples[place], OPEN_TO_SUBJECTS if place < self.num_relations else OPEN_TO_OBJECTS
-        return bool(self.at.once[place] > least * triples) or triples == 0
+    def is_open(self, slot: int) -> bool:
+        """Return whether the slot may hold nodes that were not seen in it."""
+        num_triples = self.counts.triples[slot]
+        share = OPEN_SUBJECT_SHARE if slot < self.num_relations else OPEN_OBJECT_SHARE
+        return bool(self.counts.once[slot] > share * num_triples) or num_triples == 0
 
-    # -- of a question -----------------------------------------------------------------------------------
+    # -- constraints on a question -------------------------------------------------------------------------
 
-    def expectation(self, questions: Questions, index: KnownTriples, new: tuple[int, ...] = ()) -> Tensor:
-        """int8 [q]: whether an answer is to be expected.
+    def question_status(self, questions: Questions, index: KnownTriples, new: tuple[int, ...] = ()) -> Tensor:
+        """Return whether new answers are expected.
 
-        SENSELESS  neither the node nor any of its like was ever seen at that end of the relation
-        FINISHED   it can have one answer only, and that is known
+        Args:
+            questions: q questions.
+            index: The known triples.
+            new: Nodes that were added after training; what was seen in training does not restrict them.
+
+        Returns:
+            int8 [q] on the CPU. IMPLAUSIBLE: neither the node nor a similar one was seen in this slot. ANSWERED: the
+            question can have one answer only, which is known. OPEN: anything else.
         """
-        given, place, known = questions.node.cpu(), self.asked_place(questions), self.known_answers(index, questions)
-        found = (torch.from_numpy(self.single)[place] & (known > 0)).to(torch.int8) * FINISHED
-        for number, (node, end) in enumerate(zip(given.tolist(), place.tolist(), strict=True)):
-            if not known[number] and node not in new and not self._may_stand(node, end):
-                found[number] = SENSELESS
-        return found
+        nodes, slots = questions.node.cpu(), self.question_slot(questions)
+        known = self.num_known_answers(index, questions)
+        result = (torch.from_numpy(self.is_single)[slots] & (known > 0)).to(torch.int8) * ANSWERED
+        for i, (node, slot) in enumerate(zip(nodes.tolist(), slots.tolist(), strict=True)):
+            if not known[i] and node not in new and not self._may_occur(node, slot):
+                result[i] = IMPLAUSIBLE
+        return result
 
-    def _may_stand(self, node: int, place: int) -> bool:
+    def _may_occur(self, node: int, slot: int) -> bool:
         sides = (side.of_nodes(node, node)[1] for side in (self._known.objects, self._known.subjects))
-        mine = np.concatenate([np.unique(of) + end * self.num_relations for end, of in enumerate(sides)])
-        few, same = self.at.triples[place] < ENOUGH_NODES, self.declared.same_place(place)
-        here = bool(few or np.isin(mine, same).any() or self._companions(place)[mine].any())
-        return node in self.declared.kept(place, np.array([node] if here else [], dtype=np.int64))
+        own = np.concatenate([np.unique(relations) + end * self.num_relations for end, relations in enumerate(sides)])
+        has_few, equivalent = self.counts.triples[slot] < MIN_NODES, self.declared.equivalent_slots(slot)
+        fits = bool(has_few or np.isin(own, equivalent).any() or self._overlapping_slots(slot)[own].any())
+        nodes = np.array([node] if fits else [], dtype=np.int64)
+        return node in self.declared.apply_classes(slot, nodes)
 
-    def _companions(self, place: int) -> Flags:
-        """bool [2R]: places of whose nodes at least one in a hundred also stand here; kept for the next question."""
-        found = self._alike.get(place)
-        if found is None:
-            is_seen = self._stands_in(self.declared.same_place(place))
-            also_here = np.zeros(2 * self.num_relations, dtype=np.int64)
-            for node, places, _ in self._runs():
-                also_here += np.bincount(places[is_seen[node]], minlength=len(also_here))
-            found = self._alike[place] = also_here > SHARE_OF_LIKES * self.at.nodes
-        return found
+    def _overlapping_slots(self, slot: int) -> Flags:
+        """Slots of which more than `MIN_OVERLAP` of the nodes also occur in this slot, bool [2R]; cached."""
+        if slot not in self._overlaps:
+            is_here = self._occurs_in(self.declared.equivalent_slots(slot))
+            num_shared = np.zeros(2 * self.num_relations, dtype=np.int64)
+            for node, slots, _ in self._occurrences():
+                num_shared += np.bincount(slots[is_here[node]], minlength=len(num_shared))
+            self._overlaps[slot] = num_shared > MIN_OVERLAP * self.counts.nodes
+        return self._overlaps[slot]
 
-    def asked_place(self, questions: Questions) -> Tensor:
-        """int64 [q], on the CPU: where the given nodes stand."""
+    def question_slot(self, questions: Questions) -> Tensor:
+        """Return the slots of the given nodes, int64 [q] on the CPU."""
         relation = questions.relation.cpu()
-        return torch.where(questions.asks_objects().cpu(), relation, relation + self.num_relations)
+        return torch.where(questions.is_for_objects().cpu(), relation, relation + self.num_relations)
 
-    def answer_place(self, questions: Questions) -> Tensor:
-        """int64 [q], on the CPU: where the answers stand."""
-        return (self.asked_place(questions) + self.num_relations) % (2 * self.num_relations)
+    def answer_slot(self, questions: Questions) -> Tensor:
+        """Return the slots of the answers, int64 [q] on the CPU."""
+        return (self.question_slot(questions) + self.num_relations) % (2 * self.num_relations)
 
-    def known_answers(self, index: KnownTriples, questions: Questions) -> Tensor:
-        """int64 [q], on the CPU: how many answers are known."""
-        given, objects = questions.node.cpu(), questions.asks_objects().cpu()
-        key, count = given * index.num_relations + questions.relation.cpu(), torch.zeros_like(given)
-        for side, answers in ((objects, index.objects), (~objects, index.subjects)):
+    def num_known_answers(self, index: KnownTriples, questions: Questions) -> Tensor:
+        """Return how many answers to each question are known, int64 [q] on the CPU."""
+        node, is_object = questions.node.cpu(), questions.is_for_objects().cpu()
+        key, counts = node * index.num_relations + questions.relation.cpu(), torch.zeros_like(node)
+        for side, answers in ((is_object, index.objects), (~is_object, index.subjects)):
             begin, end = answers.ranges(key[side].to(answers.device))
-            count[side] = (end - begin).cpu()
-        return count
+            counts[side] = (end - begin).cpu()
+        return counts
 
-    def chance_of_more(self, place: int, known: int) -> float:
-        """That a node there has more than so many known answers, by how many others have; kept for the next question.
+    def probability_of_more(self, slot: int, num_known: int) -> float:
+        """Return the probability that a node in this slot has more answers than the known ones; cached.
 
-        Were each triple missing with a small chance m, then of those that have k + 1 answers (k + 1) m would be known
-        with k: they are so much likelier than those that have k.
+        It follows from the numbers of answers of other nodes. If each triple is missing with a small probability m,
+        then of the nodes with k + 1 answers a share (k + 1) m has k known answers.
+
+        Args:
+            slot: The slot of the given node.
+            num_known: How many answers are known.
         """
-        found = self._chances.get((place, known))
-        if found is None:
-            lacking = (known + 1) * self._having(place, known + 1) * self._missing
-            found = self._chances[place, known] = lacking / max(self._having(place, known) + lacking, 1e-9)
-        return found
+        if (slot, num_known) not in self._probabilities:
+            lacking = (num_known + 1) * self._num_nodes_with(slot, num_known + 1) * self._missing_share
+            total = max(self._num_nodes_with(slot, num_known) + lacking, 1e-9)
+            self._probabilities[slot, num_known] = lacking / total
+        return self._probabilities[slot, num_known]
 
-    def _having(self, place: int, times: int) -> float:
-        """How many nodes have so many answers, about: the numbers near to it count too, ever less."""
-        if not times:
-            return float(max(len(self._standing(place, "fitting")) - self.at.nodes[place], 0))
-        end, wanted = divmod(place, self.num_relations)
-        side, often = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
-        for node, relation, _ in side.parts():
-            often.append(np.unique(node[relation == wanted], return_counts=True)[1])
-        near = np.exp(-np.abs(np.log(np.concatenate(often)) - np.log(times)) * 4)
-        return float(near.sum() / max(1.0, times / 2))
+    def _num_nodes_with(self, slot: int, num_answers: int) -> float:
+        """Estimate how many nodes have this number of answers; similar numbers count too, with decreasing weight."""
+        if not num_answers:
+            return float(max(len(self._nodes_of(slot, "fitting")) - self.counts.nodes[slot], 0))
+        end, relation = divmod(slot, self.num_relations)
+        side, numbers = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
+        for node, relations, _ in side.parts():
+            numbers.append(np.unique(node[relations == relation], return_counts=True)[1])
+        weights = np.exp(-np.abs(np.log(np.concatenate(numbers)) - np.log(num_answers)) * 4)
+        return float(weights.sum() / max(1.0, num_answers / 2))
 
-    def outside(self, place: int, kinds: Kinds) -> Tensor:
-        """bool [N]: nodes that may not stand there; kept for the next question."""
-        found = self._outside.get((place, kinds))
-        if found is None:
-            inside, out = self._standing(place, kinds), np.ones(self.num_nodes, dtype=bool)
-            if kinds == "fitting" and self.single[place]:  # whoever is there once is taken
-                inside = np.setdiff1d(inside, self._standing(place, "seen"))
-            nothing = kinds == "fitting" and not self.at.triples[place] and place not in self.declared.classes
-            out[slice(None) if nothing else inside] = False  # from nothing, nothing is concluded
-            if len(self._outside) * self.num_nodes > 1 << 26:
-                self._outside.clear()
-            found = self._outside[place, kinds] = torch.from_numpy(out)
-        return found
-
-
-_rules: WeakKeyDictionary[KnowledgeGraph, RelationRules] = WeakKeyDictionary()
+    def excluded_nodes(self, slot: int, nodes: NodeFilter) -> Tensor:
+        """Return the nodes that may not occur in a slot, bool [N]; cached. Arguments as for `objects`."""
+        if (slot, nodes) not in self._excluded:
+            inside, is_excluded = self._nodes_of(slot, nodes), np.ones(self.num_nodes, dtype=bool)
+            if nodes == "fitting" and self.is_single[slot]:  # a node that occurs here once cannot occur again
+                inside = np.setdiff1d(inside, self._nodes_of(slot, "seen"))
+            has_no_evidence = not self.counts.triples[slot] and slot not in self.declared.classes
+            is_excluded[slice(None) if nodes == "fitting" and has_no_evidence else inside] = False
+            if len(self._excluded) * self.num_nodes > MAX_CACHED_FLAGS:
+                self._excluded.clear()
+            self._excluded[slot, nodes] = torch.from_numpy(is_excluded)
+        return self._excluded[slot, nodes]
 
 
-def rules_of(graph: KnowledgeGraph) -> RelationRules:
-    """The rules of a graph; made once for each."""
-    found = _rules.get(graph)
-    if found is None:
-        found = _rules[graph] = RelationRules(graph)
-    return found
+_by_graph: WeakKeyDictionary[KnowledgeGraph, RelationConstraints] = WeakKeyDictionary()
 
 
-class Permitted(NamedTuple):
-    """Which answers rules permit.
+def relation_constraints(graph: KnowledgeGraph) -> RelationConstraints:
+    """Return the constraints of a graph, which are built once per graph."""
+    if graph not in _by_graph:
+        _by_graph[graph] = RelationConstraints(graph)
+    return _by_graph[graph]
 
-    nodes       which may be answers (`RelationRules.objects`)
-    directions  whether known triples turned round, and nodes with themselves, are left out where rules say so
-    new         nodes that nobody has seen in training: what was only seen does not bind them
+
+class AnswerFilter(NamedTuple):
+    """Selects which answers are allowed.
+
+    Args:
+        nodes: Which nodes may be answers: "seen", "fitting" or "any" (`RelationConstraints.objects`).
+        directions: Exclude reversed known triples of one-way relations, and loops of irreflexive relations.
+        new: Nodes that were added after training; what was seen in training does not restrict them.
     """
 
-    nodes: Kinds = "fitting"
+    nodes: NodeFilter = "fitting"
     directions: bool = True
     new: tuple[int, ...] = ()
 
 
-EVERYTHING = Permitted("any", False)
+ALLOW_ALL = AnswerFilter("any", False)

@@ -1,4 +1,4 @@
-"""The inner loop of top-k on the CPU, in numba: one pass over a row of scores, and no memory but the k best."""
+"""The inner loop of top-k on the CPU, in numba: one pass over a row of scores, without memory but for the k best."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ STRIDE = 32
 
 
 @_jit
-def _is_in(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
-    """Whether nodes[first : last], ascending, has the wanted one."""
+def _contains(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
+    """Return whether the ascending nodes[first : last] contain the wanted one."""
     a, b = first, last
     while a < b:
         middle = (a + b) >> 1
@@ -25,47 +25,57 @@ def _is_in(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
 
 @_jit
 def best(  # type: ignore[no-untyped-def]
-    first, last, scores, candidates, known, known_begin, known_end, out, drop, node, score, is_known
+    first, last, scores, candidates, known, known_begin, known_end, is_excluded, drop, node, score, is_known
 ):
-    """The best answers of the questions i = first .. last, best first, equal scores in the order of their columns.
+    """Find the best answers to the questions i = first .. last; equal scores in the order of their columns.
 
-    scores[i]                   a score for each candidate; candidate j is the node candidates[j], ascending
-    known, out                  see `Marks`; known answers are left out where `drop`, those that rules forbid always
-    node, score, is_known [i]   what is found: filled up with -1, -inf, False. Returns how many scores were no number.
+    Nearly every score is below the running k-th best. STRIDE scores at a time are compared with it in vector registers,
+    and only if one of them passes are they read one by one.
 
-    A running k-th best makes nearly every score too low to be looked at: STRIDE of them are compared at once, in
-    vector registers, and only where one passes are they read one by one.
+    Args:
+        first: The first question.
+        last: The question after the last.
+        scores: [q, n].
+        candidates: [n]: the nodes of the columns, ascending.
+        known: As `AnswerMask`; likewise known_begin, known_end and is_excluded.
+        known_begin: [q].
+        known_end: [q].
+        is_excluded: [q, n].
+        drop: Leave out known answers.
+        node: [q, k]: result, filled up with -1.
+        score: [q, k]: result, filled up with -inf.
+        is_known: [q, k]: result, filled up with False.
+
+    Returns:
+        The number of scores that are NaN.
     """
     k, width = node.shape[1], scores.shape[1]
-    strange = 0
+    num_nan = 0
     for i in range(first, last):
         values = scores[i]
-        low, found = scores.dtype.type(-np.inf), 0
+        lowest, filled = scores.dtype.type(-np.inf), 0
         for start in range(0, width, STRIDE):
             stop = min(start + STRIDE, width)
             passes = 0
             if stop - start == STRIDE:
                 for j in range(STRIDE):
-                    passes |= not values[start + j] <= low  # also true of NaN
+                    passes |= not values[start + j] <= lowest  # also true of NaN
             else:
                 passes = 1
             if passes == 0:
                 continue
             for j in range(start, stop):
                 value = values[j]
-                if value <= low:
+                if value <= lowest:
                     continue
                 if value != value:
-                    strange += 1
+                    num_nan += 1
                     continue
                 candidate = candidates[j]
-                already = _is_in(known, known_begin[i], known_end[i], candidate)
-                if already:
-                    if drop:
-                        continue
-                elif out[i, j]:
+                already_known = _contains(known, known_begin[i], known_end[i], candidate)
+                if drop if already_known else is_excluded[i, j]:
                     continue
-                place = min(found, k - 1)
+                place = min(filled, k - 1)
                 while place > 0 and score[i, place - 1] < value:
                     score[i, place] = score[i, place - 1]
                     node[i, place] = node[i, place - 1]
@@ -73,12 +83,11 @@ def best(  # type: ignore[no-untyped-def]
                     place -= 1
                 score[i, place] = value
                 node[i, place] = candidate
-                is_known[i, place] = already
-                found = min(found + 1, k)
-                if found == k:
-                    low = score[i, k - 1]
-        for place in range(found, k):
-            score[i, place] = -np.inf
-            node[i, place] = -1
-            is_known[i, place] = False
-    return strange
+                is_known[i, place] = already_known
+                filled = min(filled + 1, k)
+                if filled == k:
+                    lowest = score[i, k - 1]
+        score[i, filled:] = -np.inf
+        node[i, filled:] = -1
+        is_known[i, filled:] = False
+    return num_nan

@@ -1,7 +1,7 @@
-"""Kinds of answers as objects: what follows from the kind of question that a trained model answers.
+"""Kinds of answers as objects: everything that depends on the kind of question that a trained model answers.
 
-Nobody else asks which kind it is: a caller asks the kind for what it needs. A kind of someone else's is one class,
-named by a task's `answers` or registered as an entry point of the group rgcn.answer_kinds.
+No other module asks which kind it is: it asks the kind for what it needs. A kind of another package is one class, named
+by a task's `answers` or registered as an entry point of the group rgcn.answer_kinds.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+import yaml
+
 from rgcn.errors import ConfigError
-from rgcn.plugins import ANSWER_KINDS, imported
+from rgcn.plugins import ANSWER_KINDS
 
 if TYPE_CHECKING:
     from rgcn.graph import KnowledgeGraph
@@ -20,48 +23,54 @@ if TYPE_CHECKING:
     from rgcn.models.estimator import Estimator
     from rgcn.system.progress import Budget
 
-F = TypeVar("F")
+Interface = TypeVar("Interface")
 
 
 class HasParts:
-    """What has parts in later subpackages, each an implementation of an interface there.
+    """Something with parts in later subpackages, each an implementation of an interface there.
 
-    brings  the parts, by the name of their interface: {"Reporting": "module:Class"}
+    Attributes:
+        name: Its name.
+        parts: Where each implementation is, by the name of its interface: {"Reporting": "module:Class"}.
     """
 
     name: ClassVar[str]
-    brings: ClassVar[Mapping[str, str]] = {}
+    parts: ClassVar[Mapping[str, str]] = {}
 
-    def part(self, interface: type[F]) -> type[F]:
-        """The class that it brings for an interface; the interface itself where it needs no more."""
-        place = self.brings.get(interface.__name__)
+    def part_class(self, interface: type[Interface]) -> type[Interface]:
+        """Return the implementation of an interface; the interface itself if it is no abstract class.
+
+        Raises:
+            ConfigError: There is no implementation.
+        """
+        place = self.parts.get(interface.__name__)
         if place is None and getattr(interface, "__abstractmethods__", None):
-            raise ConfigError(f"{self.name} brings no {interface.__name__}: it cannot be used here")
-        return interface if place is None else imported(place)
+            raise ConfigError(f"{self.name} has no {interface.__name__}, so it cannot be used here: add it to `parts`")
+        return interface if place is None else resolve_name(place)
 
-    def to(self, interface: type[F]) -> F:
-        """The part that it brings for an interface, made for it."""
-        return self.part(interface)(self)  # type: ignore[call-arg]
+    def make_part(self, interface: type[Interface]) -> Interface:
+        """Return an instance of the implementation of an interface, made for this object."""
+        return self.part_class(interface)(self)  # type: ignore[call-arg]
 
 
 class AnswerKind(HasParts):
-    """A kind of question that trained models answer, and everything that follows from it.
+    """A kind of question that trained models answer, and everything that depends on it.
 
-    name          in files and answers to programs, "classes"
-    about         what a question names: nodes, or the ends of triples; by this a question finds its kind
-    does          what a model does that answers it, "classifies nodes"
-    question      what such a question is, "a question about a node's class"
-    example       a command that trains such a model
-    commands      how a model is asked; RUN is its folder
-    needs_labels  whether it is learned from labels of nodes and measured on them, else on triples
-    calibration   what fits probabilities, as "module:function" of model, hiding and budget; None: there are none
-    brings        "NodeTables": its answers as tables, printed and written; "Question": how they are explained;
-                  "Endpoints": how they are served
+    Attributes:
+        name: Its name in files and for programs, such as "classes".
+        topic: What a question names: "nodes", or the ends of "triples".
+        ability: What a model does that answers it, such as "classifies nodes".
+        question: What such a question is, in words.
+        example: A command that trains such a model.
+        commands: Commands that ask such a model; RUN stands for its folder.
+        needs_labels: True if models learn it from labels of nodes and are measured on them, else on triples.
+        calibration: Function that fits probabilities, as "module:function" of model, hiding note and budget, or None.
+        parts: "NodeTables": answers as tables; "Question": how to explain them; "Endpoints": how to serve them.
     """
 
     name: ClassVar[str] = "nothing"
-    about: ClassVar[Literal["nodes", "triples"]]
-    does: ClassVar[str] = "answers other questions"
+    topic: ClassVar[Literal["nodes", "triples"]]
+    ability: ClassVar[str] = "answers other questions"
     question: ClassVar[str] = "a question"
     example: ClassVar[str] = "`rgcn train`"
     commands: ClassVar[tuple[str, ...]] = ()
@@ -69,7 +78,7 @@ class AnswerKind(HasParts):
     calibration: ClassVar[str | None] = None
 
     def missing(self, graph: KnowledgeGraph) -> str | None:
-        """What the graph lacks for it, and what to do about that; None where it lacks nothing."""
+        """Return what the graph lacks for such questions and what to do about it, or None."""
         if not self.needs_labels or (graph.labels is not None and len(graph.labels)):
             return None
         return (
@@ -78,24 +87,24 @@ class AnswerKind(HasParts):
         )
 
     def split_sizes(self, graph: KnowledgeGraph) -> Mapping[str, int]:
-        """How many labels or triples each split has, of what it is learned from and measured on."""
+        """Return for each split the number of labels or triples that models learn from and are measured on."""
         statistics = graph.statistics()
         return statistics.labels_per_split if self.needs_labels else statistics.triples_per_split
 
     def classes(self, model: Estimator) -> list[str]:
-        """The classes among which an answer is chosen; none where it is no choice."""
+        """Return the classes among which an answer is chosen; none if an answer is no choice among classes."""
         return []
 
     def calibrate(self, model: Estimator, hiding: str | None, budget: Budget | None) -> Calibration:
-        """How scores become probabilities; arguments as for `rgcn.links.calibration_fitting.calibrate_classes`."""
+        """Fit how scores become probabilities; arguments as for `rgcn.links.calibration_fitting.calibrate_classes`."""
         if self.calibration is not None:
-            return imported(self.calibration)(model, hiding, budget)  # type: ignore[no-any-return]
+            return resolve_name(self.calibration)(model, hiding, budget)  # type: ignore[no-any-return]
         from rgcn.links.calibration import Calibration
 
-        return Calibration(self.name, False, f"No probabilities: a model that {self.does} has none.")
+        return Calibration(self.name, False, f"No probabilities: a model that {self.ability} has none.")
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Models to choose from where none is named for a graph."""
+        """Return the models of `configs/candidates.yaml` that `rgcn train` chooses from if no model is named."""
         return {}
 
 
@@ -103,23 +112,25 @@ class ClassKind(AnswerKind):
     """Which class does a node belong to?"""
 
     name = "classes"
-    about = "nodes"
-    does = "classifies nodes"
+    topic = "nodes"
+    ability = "classifies nodes"
     question = "a question about a node's class"
     example = "`rgcn train rgcn/nc-world`"
     commands = ("rgcn predict RUN --nodes names.txt --out classes.csv", "rgcn explain RUN NODE")
     needs_labels = True
     calibration = "rgcn.links.calibration_fitting:calibrate_classes"
-    brings: ClassVar = {
+    parts: ClassVar = {
         "NodeTables": "rgcn.predict.answer_tables:ClassTables",
         "Question": "rgcn.explain.question:ClassQuestion",
         "Endpoints": "rgcn.serve.class_endpoints:ClassEndpoints",
     }
 
     def classes(self, model: Estimator) -> list[str]:
-        return list(model.classes_)
+        """Return the names of the model's classes."""
+        return model.classes_
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the models of `configs/candidates.yaml` for classes."""
         return _candidates()[self.name]
 
 
@@ -127,8 +138,8 @@ class LinkKind(AnswerKind):
     """Which triples are missing?"""
 
     name = "links"
-    about = "triples"
-    does = "predicts links"
+    topic = "triples"
+    ability = "predicts links"
     question = "a question about triples"
     example = "`rgcn train rgcn/lp-world`"
     commands = (
@@ -136,35 +147,36 @@ class LinkKind(AnswerKind):
         "rgcn complete RUN --relation RELATION --out missing.nt",
     )
     calibration = "rgcn.links.calibration_fitting:calibrate_links"
-    brings: ClassVar = {
+    parts: ClassVar = {
         "Question": "rgcn.explain.question:LinkQuestion",
         "Endpoints": "rgcn.serve.link_endpoints:LinkEndpoints",
     }
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the models of `configs/candidates.yaml` for links."""
         return _candidates()[self.name]
 
 
-def kind_of(choice: str | type[AnswerKind]) -> AnswerKind:
-    """The kind of this name, or of this class; one object for each class."""
-    found: Any = ANSWER_KINDS.find(choice, trusted=True)
-    return _made(found)
-
-
 @cache
-def _made(kind: Any) -> AnswerKind:
-    return kind()  # type: ignore[no-any-return]
+def _make(kind: type[AnswerKind]) -> AnswerKind:
+    return kind()
 
 
-def cannot_answer(kinds: Iterable[AnswerKind], wanted: AnswerKind) -> str:
-    """The words for a question to a model that answers other kinds of questions."""
-    has = " and ".join(kind.does for kind in kinds) or AnswerKind.does
-    return f"this model {has}; {wanted.question} needs one that {wanted.does}, such as {wanted.example} makes"
+def kind_of(choice: str | type[AnswerKind]) -> AnswerKind:
+    """Return the kind of a name or class: always the same object for the same class."""
+    kind: Any = ANSWER_KINDS.resolve(choice, trusted=True)
+    return _make(kind)
+
+
+def wrong_question_message(kinds: Iterable[AnswerKind], wanted: AnswerKind) -> str:
+    """Say that a model answers other kinds of questions than the wanted one, and what to train instead."""
+    abilities = " and ".join(kind.ability for kind in kinds) or AnswerKind.ability
+    return f"this model {abilities}; {wanted.question} needs one that {wanted.ability}, such as {wanted.example} makes"
 
 
 @cache
 def _candidates() -> dict[str, dict[str, Any]]:
-    import yaml
-
-    found: dict[str, dict[str, Any]] = yaml.safe_load((resources.files("rgcn") / "configs/candidates.yaml").read_text())
-    return found
+    candidates: dict[str, dict[str, Any]] = yaml.safe_load(
+        (resources.files("rgcn") / "configs/candidates.yaml").read_text()
+    )
+    return candidates

@@ -1,205 +1,232 @@
-"""What every estimator shares: settings, fitting a step at a time, measuring, asking, saving."""
+"""What every estimator shares: parameters, training, evaluation, calibration, saving."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from typing_extensions import Self, TypedDict
+from typing_extensions import Self
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.adjacency.receptive_field import HasRows, StoredEdges
-from rgcn.config import Scheme, Section, validated
-from rgcn.config.fields import choices, option_problems, refuse_problems
+from rgcn.adjacency.receptive_field import RowSource, StoredEdges
+from rgcn.config import Section, validate_section
+from rgcn.config.fields import chosen_components, find_option_problems, raise_problems
 from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import Calibration
-from rgcn.models.answer_kind import ClassKind, LinkKind, cannot_answer
+from rgcn.models.answer_kind import ClassKind, LinkKind, wrong_question_message
 from rgcn.models.hooks import ModelHooks
 from rgcn.models.task import Task, task_of
-from rgcn.nn.decompositions import Decomposition
-from rgcn.nn.encoders import Encoder
 from rgcn.nn.relational_encoder import edge_options
-from rgcn.nn.relational_graph_conv import MessageFunction
-from rgcn.nn.row_tables import partitions_by_name, whole_weights
+from rgcn.nn.row_tables import gather_weights, partitions_by_name
 from rgcn.nn.scorer import Scorer
 from rgcn.placement import LOCAL, Placement, current
 from rgcn.system.progress import Budget
 from rgcn.training.fitting import Fitting, Schedule
-from rgcn.training.history import Epoch
+from rgcn.training.history import TrainingReport
 from rgcn.training.plan import Plan, choose_device, default_sharding, why_not_sharded
 
-OnEpoch = Callable[[Epoch], bool | None]
+OnReport = Callable[[TrainingReport], bool | None]
 Nodes = Iterable[str | int]
-Part = TypeVar("Part")
+T = TypeVar("T")
 
 
-class SharedSettings(TypedDict, total=False):
-    """Keyword arguments of every estimator, so that a type checker knows them; `rgcn.config` says what each one means.
+class Estimator(ABC):
+    """Base of all estimators: a model with parameters that can be fitted, evaluated and asked, as in scikit-learn.
 
-    A test holds them to the fields there.
+    The constructor takes every setting of two configuration sections as a keyword argument, and keeps what it was
+    given (`get_params`). Validated settings are in `model` and `training`. Attributes that end in an underscore exist
+    after `fit`, `prepare` or `load`.
+
+    Attributes:
+        task: Name of the task, as in `rgcn.plugins.TASKS`.
+        model_section: Configuration section of the network's settings.
+        training_section: Configuration section of the training's settings.
+        own_settings: Further settings of the estimator itself, with their defaults.
+        hooks: What other subpackages can do with a fitted model.
+        model: The network's settings, presets and defaults filled in.
+        training: The training's settings; after `prepare` also with what was derived from graph and machine.
+        seed: Seed of every random choice.
+        new_nodes: Nodes that were added after training (see `rgcn.predict`).
+        placement: The nodes and the share of each batch that this process computes.
+        mirror: Folder of downloaded data sets, for models that read further graphs by name.
+        history_: Reports of the training.
+        is_transferred: True if the weights were learned on other graphs than `graph_`.
     """
 
-    encoder: str | type[Encoder]
-    layers: int
-    embedding: int
-    decomposition: str | type[Decomposition]
-    message_function: str | type[MessageFunction]
-    convolution_options: dict[str, Any]
-    bases: int | None
-    blocks: int | None
-    normalization: Literal["relation", "node", "direction", "none"]
-    aggregation: Literal["sum", "mean"]
-    inverse: bool
-    self_loops: bool
-    bias: bool
-    init: Scheme
-    gain: float
-    options: dict[str, Any]
-    epochs: int
-    learning_rate: float
-    weight_decay: float
-    edge_dropout: float
-    self_loop_dropout: float
-    patience: int | None
-    device: str
-    deterministic: bool
-    sharded: bool | None
-
-
-class Estimator(ModelHooks):
-    """A model with settings that can be fitted, measured and asked, in the manner of scikit-learn.
-
-    Its settings are given flat and kept by the section they belong to.
-
-    model_section, training_section   the sections its settings belong to
-    own_settings                      further settings, which it takes itself, with their defaults
-    """
-
+    task: ClassVar[str]
     model_section: ClassVar[type[Section]]
     training_section: ClassVar[type[Section]]
     own_settings: ClassVar[Mapping[str, Any]] = {"seed": 0}
+    hooks: ClassVar[type[ModelHooks]] = ModelHooks
 
     model: Any
     training: Any
-
-    task: ClassVar[str]
     seed: int
-    new_nodes: tuple[int, ...] = ()  # that training never saw; it has none itself
+    new_nodes: tuple[int, ...] = ()
     placement: Placement = LOCAL
-    mirror: Path | None = None  # a folder of data sets, for models that read other graphs by their names
+    mirror: Path | None = None
 
-    # -- settings ----------------------------------------------------------------------------------------
+    # -- parameters --------------------------------------------------------------------------------------
 
-    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
-        """Take settings given flat, each into the section it belongs to; a name none has is refused.
+    @classmethod
+    def _default_params(cls) -> dict[str, Any]:
+        """Return the constructor's parameters with their defaults.
 
-        trusted  the settings are the user's own: classes they name by their dotted names may be imported
+        The default is None for what a preset (a value of `model`) may set, and for empty dicts and lists.
         """
-        owner, sections = type(self).__name__, (self.model_section, self.training_section)
-        given = {key: value for key, value in settings.items() if key != "model"}
-        known = {*sections[0].model_fields, *sections[1].model_fields, *self.own_settings} - {"name"}
-        unknown = next((key for key in given if key not in known), None)
+        sections = cls.model_section, cls.training_section
+        presets = [preset for section in sections for preset in section.shorthands.values()]
+        by_preset = {name for preset in presets for name in preset}
+        fields = {name: field.default for section in sections for name, field in section.model_fields.items()}
+        defaults = {
+            name: None if name in by_preset or default in ({}, []) else default
+            for name, default in fields.items()
+            if name != "name"
+        }
+        return {"model": None, **cls.own_settings, **defaults}
+
+    def _configure(self, params: Mapping[str, Any], *, is_trusted: bool = True) -> None:
+        """Keep the parameters as they are, and build the sections from them.
+
+        Args:
+            params: Parameters by name; None leaves a parameter to the preset or to the configuration's default.
+            is_trusted: True for parameters of the user's own, whose dotted names of classes may be imported. False for
+                settings from a file, of which only what `rgcn.plugins` allows is imported.
+
+        Raises:
+            ConfigError: A parameter is unknown or wrong, or two of them exclude each other.
+        """
+        owner, defaults = type(self).__name__, self._default_params()
+        # Constructors pass their `locals()`; link estimators share one, with an argument that not all of them have.
+        params = {name: value for name, value in params.items() if name in defaults or value is not None}
+        params.pop("self", None)
+        unknown = next((name for name in params if name not in defaults), None)
         if unknown is not None:
-            close = close_matches(unknown, sorted(known | {"model"}))
-            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(known | {'model'}))}"
-            raise ConfigError(f"{owner} has no setting {unknown!r}; {hint}")
-        if settings.get("model") is not None:
-            given["name"] = settings["model"]
+            close = close_matches(unknown, sorted(defaults))
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(sorted(defaults))}"
+            raise ConfigError(f"{owner} has no parameter {unknown!r}; {hint}")
+        given = {name: value for name, value in params.items() if value is not None or not is_trusted}
+        preset = given.pop("model", None)
 
-        def settings_of(section: type[Section]) -> Any:
-            own = {*section.model_fields, *(["name"] if given.get("name") in section.shorthands else [])}
-            return validated(section, {key: value for key, value in given.items() if key in own}, owner)
+        def build(section: type[Section]) -> Any:
+            values = {name: value for name, value in given.items() if name in section.model_fields}
+            has_name = preset is not None and ("name" in section.model_fields or preset in section.shorthands)
+            return validate_section(section, {**values, "name": preset} if has_name else values, owner)
 
-        self.model, self.training = map(settings_of, sections)
-        if trusted:
-            for _, axis, choice in (*choices(self.model), *choices(self.training)):
-                axis.find(choice, trusted=True)
-            refuse_problems(owner, [*option_problems(self.model), *option_problems(self.training)])
-        for key, default in self.own_settings.items():
-            setattr(self, key, given.get(key, default))
+        self.model, self.training = sections = build(self.model_section), build(self.training_section)
+        if is_trusted:
+            for _, registry, choice in (chosen for section in sections for chosen in chosen_components(section)):
+                registry.resolve(choice, trusted=True)
+            raise_problems(owner, [problem for section in sections for problem in find_option_problems(section)])
+        for name, default in self.own_settings.items():
+            setattr(self, name, given.get(name, default))
+        self._params = {**defaults, **params}
         self._forget()
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """One with settings that a file brought; classes it names are imported only where that is allowed (`axes`)."""
-        made = cls.__new__(cls)
-        made._configure(settings, trusted=False)
-        return made
+        """Make an estimator from settings that a file brought.
+
+        Classes that the settings name by dotted names are imported only if `rgcn.plugins` allows it.
+
+        Args:
+            settings: Settings by name, as `settings_` has them.
+        """
+        estimator = cls.__new__(cls)
+        estimator._configure(settings, is_trusted=False)
+        return estimator
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Every setting by name, as the constructor takes them."""
-        own = {key: getattr(self, key) for key in self.own_settings}
-        return {**own, **self.model.model_dump(), **self.training.model_dump()}
+        """Return the constructor's arguments by name, exactly as they were given.
 
-    def set_params(self, **settings: Any) -> Self:
-        """Change settings; the model must then be fitted again."""
-        kept = self.get_params()
-        if settings.get("model") is not None:  # a shorthand speaks for every axis that it stands for
-            for meant in self.model_section.shorthands.values():
-                kept = {key: value for key, value in kept.items() if key not in meant}
-        self._configure({**kept, **settings}, trusted=True)
+        Args:
+            deep: Has no effect: no parameter is an estimator.
+        """
+        return dict(self._params)
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters. The estimator must then be fitted again.
+
+        Args:
+            params: Parameters of the constructor. A new `model` also resets what its presets stand for.
+        """
+        unchanged = self._params
+        if params.get("model") is not None:
+            names = {name for preset in self.model_section.shorthands.values() for name in preset}
+            unchanged = {**unchanged, **dict.fromkeys(names)}
+        self._configure({**unchanged, **params})
         return self
 
-    # -- what was fitted ---------------------------------------------------------------------------------
+    @property
+    def settings_(self) -> dict[str, Any]:
+        """Every setting by name, presets and defaults filled in: what is saved with the model."""
+        own = {name: getattr(self, name) for name in self.own_settings}
+        return {**own, **self.model.model_dump(), **self.training.model_dump()}
+
+    # -- fitted state ------------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """Forget everything that was fitted with other settings."""
-        self.history_: list[Epoch] = []
+        """Discard everything that was fitted with other parameters."""
+        self.history_: list[TrainingReport] = []
+        self.is_transferred = False
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None
-        self.learned_elsewhere = False  # True if its weights come from other graphs than the one it answers for
-        self._in_place: StoredEdges | None = None  # of a large graph: what answers for a few nodes need of it
+        self._stored_edges: StoredEdges | None = None  # of a large stored graph, of which few edges are read
         self._network: Any = None
         self._calibration: Calibration | None = None
 
-    def _fitted(self, part: Part | None) -> Part:
+    def _fitted(self, part: T | None) -> T:
         if part is None:
-            raise NotFittedError(f"this {type(self).__name__} has not been fitted: call fit(kg) first")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted: call fit(kg) first")
         return part
 
     @property
     def graph_(self) -> KnowledgeGraph:
+        """The graph the model was fitted on, with everything held out."""
         return self._fitted(self._graph)
 
     @property
     def network_(self) -> Any:
+        """The PyTorch module."""
         return self._fitted(self._network)
 
     @property
     def adjacency_(self) -> RelationalAdjacency:
-        """The operator of the edges that carry messages; of a large graph in place, made when first asked for."""
-        if self._adjacency is None and self._in_place is not None:
+        """The operator of the edges that carry messages; of a stored graph, built on first use."""
+        if self._adjacency is None and self._stored_edges is not None:
             self._adjacency = self._operator(self.graph_, "all")
         return self._fitted(self._adjacency)
 
     @property
-    def rows_(self) -> HasRows:
-        """What fields are made of: the operator, or the edges where they lie."""
-        return self.adjacency_ if self._in_place is None else self._in_place
+    def rows_(self) -> RowSource:
+        """What receptive fields are taken from: the operator, or the edges of a stored graph."""
+        return self.adjacency_ if self._stored_edges is None else self._stored_edges
 
     @property
     def fingerprint_(self) -> str:
-        """Of its settings, its weights and the graph it knows: models that have the same give the same answers.
+        """Hash of settings, weights and graph: models with the same hash give the same answers.
 
-        Processes that hold its tables together ask for it together.
+        All processes that hold shards of the tables must call it.
         """
-        settings = {key: str(value) for key, value in self.get_params().items() if key not in ("device", "sharded")}
+        settings = {name: str(value) for name, value in self.settings_.items() if name not in ("device", "sharded")}
         digest = sha256(f"{self.graph_.fingerprint} {sorted(settings.items())}".encode())
-        for name, tensor in whole_weights(self.network_, self.placement, in_order=True):
+        for name, tensor in gather_weights(self.network_, self.placement, in_order=True):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return str(self.placement.from_main(digest.hexdigest)) if self.placement.partition else digest.hexdigest()
 
     @property
     def num_parameters_(self) -> int:
-        """Numbers that training may change, in all processes."""
+        """Number of trainable numbers, over all processes."""
         local, total = partitions_by_name(self.network_), 0
         for name, parameter in self.network_.named_parameters():
             rows = local[name].num_nodes if name in local else len(parameter) if parameter.ndim else 1
@@ -208,55 +235,71 @@ class Estimator(ModelHooks):
 
     @property
     def num_parameters_as_published_(self) -> int:
-        """The same as the paper counts them."""
+        """Number of parameters as the paper counts them."""
         return self.num_parameters_
+
+    @property
+    def hooks_(self) -> ModelHooks:
+        """What other subpackages can do with the model."""
+        return self.hooks(self)
+
+    @property
+    def task_info(self) -> Task:
+        """The task that the model was made for."""
+        return task_of(self.task)
 
     def __repr__(self) -> str:
         state = "not fitted" if self._graph is None else f"fitted on {self._graph!r}"
         return f"{type(self).__name__}({self.model.title!r}, {state})"
 
-    def task_(self) -> Task:
-        return task_of(self.task)
+    # -- training ----------------------------------------------------------------------------------------
 
-    # -- learning ----------------------------------------------------------------------------------------
+    def fit(self, kg: KnowledgeGraph, on_report: OnReport | None = None) -> Self:
+        """Train on a graph. Its test split is not read.
 
-    def fit(self, kg: KnowledgeGraph, on_epoch: OnEpoch | None = None) -> Self:
-        """Learn from what may be learned from; nothing of a test split is read.
+        Args:
+            kg: The graph, with labels if the model predicts classes.
+            on_report: Called with each report of the training. If it returns False, training ends there, with the best
+                weights if validation data tell which are best.
 
-        on_epoch  called with every report of the training; where it returns False, the training ends there, with the
-                  best weights where these are told by validation
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ConfigError: Settings that do not suit the graph or the machine.
+            DataError: The graph lacks what the model learns from.
         """
         with self.fitting(kg) as fitting:
             for epoch in fitting:
-                if on_epoch is not None and epoch is not None and on_epoch(epoch) is False:
+                if on_report is not None and epoch is not None and on_report(epoch) is False:
                     fitting.stop()
             fitting.finish()
         return self
 
     def plan(self, kg: KnowledgeGraph) -> Plan:
-        """What a training on this graph will do: everything held out, every setting that was left open filled in.
+        """Decide what a training on this graph will do: draw its splits and fill in the settings left open.
 
         Raises:
             ConfigError: Settings that do not suit the graph or the machine.
-            DataError: A graph that this cannot be learned from.
+            DataError: The graph lacks what the model learns from.
         """
-        graph = self.hold_out(kg)
-        chosen = current().from_main(lambda: self.open_settings(graph))  # by the main process's machine, for all
-        chosen |= default_sharding(self.model, self.training, graph)
-        training = self.training.model_copy(update=chosen)
+        graph = self._hold_out(kg)
+        derived = current().from_main(lambda: self._derived_settings(graph))  # rank 0's machine decides for all
+        derived |= default_sharding(self.model, self.training, graph)
+        training = self.training.model_copy(update=derived)
         placement = self._placement(graph, training)
-        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, chosen)
+        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, derived)
 
-    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
-        """The graph as it is learned from: with a validation split, where one is asked for and the graph has none."""
+    def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        """Return the graph with a validation split, if the settings ask for one and the graph has none."""
         return kg
 
-    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        """Settings of the training that were left open and follow from the graph and the machine."""
+    def _derived_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        """Return training settings that were left open and follow from the graph and the machine."""
         return {}
 
     def _placement(self, graph: KnowledgeGraph, training: Any) -> Placement:
-        """Where a model with these settings is computed."""
+        """Return where a model with these settings is computed."""
         placement = current()
         if not (placement.is_distributed and training.sharded):
             return placement
@@ -265,83 +308,107 @@ class Estimator(ModelHooks):
         return placement.partitioned(graph.num_nodes)
 
     def fitting(self, kg: KnowledgeGraph | Plan) -> Fitting:
-        """`fit` a step at a time: a training that can be stopped, written down and continued."""
+        """Return a training that takes its steps one at a time, and can be stopped, saved and resumed.
+
+        Args:
+            kg: The graph, or a plan of `plan`.
+        """
         trainer, training = self.prepare(kg).trainer(), self.training
-        watch = self.task_().watch(training)
-        steps = training.epochs * trainer.steps_an_epoch
-        schedule = Schedule(steps, watch, training.patience, **self._measuring(trainer))
+        metric = self.task_info.watch(training)
+        steps = training.length * trainer.steps_per_unit
+        schedule = Schedule(steps, metric, training.patience, **self._schedule_options(trainer))
         return Fitting(trainer, schedule, self.seed, self.history_, training.deterministic)
 
     def prepare(self, kg: KnowledgeGraph | Plan) -> Self:
-        """Everything before the first step: plan, build the operator and the untrained network."""
+        """Do everything that comes before the first step: plan, build the operator and the untrained network.
+
+        Args:
+            kg: The graph, or a plan of `plan`.
+        """
         plan = kg if isinstance(kg, Plan) else self.plan(kg)
         self.training, self.placement = plan.training, plan.placement
-        return self.build(plan.graph)
+        return self._build(plan.graph)
 
     @abstractmethod
-    def build(self, graph: KnowledgeGraph) -> Self:
-        """Build the operator and the untrained network for a graph as `hold_out` gives it."""
+    def _build(self, graph: KnowledgeGraph) -> Self:
+        """Build the operator and the untrained network, for a graph whose splits are drawn."""
 
     @abstractmethod
     def trainer(self) -> Any:
-        """What takes the steps, for loops of one's own; after `prepare`."""
+        """Return the `Trainer` that takes the steps; after `prepare`."""
 
     @abstractmethod
-    def _measuring(self, trainer: Any) -> dict[str, Any]:
-        """When a training reports and measures, as `Schedule` takes it."""
+    def _schedule_options(self, trainer: Any) -> dict[str, Any]:
+        """Return when a training reports and measures, as arguments of `Schedule`."""
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Figures that a report of the training may have, besides the loss."""
-        return tuple(f"valid_{metric.name}" for metric in self.task_().watched)
+    def metric_columns(self) -> tuple[str, ...]:
+        """Names of the metrics that reports of the training may have besides the loss."""
+        return tuple(f"valid_{metric.name}" for metric in self.task_info.validation_metrics)
 
     def _begin(
-        self, graph: KnowledgeGraph, split: str = "all", hears: bool = True
+        self, graph: KnowledgeGraph, split: str = "all", has_messages: bool = True
     ) -> tuple[RelationalAdjacency, torch.Generator]:
-        """A fresh start on this graph: the operator of a split's triples, and where initial weights come from.
+        """Discard what was fitted, and build the operator of a split.
 
-        hears  whether there are messages; else the operator has no edges
+        Returns:
+            The operator, without edges if the model has no messages, and the generator of initial weights.
         """
         self._forget()
         self._graph = graph
-        self._adjacency = self._operator(graph, split) if hears else self._operator(graph, None, self_loops=False)
+        self._adjacency = (
+            self._operator(graph, split) if has_messages else self._operator(graph, None, self_loops=False)
+        )
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
-    def divide_nodes(self, graph: KnowledgeGraph) -> None:
-        """Divide the nodes among several processes if the model allows it, however it was trained."""
-        if current().is_distributed and "sharded" in self.training_section.model_fields:
-            can = why_not_sharded(self.model, self.training, graph) is None
-            self.training = self.training.model_copy(update={"sharded": can})
-
-    def _operator(self, graph: KnowledgeGraph, split: str | None, **changes: bool) -> RelationalAdjacency:
-        """Of the triples of a split; None: of no triples. changes: of which edges there are."""
-        device, options = choose_device(self.training.device), edge_options(self.model) | changes
+    def _operator(self, graph: KnowledgeGraph, split: str | None, **options: Any) -> RelationalAdjacency:
+        """Build the operator of the triples of a split; None: an operator without edges."""
+        device, options = choose_device(self.training.device), {**edge_options(self.model), **options}
         if split is not None:
             targets = self.placement.partition
             return RelationalAdjacency.from_graph(graph, split=split, device=device, targets=targets, **options)
         nothing = torch.empty((0, 3), dtype=torch.int64, device=device)
         return RelationalAdjacency.from_triples(nothing, graph.num_nodes, graph.num_relations, **options)
 
-    # -- measuring ---------------------------------------------------------------------------------------
+    # -- evaluation --------------------------------------------------------------------------------------
 
     @abstractmethod
     def evaluate(
         self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
     ) -> dict[str, Any]:
-        """Figures on one split of a graph (None: the one it was fitted on); at_most: on so many of it, drawn."""
+        """Compute metrics on one split of a graph.
 
-    def validated(self, at_most: int | None = None) -> dict[str, float]:
-        """Validation figures, as a training watches them. They leave the network in evaluation mode."""
+        Args:
+            kg: The graph; None: the one the model was fitted on.
+            split: "train", "valid" or "test".
+            at_most: Measure on so many of its labels or triples, drawn with the seed.
+        """
+
+    def score(self, kg: KnowledgeGraph | None = None, split: str = "test") -> float:
+        """Return the task's main metric on one split: accuracy of a classifier, MRR of a link predictor.
+
+        Args:
+            kg: The graph; None: the one the model was fitted on.
+            split: "train", "valid" or "test".
+        """
+        return float(self.evaluate(kg, split)[self.task_info.headline.name])
+
+    def validate(self, at_most: int | None = None) -> dict[str, float]:
+        """Compute the metrics that a training watches on the validation split.
+
+        The network is in evaluation mode afterwards.
+        """
         at_most = at_most or getattr(self.training, "evaluate_at_most", None)
-        figures = self._figures("valid", at_most)
-        return {metric.name: figures[metric.name] for metric in self.task_().watched if metric.name in figures}
+        metrics = self._evaluate_split("valid", at_most)
+        names = [metric.name for metric in self.task_info.validation_metrics]
+        return {name: metrics[name] for name in names if name in metrics}
 
-    def _figures(self, split: str, at_most: int | None) -> dict[str, Any]:
-        """Estimators from outside need not know how to be measured on a part."""
+    def _evaluate_split(self, split: str, at_most: int | None) -> dict[str, Any]:
+        """Call `evaluate`, whose `at_most` an estimator of another package may lack."""
         return self.evaluate(split=split) if at_most is None else self.evaluate(split=split, at_most=at_most)
 
-    def _some(self, rows: Tensor, at_most: int | None) -> Tensor:
-        """So many rows, drawn with the seed, in their order; the same whatever the model."""
+    def _draw_rows(self, rows: Tensor, at_most: int | None) -> Tensor:
+        """Draw so many rows with the seed, in their order: the same for every model."""
         if at_most is None or at_most >= len(rows):
             return rows
         drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed))[:at_most]
@@ -349,43 +416,86 @@ class Estimator(ModelHooks):
 
     @abstractmethod
     def measured_splits(self) -> list[str]:
-        """Splits on which there is something to measure, once it is trained."""
+        """Return the splits that have something to measure on."""
 
     def measure(self, at_most: int | None = None) -> dict[str, dict[str, Any]]:
-        """The task's metrics on every split that has something to measure, or on so many of each, and how many."""
-        names = {metric.name for metric in self.task_().metrics} | {"count"}
+        """Compute the task's metrics on every split that has something to measure on.
+
+        Args:
+            at_most: Measure on so many labels or triples of each split, drawn with the seed.
+
+        Returns:
+            For each split the metrics, and `count`: of how many labels or questions.
+        """
+        names = {metric.name for metric in self.task_info.metrics} | {"count"}
         return {
-            split: {k: value for k, value in self._figures(split, at_most).items() if k in names}
+            split: {name: value for name, value in self._evaluate_split(split, at_most).items() if name in names}
             for split in self.measured_splits()
         }
 
-    # -- asking ------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------
 
     @property
     def classes_(self) -> list[str]:
-        """Class names, in the order of `logits`' columns, of a model that answers for classes."""
-        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
+        """Class names, in the order of the columns of `logits`."""
+        raise DataError(wrong_question_message(self.task_info.kinds, ClassKind()))
 
     def logits(self, nodes: Nodes) -> Tensor:
-        """[n, classes]: the score of every class, on the CPU."""
-        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
+        """Compute the logits of nodes.
+
+        Args:
+            nodes: Nodes by name or id.
+
+        Returns:
+            The logits [num_nodes, num_classes], on the CPU.
+
+        Raises:
+            DataError: The model does not predict classes.
+        """
+        raise DataError(wrong_question_message(self.task_info.kinds, ClassKind()))
 
     def scorer(self) -> Scorer:
-        """What scores triples, of a model that answers for links."""
-        raise DataError(cannot_answer(self.task_().kinds, LinkKind()))
+        """Return what scores triples.
+
+        Raises:
+            DataError: The model does not predict links.
+        """
+        raise DataError(wrong_question_message(self.task_info.kinds, LinkKind()))
+
+    def embeddings(self, nodes: Nodes | None = None, layer: int | None = None) -> NDArray[np.float32]:
+        """Return the vectors of nodes.
+
+        Args:
+            nodes: Nodes by name or id; None: all nodes.
+            layer: After which layer, of a node classifier: -1 is the last one, whose states are the logits. None: the
+                last hidden layer.
+
+        Returns:
+            The vectors [num_nodes, width].
+
+        Raises:
+            ConfigError: There is no such layer.
+            DataError: The model has no vectors of nodes.
+        """
+        raise DataError(
+            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
+        )
+
+    def _node_ids(self, nodes: Nodes | None) -> NDArray[np.int64]:
+        """Return the ids of nodes; None: of all nodes."""
+        return np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.names.node_ids(nodes)
 
     @property
-    def hiding_(self) -> str | None:
-        """What to say of figures on known triples and labels, each hidden while it is asked about.
+    def _hiding_note(self) -> str | None:
+        """What to say about probabilities that are calibrated on known triples and labels, each hidden in turn.
 
-        None where nothing is hidden: a model that learned them by heart is no judge of them.
+        None if the model cannot hide them: it was trained on them, so they tell nothing about new ones.
         """
         return None
 
     @property
     def calibration_(self) -> Calibration:
-        """How scores become probabilities; fitted on validation data, or on known ones (`hiding_`), when first asked
-        for."""
+        """How scores become probabilities; fitted on first use."""
         return self.calibrate() if self._calibration is None else self._calibration
 
     @calibration_.setter
@@ -393,33 +503,55 @@ class Estimator(ModelHooks):
         self._calibration = calibration
 
     def calibrate(self, budget: Budget | None = None) -> Calibration:
-        """Fit `calibration_` anew, in seconds by default; `rgcn.links.calibration_fitting.PATIENT` has no limit."""
-        self._calibration = self.task_().kind.calibrate(self, self.hiding_, budget)
+        """Fit `calibration_` anew.
+
+        Args:
+            budget: How much work it may take; None: a few seconds (`calibration_fitting.UNLIMITED_BUDGET`: no limit).
+        """
+        self._calibration = self.task_info.kind.calibrate(self, self._hiding_note, budget)
         return self._calibration
 
-    # -- keeping -----------------------------------------------------------------------------------------
+    # -- saving ------------------------------------------------------------------------------------------
 
     def save(self, folder: str) -> None:
-        """Write the model and its graph into a folder: safetensors and JSON, never pickle."""
+        """Write the model and its graph into a folder, as safetensors and JSON."""
         from rgcn.models.storage import save_model
 
         save_model(self, folder)
 
-    def beside(self) -> dict[str, Any]:
-        """What belongs to the model beside its settings, weights and graph: plain values, ready for JSON."""
-        return {"learned_elsewhere": self.learned_elsewhere}
-
-    def restore_beside(self, values: dict[str, Any]) -> None:
-        self.learned_elsewhere = values.get("learned_elsewhere") is True
-
     @classmethod
     def load(cls, folder: str) -> Self:
-        """Read what `save` wrote."""
+        """Read a model that `save` wrote."""
         from rgcn.models.storage import load_as
 
         return load_as(folder, cls)
 
-    def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        """Build the network for weights that were saved with this very graph, in which everything is held out."""
+    def extra_state(self) -> dict[str, Any]:
+        """Return state to save besides settings, weights and graph: plain values, ready for JSON."""
+        return {"learned_elsewhere": self.is_transferred}
+
+    def restore_extra_state(self, values: dict[str, Any]) -> None:
+        """Restore what `extra_state` returned."""
+        self.is_transferred = values.get("learned_elsewhere") is True
+
+    def over(self, kg: KnowledgeGraph) -> Self:
+        """Return the same trained model over another graph.
+
+        Raises:
+            DataError: The model has weights of single nodes, or does not predict links.
+        """
+        raise DataError(self.hooks_.why_not_transferable())
+
+    def _fit_new_nodes(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
+        """Fit weights of nodes that `graph_` has beyond `known`, and change no others."""
+
+    def _build_saved(self, graph: KnowledgeGraph) -> Self:
+        """Build the network for saved weights, for the graph that was saved with them."""
         self.placement = self._placement(graph, self.training)
-        return self.build(graph)
+        return self._build(graph)
+
+    def _shard_if_possible(self, graph: KnowledgeGraph) -> None:
+        """Shard the nodes over several processes if the model allows it, whether it was trained so or not."""
+        if current().is_distributed and "sharded" in self.training_section.model_fields:
+            is_possible = why_not_sharded(self.model, self.training, graph) is None
+            self.training = self.training.model_copy(update={"sharded": is_possible})

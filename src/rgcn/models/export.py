@@ -1,6 +1,6 @@
-"""A trained encoder for programs that do not have rgcn: traced over the reference kernels, saved by `torch.export`.
+"""Export of a trained encoder for programs without rgcn: traced over the reference kernels, saved by `torch.export`.
 
-The program is the network itself over the whole graph, in operations every PyTorch has.
+The program is the network over the whole graph, in operations of plain PyTorch.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from rgcn.errors import ConfigError
-from rgcn.kernels.ahead import finish_compiling
-from rgcn.kernels.dispatch import plain_kernels
+from rgcn.kernels.ahead import wait_for_compilation
+from rgcn.kernels.dispatch import reference_kernels
 from rgcn.models.estimator import Estimator
 from rgcn.nn.decompositions import BlockWeights
 from rgcn.nn.link_network import VectorNetwork
@@ -29,35 +29,51 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 FORMAT_VERSION = 1
-# A program with 13.5 million edges (the size of AM) took 4 GB and a minute to make, and one with 5,400 products too.
-MOST_EDGES, MOST_PRODUCTS = 2**24, 6000
+# To make a program with 13.5 million edges (the size of AM) took 4 GB and a minute; one with 5,400 products likewise.
+MAX_EDGES, MAX_PRODUCTS = 2**24, 6000
 
 
 def export_encoder(model: Estimator) -> ExportedProgram:
-    """The trained encoder as a program of plain operations: nodes int64 [n] → [n, width], for any n.
+    """Return the trained encoder as a program of plain operations.
 
-    A classifier gives the logits of its classes, a link predictor the nodes' vectors as its decoder takes them.
-    ConfigError above 16.7 million edges (inverses and self-loops included), or 6,000 matrices of relations.
+    Args:
+        model: A fitted model whose network computes vectors of nodes.
 
-    >>> import rgcn, torch
-    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
-    >>> program = export_encoder(rgcn.NodeClassifier(epochs=1).fit(kg))
-    >>> program.module()(torch.tensor([2, 0, 1])).shape
-    torch.Size([3, 2])
+    Returns:
+        A program that takes node ids, int64 [num_nodes], for any number of nodes. For a classifier it returns logits
+        [num_nodes, num_classes], for a link predictor the vectors [num_nodes, width] that its decoder takes.
+
+    Raises:
+        ConfigError: There are more than 16.7 million edges (inverses and self-loops included) or 6,000 matrices of
+            relations, or the network has no encoder.
+
+    Example:
+        >>> import rgcn, torch
+        >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
+        >>> program = export_encoder(rgcn.NodeClassifier(epochs=1).fit(kg))
+        >>> program.module()(torch.tensor([2, 0, 1])).shape
+        torch.Size([3, 2])
     """
     encoder, example = WholeGraphEncoder(model), torch.zeros(2, dtype=torch.int64)
     shapes = {"nodes": {0: torch.export.Dim("n")}}
-    finish_compiling()  # torch.export exchanges math.pow and its like meanwhile, which numba would take for its own
-    with torch.no_grad(), plain_kernels():
-        encoder(example)  # what a graph remembers must be made for real, and not while it is traced
+    wait_for_compilation()  # numba must not compile while torch.export replaces functions such as math.pow
+    with torch.no_grad(), reference_kernels():
+        encoder(example)  # fills the graph's caches, which must not hold traced tensors
         program = torch.export.export(encoder, (example,), dynamic_shapes=shapes, strict=False)
-    # A view of a larger tensor would be saved as the whole of it.
+    # Of a view, the whole tensor that it is a part of would be saved.
     program.constants.update({name: value.clone() for name, value in program.constants.items()})
     return program
 
 
 class WholeGraphEncoder(nn.Module):
-    """nodes int64 [n] → [n, width], on the CPU: every node's vector is computed, those of the nodes are picked."""
+    """Computes the vectors of all nodes on the CPU, and returns those of some.
+
+    Args:
+        model: A fitted model.
+
+    Raises:
+        ConfigError: The graph or the network is too large to export, or the network has no encoder.
+    """
 
     def __init__(self, model: Estimator) -> None:
         super().__init__()
@@ -65,40 +81,52 @@ class WholeGraphEncoder(nn.Module):
         if not isinstance(network, NodeNetwork | VectorNetwork):
             raise ConfigError(f"{model.model.title} computes every answer anew: there is no encoder to export")
         adjacency = model.adjacency_
-        if adjacency.num_edges > MOST_EDGES:
+        if adjacency.num_edges > MAX_EDGES:
             raise ConfigError(
-                f"a program with {adjacency.num_edges:,} edges is too large to export (at most {MOST_EDGES:,}): train "
-                "with prune=True or on a part of the graph, or hand over the vectors (`rgcn embed`) instead"
+                f"a program with {adjacency.num_edges:,} edges is too large to export (at most {MAX_EDGES:,}): train "
+                "with prune=True or on a part of the graph, or export the vectors (`rgcn embed`) instead"
             )
         products = sum(len(module.blocks) for module in network.modules() if isinstance(module, BlockWeights))
-        if products > MOST_PRODUCTS:
+        if products > MAX_PRODUCTS:
             raise ConfigError(
-                f"a program that multiplies by {products:,} matrices, one a relation and layer, is too long to export "
-                f"(at most {MOST_PRODUCTS:,}): train with decomposition=basis, whose length does not grow with them"
+                f"a program that multiplies by {products:,} matrices, one for each relation and layer, is too long to "
+                f"export (at most {MAX_PRODUCTS:,}): train with decomposition=basis, whose number of matrices does not "
+                "grow with the relations"
             )
         self.network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self.adjacency = adjacency.to("cpu")
 
     def forward(self, nodes: Tensor) -> Tensor:
+        """Return the vectors [num_nodes, width] of node ids int64 [num_nodes]."""
         network = self.network
-        every = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
-        return every.index_select(0, nodes)
+        vectors = network(self.adjacency) if isinstance(network, NodeNetwork) else network.encode(self.adjacency)
+        return vectors.index_select(0, nodes)
 
 
 def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write what `export_encoder` gives to a .pt2 file, names beside it, and return what about.json in it says.
+    """Write the program of `export_encoder` and the names it needs to a .pt2 file.
 
-    Its extra files: about.json; nodes.jsonl, a name a line, in the order of node numbers; classes.jsonl, the columns of
-    a classifier; relations.jsonl, of a link predictor each relation's name, vector and bias.
+    The file has these extra files: about.json; nodes.jsonl, node names in the order of ids; classes.jsonl, the columns
+    of a classifier; relations.jsonl, name, vector and bias of each relation of a link predictor.
+
+    Args:
+        model: A fitted model whose network computes vectors of nodes.
+        path: The file, with the suffix .pt2.
+
+    Returns:
+        The content of about.json.
+
+    Raises:
+        ConfigError: The path has another suffix, or the model cannot be exported.
     """
     target = Path(path)
     if target.suffix != ".pt2":
-        raise ConfigError(f"{target.name}: PyTorch reads such files only by the ending .pt2; call it {target.stem}.pt2")
+        raise ConfigError(f"{target.name}: PyTorch reads such files only with the suffix .pt2; use {target.stem}.pt2")
     program, about = export_encoder(model), _about(model)
     extra = {"about.json": json.dumps(about, indent=1), "nodes.jsonl": _lines(model.graph_.nodes)}
     if isinstance(model.network_, VectorNetwork):
         extra["relations.jsonl"] = _lines(_relations(model))
-    if classes := model.task_().kind.classes(model):
+    if classes := model.task_info.kind.classes(model):
         extra["classes.jsonl"] = _lines(classes)
 
     def write(temporary: Path) -> None:
@@ -137,6 +165,6 @@ def _relations(model: Estimator) -> Iterable[dict[str, Any]]:
 
 
 def _lines(values: Iterable[Any]) -> str:
-    # Escaped beyond ASCII: some readers take U+2028 and its like for the end of a line.
+    # Escaped beyond ASCII: some readers take characters such as U+2028 for the end of a line.
     encode = json.JSONEncoder().encode
     return "".join(f"{encode(value)}\n" for value in values)

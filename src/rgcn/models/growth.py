@@ -1,14 +1,16 @@
-"""Nodes that training never saw: a trained model over a graph that has grown.
+"""New nodes: a trained model over a graph that has grown.
 
-A convolution has no weights of a node's own, so that it computes a new node from its neighbors like any other. What a
-new node lacks is its input: given features are given for it too; a learned embedding is estimated from the company the
-node keeps (`estimated_rows`). A model whose first layer is a lookup by node (one-hot) has nothing to look up, and one
-without message passing (DistMult) does not listen to neighbors: these refuse.
+A convolution has no weights of single nodes, so it computes a new node from its neighbors like any other. A new node
+lacks only its input. Features are given for it too; a learned embedding is estimated from similar nodes
+(`estimated_rows`). A model with one-hot inputs has no row for a new node, and one without message passing (DistMult)
+has no way to use its triples: these refuse.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,120 +20,138 @@ from torch import Tensor
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
-from rgcn.models.estimator import Estimator
 from rgcn.nn.link_network import LinkNetwork
-from rgcn.nn.row_tables import EmbeddingInput, RowTable
+from rgcn.nn.row_tables import NodeEmbedding, RowTable
 from rgcn.training.objectives import Objective
 
-Model = TypeVar("Model", bound=Estimator)
+if TYPE_CHECKING:
+    from rgcn.models.estimator import Estimator
+
+Model = TypeVar("Model", bound="Estimator")
 Integers = NDArray[np.int64]
 
-# Of fitting new rows; chosen on the validation triples of the inductive sets: docs/results.md.
-STEPS, LEARNING_RATE = 100, 0.02
-BLOCK = 1 << 16
-BY_NODE = ("source.rows.", "source.features")  # what a network holds for each node
+# Of fitting new rows; chosen on the validation triples of the inductive data sets (docs/results.md).
+NUM_STEPS, LEARNING_RATE = 100, 0.02
+TRIPLES_PER_BLOCK = 1 << 16
+NODE_PARAMETERS = ("source.rows.", "source.features")  # parts of a network that have a row for each node
 
 
 def grown_graph(graph: KnowledgeGraph, nodes: Mapping[str, int], triples: Integers, **changes: Any) -> KnowledgeGraph:
-    """A graph with further nodes, numbered after its own, and further triples [n, 3], which may be learned from.
+    """Return a graph with further nodes, numbered after its own, and further training triples.
 
-    nodes    the number of every node by its name, those of the graph first
-    changes  other fields of the larger graph
+    Args:
+        graph: The smaller graph.
+        nodes: The id of every node by its name, those of `graph` first.
+        triples: The further triples, [num_triples, 3].
+        changes: Other fields of the larger graph.
     """
 
-    def with_rows(field: str, by: int, value: int = 0) -> NDArray[Any] | None:
+    def with_rows(field: str, count: int, value: int = 0) -> NDArray[Any] | None:
         rows = getattr(graph, field)
-        return None if rows is None else np.concatenate([rows, np.full((by, *rows.shape[1:]), value, rows.dtype)])
+        return None if rows is None else np.concatenate([rows, np.full((count, *rows.shape[1:]), value, rows.dtype)])
 
     fields = {field: with_rows(field, len(nodes) - graph.num_nodes) for field in ("node_kinds", "features")}
     fields |= {"triple_splits": with_rows("triple_splits", len(triples)), "triple_times": None}
     fields["edge_weights"] = with_rows("edge_weights", len(triples), 1)
-    every = np.concatenate([graph.triples, triples])
-    return replace(graph, **{**fields, "triples": every, "nodes": Vocabulary(nodes, kind="node"), **changes})
+    all_triples = np.concatenate([graph.triples, triples])
+    return replace(graph, **{**fields, "triples": all_triples, "nodes": Vocabulary(nodes, kind="node"), **changes})
 
 
-def extended(model: Model, graph: KnowledgeGraph, *, steps: int = STEPS) -> Model:
-    """The trained model over a larger graph: its own nodes first, in their order, then new ones; the same relations.
+def extended(model: Model, graph: KnowledgeGraph, *, steps: int = NUM_STEPS) -> Model:
+    """Return a trained model over a larger graph. No trained weight changes.
 
-    No number that was trained changes. steps: how long what is new in `graph` is fitted (`Estimator.settle`).
+    Args:
+        model: The trained model.
+        graph: The larger graph: the known nodes and triples first, in their order, then new ones; the same relations.
+        steps: How many steps new embeddings are fitted to the new triples.
+
+    Raises:
+        DataError: The graph is not an extension of the model's, or the model cannot answer for new nodes.
     """
     known = model.graph_
     same_names = known.relations == graph.relations and graph.nodes[: known.num_nodes] == tuple(known.nodes)
     if not same_names or not np.array_equal(graph.triples[: len(known)], known.triples):
         raise DataError(
-            "a larger graph has the known nodes and triples first, in their order, and exactly the known relations"
+            "the larger graph must have the known nodes and triples first, in their order, and exactly the known "
+            "relations"
         )
-    why_not = model.cannot_extend()
+    why_not = model.hooks_.why_not_extensible()
     if why_not is not None:
         raise DataError(why_not)
-    larger = type(model).from_settings(model.get_params()).restore_saved(graph)
+    larger = type(model).from_settings(model.settings_)._build_saved(graph)
     state = larger.network_.state_dict()
     for name, value in model.network_.state_dict().items():
         if name.endswith("decoder.node_bias.trained"):
-            state[name][: len(value)] = value  # a new node's biases stay at zero, where biases begin
-        elif not any(part in name for part in BY_NODE):
+            state[name][: len(value)] = value  # new nodes keep a bias of zero
+        elif not any(part in name for part in NODE_PARAMETERS):
             state[name] = value
     larger.network_.load_state_dict(state)
     old, new = (getattr(each.network_, "source", None) for each in (model, larger))
-    if isinstance(old, EmbeddingInput) and isinstance(new, EmbeddingInput):
+    if isinstance(old, NodeEmbedding) and isinstance(new, NodeEmbedding):
         values = estimated_rows(old.rows.values().detach().cpu(), known, graph)
         is_new = torch.arange(graph.num_nodes) >= known.num_nodes
         new.rows = RowTable(values, is_new).to(next(larger.network_.parameters()).device)
-    larger.restore_beside(model.beside())
-    larger.settle(known, steps)
+    larger.restore_extra_state(model.extra_state())
+    larger._fit_new_nodes(known, steps)
     larger.network_.eval()
     return larger
 
 
 def estimated_rows(rows: Tensor, known: KnowledgeGraph, larger: KnowledgeGraph) -> Tensor:
-    """Embeddings [nodes of the larger graph, width]: the known ones as they are, the new ones estimated.
+    """Estimate the embeddings of new nodes from similar known nodes.
 
-    A new node's embedding is the mean, over its triples, of its companions' mean embedding: of the known nodes that
-    have the very same triple (the same relation to the same node), or where there are none, of those that stand on the
-    same side of the relation. A node without triples gets the mean of all.
+    The embedding of a new node is the mean over its triples of the mean embedding of similar known nodes: those with
+    the same triple (the same relation to the same node) or, if there are none, those on the same side of the relation.
+    A node without triples gets the mean of all.
 
         E_v = mean over (v, r, o) of mean { E_u : (u, r, o) known, or else (u, r, ·) known }
+
+    Args:
+        rows: The known embeddings, [num_known_nodes, width].
+        known: The known graph.
+        larger: The larger graph.
+
+    Returns:
+        All embeddings, [num_nodes, width]: known ones unchanged, then new ones.
     """
     first_new, size = known.num_nodes, larger.num_nodes
     ends = _roles(larger)
     node, role, other = (part[ends[0] >= first_new] for part in ends)
     known_node, known_role, known_other = _roles(known)
-    by_triple, triple = _means(rows, known_node, known_role * size + known_other, role * size + other)
-    by_role, side = _means(rows, known_node, known_role, role)
-    place = torch.where(triple >= 0, triple, len(by_triple) + side)
-    heard = side >= 0  # not where a relation is one that the training triples lack
-    new = torch.from_numpy(node)[heard] - first_new
-    total = _sums(torch.cat([by_triple, by_role]), place[heard], new, size - first_new)
+    by_triple, triple = _group_means(rows, known_node, known_role * size + known_other, role * size + other)
+    by_role, side = _group_means(rows, known_node, known_role, role)
+    group = torch.where(triple >= 0, triple, len(by_triple) + side)
+    has_similar = side >= 0  # False for a relation without training triples
+    new = torch.from_numpy(node)[has_similar] - first_new
+    total = _sum_rows(torch.cat([by_triple, by_role]), group[has_similar], new, size - first_new)
     count = torch.bincount(new, minlength=size - first_new)[:, None]
     estimated = torch.where(count > 0, total / count.clamp(min=1), rows.double().mean(0))
     return torch.cat([rows, estimated.to(rows.dtype)])
 
 
 def _roles(graph: KnowledgeGraph) -> tuple[Integers, Integers, Integers]:
-    """(node, role, the node at the other end) of both ends of each triple; a role is a relation and a side of it."""
+    """Return (node, role, node at the other end) of both ends of each triple; a role is a relation and a side of it."""
     subject, relation, object_ = graph.split_triples("train").T
     ends, roles = (subject, object_), (relation, relation + graph.num_relations)
     return np.concatenate(ends), np.concatenate(roles), np.concatenate(ends[::-1])
 
 
-def _means(rows: Tensor, node: Integers, key: Integers, asked: Integers) -> tuple[Tensor, Tensor]:
-    """Mean vectors [keys, width] of the nodes that have a key, and for each key asked for its place among these, or -1
-    where no node has it.
-    """
-    has = np.isin(key, asked)
-    keys = np.unique(key[has])
-    place = torch.from_numpy(np.searchsorted(keys, key[has]))
-    count = torch.bincount(place, minlength=len(keys))[:, None]
-    asked_place = np.where(np.isin(asked, keys), np.searchsorted(keys, asked), -1)
-    return _sums(rows, torch.from_numpy(node[has]), place, len(keys)) / count, torch.from_numpy(asked_place)
+def _group_means(rows: Tensor, node: Integers, key: Integers, wanted: Integers) -> tuple[Tensor, Tensor]:
+    """Return the mean rows of nodes with the same key, and for each wanted key its number among these, or -1."""
+    is_wanted = np.isin(key, wanted)
+    keys = np.unique(key[is_wanted])
+    group = torch.from_numpy(np.searchsorted(keys, key[is_wanted]))
+    count = torch.bincount(group, minlength=len(keys))[:, None]
+    wanted_group = np.where(np.isin(wanted, keys), np.searchsorted(keys, wanted), -1)
+    return _sum_rows(rows, torch.from_numpy(node[is_wanted]), group, len(keys)) / count, torch.from_numpy(wanted_group)
 
 
-def _sums(rows: Tensor, picked: Tensor, place: Tensor, size: int) -> Tensor:
-    """float64 [size, width]: each of the picked rows added at its place."""
-    sums = torch.zeros(size, rows.shape[1], dtype=torch.float64)
-    for begin in range(0, len(place), BLOCK):  # a vector for every triple at once would fill the memory
-        part = slice(begin, begin + BLOCK)
-        sums.index_add_(0, place[part], rows[picked[part]].double())
+def _sum_rows(rows: Tensor, index: Tensor, group: Tensor, num_groups: int) -> Tensor:
+    """Sum `rows[index]` by group: float64 [num_groups, width]."""
+    sums = torch.zeros(num_groups, rows.shape[1], dtype=torch.float64)
+    for begin in range(0, len(group), TRIPLES_PER_BLOCK):  # a vector for every triple at once would fill the memory
+        part = slice(begin, begin + TRIPLES_PER_BLOCK)
+        sums.index_add_(0, group[part], rows[index[part]].double())
     return sums
 
 
@@ -142,14 +162,23 @@ def fold_in(
     objective: Objective,
     *,
     edge_dropout: float = 0.0,
-    steps: int = STEPS,
+    steps: int = NUM_STEPS,
     seed: int = 0,
 ) -> None:
-    """Fit the rows that the network's embedding table holds as trained, and nothing else, to positives int64 [n, 3].
+    """Fit the trainable rows of a network's embedding table, and no other weights, to triples.
 
-    An estimate from a new node's company knows what kind of node it is, and no more: two new nodes with the same
-    relations get the same vector. A few steps of the training's own loss over the new triples tell them apart. Edges
-    are dropped as in training, so that a triple is not only recognized by its own edge.
+    The estimate from similar nodes says what kind of node a new one is, and no more: two new nodes with the same
+    relations get the same vector. A few steps on the training's own loss distinguish them. Edges are dropped as in
+    training, so that a triple is not only recognized by its own edge.
+
+    Args:
+        network: The network.
+        adjacency: The operator of the larger graph's training triples.
+        positives: The triples to fit, int64 [num_triples, 3].
+        objective: The training's objective.
+        edge_dropout: Share of edges dropped in each step.
+        steps: Number of steps.
+        seed: Seed of batches, negatives and dropped edges.
     """
     if network.source is None or not len(positives) or not network.source.rows.trained.numel():
         return
@@ -158,17 +187,18 @@ def fold_in(
         parameter.requires_grad_(parameter is rows)
     generator = torch.Generator(device=positives.device).manual_seed(seed)
     optimizer = torch.optim.Adam([rows], lr=LEARNING_RATE)
-    network.eval()  # the messages' own dropout would only blur so few steps
-    network.only_asked = True
-    every, most = positives, objective.most_positives
+    network.eval()  # the dropout of messages would only blur so few steps
+    network.encodes_batch_only = True
+    all_positives, max_positives = positives, objective.max_positives
     for _ in range(steps):
-        if most is not None and len(every) > most:
-            positives = every[torch.randperm(len(every), generator=generator, device=every.device)[:most]]
+        if max_positives is not None and len(all_positives) > max_positives:
+            order = torch.randperm(len(all_positives), generator=generator, device=all_positives.device)
+            positives = all_positives[order[:max_positives]]
         drawn = objective.draw(positives, generator)
-        dropped = adjacency.masked(adjacency.draw_mask(edge_dropout, generator=generator))
+        masked = adjacency.masked(adjacency.draw_mask(edge_dropout, generator=generator))
         optimizer.zero_grad(set_to_none=True)
-        objective.loss(network, dropped, positives, drawn).backward()  # type: ignore[no-untyped-call]
+        objective.loss(network, masked, positives, drawn).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    network.only_asked = False
+    network.encodes_batch_only = False
     for parameter in network.parameters():
         parameter.requires_grad_(True)

@@ -1,111 +1,116 @@
-"""What explanations, vectors, growth and storage ask of a fitted model; here the answers of one that cannot do it."""
+"""What explanations, visualization and new nodes need of a fitted model, apart from what users call on it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import KnowledgeGraph
-from rgcn.models.answer_kind import ClassKind, LinkKind, cannot_answer
-from rgcn.models.task import Task
+from rgcn.models.answer_kind import ClassKind, LinkKind, wrong_question_message
+
+if TYPE_CHECKING:
+    from rgcn.models.estimator import Estimator
 
 
-class ModelHooks(ABC):
-    """What others ask of a fitted model; every answer here is that of a model that cannot do it."""
+class ModelHooks:
+    """Access to a fitted model for other subpackages; every estimator has one as `hooks_`.
 
-    model: Any
+    This class has the answers of a model that supports none of it. An estimator overrides what it supports.
 
-    @property
-    @abstractmethod
-    def graph_(self) -> KnowledgeGraph: ...
+    Args:
+        model: The fitted model.
+    """
 
-    @abstractmethod
-    def task_(self) -> Task: ...
+    def __init__(self, model: Estimator) -> None:
+        self.estimator = model
 
-    # -- what explanations ask: which edges carry messages, and a class's score as a function of them ----
-
-    @property
-    @abstractmethod
-    def num_layers_(self) -> int:
-        """How many hops away a node can be heard; 0 where no messages are passed."""
+    # -- explanations: which edges carry messages, and a class's score as a function of them ----
 
     @property
-    def message_triples_(self) -> NDArray[np.int64]:
-        """[T, 3]: the triples whose edges carry messages, in the operator's order."""
-        return self.graph_.split_triples("train")
+    def num_layers(self) -> int:
+        """How many hops a message travels; 0 if the model passes no messages."""
+        return 0
 
     @property
-    def hides_asked_(self) -> bool:
-        """Whether its network answers by walking from the asked node, as `LinkNetwork.hides_asked` says."""
+    def message_triples(self) -> NDArray[np.int64]:
+        """The triples whose edges carry messages, [num_triples, 3], in the operator's order."""
+        return self.estimator.graph_.split_triples("train")
+
+    @property
+    def hides_query(self) -> bool:
+        """True if the network walks from the queried node and must not use the edge of the queried triple itself."""
         return False
 
     def class_links(self, node: int) -> list[tuple[int, int, int]]:
-        """The triple that each class would be, of a model that asks for classes as links."""
+        """Return the triple that each class of a node would be, if the model scores classes as links."""
         return []
 
-    def class_asked(self, node: int) -> list[int]:
-        """Nodes that must be computed to tell the class of one."""
+    def class_inputs(self, node: int) -> list[int]:
+        """Return the nodes whose states decide the class of a node."""
         return [node]
 
-    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
-        """[1, classes]: logits of a node from the receptive field of `class_asked`, with gradients of its edges.
+    def class_logits(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges.
 
-        network  this model's, or a copy of it; own=False: without what nodes bring themselves, around the messages
+        Args:
+            network: The model's network, or a copy of it.
+            field: The receptive field of `class_inputs(node)`.
+            node: The node's id.
+            own: False to leave out what nodes contribute apart from messages.
+
+        Raises:
+            DataError: The model does not predict classes.
         """
-        raise DataError(cannot_answer(self.task_().kinds, ClassKind()))
+        raise DataError(wrong_question_message(self.estimator.task_info.kinds, ClassKind()))
 
-    # -- what files of vectors, maps and comparisons of relations ask -------------------------------------
+    # -- vectors: files, maps and comparisons of relations ----------------------------------------
 
-    def vector_layer(self, layer: int | None) -> int | None:
-        """The layer that `vectors` takes by default; ConfigError for one that there is not."""
+    def embedding_layer(self, layer: int | None) -> int | None:
+        """Return the layer that `Estimator.embeddings` uses: the given one, or the default.
+
+        Raises:
+            ConfigError: There is no such layer.
+        """
         if layer is not None:
             raise ConfigError(
-                f"layer is for models that answer layer by layer; {self.model.title} has one vector for each node"
+                f"layer = {layer} is for models with states after each layer; {self.estimator.model.title} has one "
+                "vector for each node: leave layer out"
             )
         return None
 
-    def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
-        """[n, width]: what the model holds of nodes; DataError where it holds nothing of them."""
-        raise DataError(
-            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
-        )
-
-    def vector_words(self, layer: int | None) -> str:
-        """What these vectors are."""
+    def describe_embeddings(self, layer: int | None) -> str:
+        """Say in a few words what the embeddings of a layer are."""
         return "the vectors the model scores triples with"
 
-    def relation_vectors(self) -> tuple[Tensor, Tensor | None, str]:
-        """([R, width], the inverses' or None, what the numbers are); DataError where relations have no weights."""
-        raise DataError(f"{self.model.title} has no weights of a relation's own that could be compared")
+    def relation_embeddings(self) -> tuple[Tensor, Tensor | None, str]:
+        """Return a vector for each relation.
 
-    # -- what new nodes and other graphs ask --------------------------------------------------------------
+        Returns:
+            The vectors [num_relations, width], those of the inverses or None, and what they are in words.
 
-    def cannot_extend(self) -> str | None:
-        """Why it cannot answer for nodes it was not trained with; None where it can."""
+        Raises:
+            DataError: The model has no weights of single relations.
+        """
+        raise DataError(f"{self.estimator.model.title} has no weights of single relations that could be compared")
+
+    # -- new nodes and other graphs ----------------------------------------------------------------
+
+    def why_not_extensible(self) -> str | None:
+        """Return why the model cannot answer for nodes it was not trained with, or None if it can."""
         return None
 
-    def settle(self, known: KnowledgeGraph, steps: int) -> None:  # noqa: B027
-        """Fit what is new, after the graph has grown from `known`; nothing that was trained changes."""
-
-    def cannot_move(self) -> str | None:
-        """Why it cannot answer over another graph that has the same relations (`over`); None where it can."""
-        return cannot_answer(self.task_().kinds, LinkKind())
-
-    def over(self, kg: KnowledgeGraph) -> Self:
-        """The same trained model over another graph, whose relations it knows."""
-        raise DataError(self.cannot_move())
+    def why_not_transferable(self) -> str | None:
+        """Return why the model cannot answer over another graph with the same relations, or None if it can."""
+        return wrong_question_message(self.estimator.task_info.kinds, LinkKind())
 
 
-def one_hot_words(instead: str) -> str:
-    """Why a model with a lookup by node does not know a new one."""
+def one_hot_message(alternative: str) -> str:
+    """Say why a model with one-hot inputs cannot answer for a new node, and what to train instead."""
     return (
-        "this model's first layer is a table with a row for every (relation, node) of the training graph, and has none "
-        f"for a node it never saw. Train {instead}"
+        "the model's first layer is a table with a row for every (relation, node) of the training graph, and has no "
+        f"row for a new node. Train {alternative}"
     )

@@ -1,4 +1,6 @@
-"""A link model asked among the classes."""
+"""Classification by links: a link model that is asked for the class of a node among all classes."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
@@ -13,81 +15,130 @@ from rgcn.adjacency import ReceptiveField
 from rgcn.config import ClassLinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
-from rgcn.graph.splitting import drawn, label_keys
-from rgcn.links.calibration import ClassLevel
+from rgcn.graph.splitting import label_hashes, smallest_hashes
+from rgcn.links.calibration import ClassCorrection
 from rgcn.models.estimator import Nodes
 from rgcn.models.growth import grown_graph
-from rgcn.models.link_predictor import LinkEstimator
+from rgcn.models.hooks import ModelHooks
+from rgcn.models.link_predictor import LinkEstimator, LinkHooks
 from rgcn.models.node_classifier import ClassEstimator, trainable_labels, with_validation
-from rgcn.nn.link_network import Heard, LinkNetwork
+from rgcn.nn.link_network import ExplainedTriple, LinkNetwork
 from rgcn.nn.scorer import Questions
 from rgcn.system.progress import Budget
 from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"
-# Labels at most: each is a question. Fewer where so many cost more work than this (`Scorer.work`), FEWEST at least.
-LEVELED_BY, FEWEST, LEVELING_WORK = 128, 20, 3e11
-AT_ONCE = 1 << 14  # questions
+# The normalizer is fitted on so many labels, each a question; on fewer, but MIN_LABELS, if that is more work than this.
+NORMALIZER_LABELS, MIN_LABELS, NORMALIZER_WORK = 128, 20, 3e11
+QUESTIONS_PER_BATCH = 1 << 14
+
+
+class LinkClassHooks(LinkHooks):
+    """Explanations of a model that predicts classes as links."""
+
+    estimator: LinkClassifier
+    why_not_transferable = ModelHooks.why_not_transferable
+
+    def class_links(self, node: int) -> list[tuple[int, int, int]]:
+        """Return the triple (node, has class, class) for each class."""
+        return [(node, self.estimator.class_relation_, other) for other in self.estimator.class_nodes_.tolist()]
+
+    def class_inputs(self, node: int) -> list[int]:
+        """Return the nodes whose states decide the class of a node: itself, and the node of each class."""
+        return list(dict.fromkeys([node, *self.estimator.class_nodes_.tolist()]))
+
+    def class_logits(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges."""
+        assert isinstance(network, LinkNetwork)
+        score = network.score_explained if own else network.score_baseline
+        links = self.class_links(node)
+        scores = [score(ExplainedTriple(field, field.outputs, *link, both=False)) for link in links]
+        return self.estimator._normalized(self.estimator._among_classes(torch.stack(scores, dim=1)))
 
 
 class LinkClassifier(LinkEstimator, ClassEstimator):
-    """Classes by links: training labels become triples (node, its class is, class), and the class of another node is
-    the best object of (node, its class is, ?) among the classes.
+    """Node classification by link prediction, with any encoder, decoder and objective.
 
-    Any link model serves, also one that computes each question anew and has no vectors of nodes. The settings are those
-    of a `LinkPredictor`, and `validation`, a share of training labels to hold out.
+    Training labels become triples (node, "has class", class), and the class of another node is the best object of
+    (node, "has class", ?) among the classes.
 
-    >>> import rgcn
-    >>> kg = rgcn.load("world")
-    >>> clf = LinkClassifier("c-rgcn", embedding=16, bottleneck=4, epochs=2).fit(kg)
-    >>> clf.predict(["Switzerland"])[0].label in clf.classes_
-    True
+    Args:
+        model: Preset of encoder, decoder and what suits them: "rgcn", "c-rgcn", "distmult", "path", "universal" or
+            "popularity".
+        seed: Seed of every random choice.
+        class_share: Share of the training questions that ask for a class.
+        validation: Share of training labels held out for validation.
+
+    The other arguments are those of `LinkPredictor`, described by `rgcn.config.LinkModelConfig` and
+    `rgcn.config.ClassLinkTrainingConfig`.
+
+    Example:
+        >>> import rgcn
+        >>> kg = rgcn.load("world")
+        >>> clf = LinkClassifier("c-rgcn", embedding=16, bottleneck=4, steps=2).fit(kg)
+        >>> clf.predict(["Switzerland", "Peru"]).shape
+        (2,)
     """
 
     task = "classification-by-links"
     training_section = ClassLinkTrainingConfig
+    hooks = LinkClassHooks
 
     training: ClassLinkTrainingConfig
-    _level: ClassLevel | None = None
+    _normalizer: ClassCorrection | None = None
 
     @property
-    def level_(self) -> ClassLevel | None:
-        """What makes the scores of classes level, where weights came from elsewhere."""
-        if self._level is None and self.learned_elsewhere and self.hides_asked_:
-            self.leveled()
-        return self._level
+    def class_normalizer_(self) -> ClassCorrection | None:
+        """What makes the scores of different classes comparable, for weights learned on other graphs; else None."""
+        if self._normalizer is None and self.is_transferred and self.network_.must_hide_triples:
+            self.fit_normalizer()
+        return self._normalizer
 
-    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+    def fit_normalizer(self) -> Self:
+        """Fit `class_normalizer_` to the scores of some training labels, each hidden meanwhile.
+
+        The labels are drawn by a hash of their names, so that the order in which they were read has no effect.
+        """
+        nodes, classes = self._labels.of("train")
+        count = max(MIN_LABELS, Budget(NORMALIZER_WORK).max_repetitions(self.scorer().work, NORMALIZER_LABELS))
+        some = smallest_hashes(label_hashes(self.graph_, nodes, classes), count)
+        scores, labels = self._scores(nodes[some]), torch.from_numpy(classes[some].astype(np.int64))
+        self._normalizer = ClassCorrection.fit(scores, labels)
+        return self
+
+    def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         labels = trainable_labels(kg)
         if self.training.evaluate_every or self.training.validation:
             labels = with_validation(labels, self.training.validation, self.seed)
-        return super().hold_out(with_labels_as_triples(replace(kg, labels=labels)))
+        return super()._hold_out(with_labels_as_triples(replace(kg, labels=labels)))
 
-    def build(self, graph: KnowledgeGraph) -> Self:
-        self._level = None
-        return super().build(graph)
+    def _build(self, graph: KnowledgeGraph) -> Self:
+        """Build the operator and the untrained network, for a graph whose splits are drawn."""
+        self._normalizer = None
+        return super()._build(graph)
 
     def _can_validate(self, kg: KnowledgeGraph) -> bool:
         return kg.labels is not None and len(kg.labels.of("valid")[0]) > 0
 
     @property
     def class_nodes_(self) -> NDArray[np.int64]:
-        """[classes]: the node that stands for each class."""
+        """The node of each class, [num_classes]."""
         return self.graph_.nodes.ids(self.classes_)
 
     @property
     def class_relation_(self) -> int:
-        """The last one: it was added."""
+        """The relation "has class": the last one, since it was added."""
         return self.graph_.num_relations - 1
 
     def trainer(self) -> LinkTrainer:
+        """Return the `LinkTrainer` that takes the steps; after `prepare`."""
         share, network = self.training.class_share, self.network_
         if share is None:
             return super().trainer()
-        if self.training.batch_edges is not None and network.num_layers and not network.hides_asked:
+        if self.training.batch_edges is not None and network.num_layers and not network.must_hide_triples:
             raise ConfigError(
-                f"with batch_edges {self.model.title} hears no triples but those it is asked about, and class_share "
-                "leaves few: set batch_edges or class_share to null, or train path"
+                f"with batch_edges {self.model.title} passes messages along the batch alone, and class_share leaves "
+                "few triples in it: set batch_edges or class_share to null, or train path"
             )
         triples = self._triples("train")
         is_label = triples[:, 1] == self.class_relation_
@@ -95,81 +146,60 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         if share < 1:
             times = max(1, round(share / (1 - share) * len(others) / len(labels)))
             labels = torch.cat([others, labels.repeat(times, 1)])
-        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, asked=labels)
+        return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed, queries=labels)
 
     def logits(self, nodes: Nodes) -> Tensor:
-        """[n, classes]: a node's own training label is not heard, where the network would walk along it."""
-        return self._made_level(self._scores(nodes))
+        """Compute the logits of nodes, [num_nodes, num_classes].
 
-    def _scores(self, nodes: Nodes) -> Tensor:
-        ids = torch.from_numpy(self.graph_.names.node_ids(nodes))
-        scorer, among = self.scorer(), torch.from_numpy(self.class_nodes_)
+        A node's own training label is hidden if the network would walk along its edge.
+        """
+        return self._normalized(self._scores(self._node_ids(nodes)))
+
+    def _scores(self, nodes: NDArray[np.int64]) -> Tensor:
+        ids, scorer, among = torch.from_numpy(nodes), self.scorer(), torch.from_numpy(self.class_nodes_)
         order = torch.argsort(among)
         candidates = among[order].to(scorer.device)
         label = torch.full((self.graph_.num_nodes,), -1)
-        if scorer.hides:
-            labelled, classes = self._labels.of("train")
-            label[torch.from_numpy(labelled.copy())] = among[torch.from_numpy(classes.copy())]
-        by_label = torch.argsort(label[ids], stable=True)  # those without any first
-        asked = Questions(ids[by_label], torch.full_like(ids, self.class_relation_)).to(scorer.device)
-        labels, free = label[ids[by_label]].to(scorer.device), int((label[ids] < 0).sum())
-        found = [scorer.scores(part, candidates).cpu() for part in asked.take(slice(free)).parts(AT_ONCE)]
-        for first in range(free, len(ids), AT_ONCE):
-            here = slice(first, first + AT_ONCE)
-            found.append(scorer.scores_hiding(asked.take(here), labels[here], candidates).cpu())
-        scores = torch.cat(found) if found else torch.empty(0, len(among))
+        if scorer.can_hide_triples:
+            labeled, classes = self._labels.of("train")
+            label[torch.from_numpy(labeled.copy())] = among[torch.from_numpy(classes.copy())]
+        by_label = torch.argsort(label[ids], stable=True)  # unlabeled nodes first
+        questions = Questions(ids[by_label], torch.full_like(ids, self.class_relation_)).to(scorer.device)
+        labels, num_unlabeled = label[ids[by_label]].to(scorer.device), int((label[ids] < 0).sum())
+        unlabeled = questions.take(slice(num_unlabeled)).parts(QUESTIONS_PER_BATCH)
+        parts = [scorer.scores(part, candidates).cpu() for part in unlabeled]
+        for first in range(num_unlabeled, len(ids), QUESTIONS_PER_BATCH):
+            part = slice(first, first + QUESTIONS_PER_BATCH)
+            parts.append(scorer.scores_hiding_answers(questions.take(part), labels[part], candidates).cpu())
+        scores = torch.cat(parts) if parts else torch.empty(0, len(among))
         return self._among_classes(scores[torch.argsort(by_label)][:, torch.argsort(order)])
 
-    def leveled(self) -> Self:
-        """The same, its classes' scores made level by the training labels, some of them, each hidden meanwhile.
+    def extra_state(self) -> dict[str, Any]:
+        """Return state to save besides settings, weights and graph: plain values, ready for JSON."""
+        normalizer = self.class_normalizer_
+        return {**super().extra_state(), "level": normalizer and [part.tolist() for part in normalizer]}
 
-        For weights that never met these classes; those that learned them need no such thing. They are drawn by a hash
-        of their names, so that the order in which labels were read changes nothing.
-        """
-        nodes, classes = self._labels.of("train")
-        most = max(FEWEST, Budget(LEVELING_WORK).times(self.scorer().work, LEVELED_BY))
-        some = drawn(label_keys(self.graph_, nodes, classes), most)
-        self._level = ClassLevel.fitted(self._scores(nodes[some]), torch.from_numpy(classes[some].astype(np.int64)))
-        return self
-
-    def beside(self) -> dict[str, Any]:
-        level = None if self.level_ is None else [part.tolist() for part in self.level_]
-        return {**super().beside(), "level": level}
-
-    def restore_beside(self, values: dict[str, Any]) -> None:
-        super().restore_beside(values)
-        if (level := values.get("level")) is not None:
-            scale, offset = (torch.tensor(part, dtype=torch.float64) for part in level)
+    def restore_extra_state(self, values: dict[str, Any]) -> None:
+        """Restore what `extra_state` returned."""
+        super().restore_extra_state(values)
+        if (normalizer := values.get("level")) is not None:
+            scale, offset = (torch.tensor(part, dtype=torch.float64) for part in normalizer)
             if scale.shape or offset.shape != (len(self.classes_),):
-                raise ValueError(f"the level of {len(self.classes_)} classes has the shape {tuple(offset.shape)}")
-            self._level = ClassLevel(scale, offset)
-
-    def class_links(self, node: int) -> list[tuple[int, int, int]]:
-        return [(node, self.class_relation_, class_node) for class_node in self.class_nodes_.tolist()]
-
-    def class_asked(self, node: int) -> list[int]:
-        return list(dict.fromkeys([node, *self.class_nodes_.tolist()]))
-
-    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
-        assert isinstance(network, LinkNetwork)
-        score = network.score_heard if own else network.score_unheard
-        found = torch.stack(
-            [score(Heard(field, field.outputs, *link, both=False)) for link in self.class_links(node)], dim=1
-        )
-        return self._made_level(self._among_classes(found))
+                raise ValueError(f"the normalizer of {len(self.classes_)} classes has the shape {tuple(offset.shape)}")
+            self._normalizer = ClassCorrection(scale, offset)
 
     def _among_classes(self, scores: Tensor) -> Tensor:
-        """Of a network that walks, as shares among the classes: what it gives other nodes says nothing here."""
-        return torch.log_softmax(scores, dim=1) if self.network_.hides_asked else scores
+        """Return scores as log probabilities among the classes, if the network walks: other nodes' scores are lost."""
+        return torch.log_softmax(scores, dim=1) if self.network_.must_hide_triples else scores
 
-    def _made_level(self, scores: Tensor) -> Tensor:
-        return scores if self.level_ is None else self.level_.of(scores)
+    def _normalized(self, scores: Tensor) -> Tensor:
+        return scores if self.class_normalizer_ is None else self.class_normalizer_.apply(scores)
 
 
 def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """The graph with a node for each class, and its training labels as triples; all triples are there to learn from.
+    """Return the graph with a node for each class, and its training labels as triples.
 
-    A class that is a node already, a research group say, is that node.
+    All triples are training triples. A class whose name is that of a node, such as a research group, is that node.
 
     >>> kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "red"}, test_labels={"b": "blue"})
     >>> with_labels_as_triples(kg).named()
@@ -183,8 +213,8 @@ def with_labels_as_triples(graph: KnowledgeGraph) -> KnowledgeGraph:
     nodes = dict(zip(graph.nodes, range(graph.num_nodes), strict=True))
     for name in labels.names:
         nodes.setdefault(name, len(nodes))
-    numbers = np.array([nodes[name] for name in labels.names], dtype=np.int64)
-    labelled, classes = labels.of("train")
-    told = np.stack([labelled, np.full(len(labelled), graph.num_relations), numbers[classes]], axis=1)
+    class_nodes = np.array([nodes[name] for name in labels.names], dtype=np.int64)
+    labeled, classes = labels.of("train")
+    triples = np.stack([labeled, np.full(len(labeled), graph.num_relations), class_nodes[classes]], axis=1)
     relations = Vocabulary([*graph.relations, relation], kind="relation")
-    return grown_graph(graph, nodes, told, relations=relations, triple_splits=None)
+    return grown_graph(graph, nodes, triples, relations=relations, triple_splits=None)

@@ -1,14 +1,16 @@
-"""Node classification: fit on labelled nodes, ask for the class of any node."""
+"""Node classification: fit on labeled nodes, predict the class of any node."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self, Unpack
+from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.adjacency.receptive_field import StoredEdges
@@ -17,38 +19,27 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
 from rgcn.models.answer_kind import ClassKind
-from rgcn.models.estimator import Estimator, Nodes, SharedSettings
-from rgcn.models.hooks import one_hot_words
+from rgcn.models.estimator import Estimator, Nodes
+from rgcn.models.hooks import ModelHooks, one_hot_message
+from rgcn.nn.decompositions import Decomposition
+from rgcn.nn.encoders import Encoder
 from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
-from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.nn.row_tables import EmbeddingInput, FeatureInput
+from rgcn.nn.relational_graph_conv import MessageFunction, RelationalGraphConv
+from rgcn.nn.row_tables import NodeEmbedding, NodeFeatures
 from rgcn.placement import current
 from rgcn.plugins import ENCODERS
-from rgcn.system.formatting import Rows
-from rgcn.system.memory import give_back
+from rgcn.system.memory import release_memory
 from rgcn.training.node_trainer import NodeTrainer
 from rgcn.training.plan import choose_device, default_batches, on_device
 
-IN_PLACE = 2_000_000  # triples: a saved model of a larger graph answers from where it lies
+if TYPE_CHECKING:
+    import polars as pl
 
-
-class NodePrediction(NamedTuple):
-    """The class a node most likely has.
-
-    score          its logit; scores: those of all classes
-    probability    calibrated on validation labels; None where there were none to calibrate on. probabilities: likewise
-    """
-
-    node: str
-    label: str
-    score: float
-    probability: float | None
-    scores: dict[str, float]
-    probabilities: dict[str, float] | None
+MIN_STORED_TRIPLES = 2_000_000  # a saved model of a graph with so many triples reads edges from disk when it needs them
 
 
 class ClassEstimator(Estimator):
-    """What estimators that tell classes share: asking, and measuring on a split of the labels."""
+    """What estimators that predict classes share: answers, and evaluation on a split of the labels."""
 
     @property
     def _labels(self) -> NodeLabels:
@@ -57,266 +48,362 @@ class ClassEstimator(Estimator):
 
     @property
     def classes_(self) -> list[str]:
+        """Class names, in the order of the columns of `logits` and `predict_proba`."""
         return list(self._labels.names)
 
-    def predict(self, nodes: Nodes | None = None) -> list[NodePrediction]:
-        """The class of each node; nodes by name or id, None for every node that is no literal."""
-        if nodes is None:
-            nodes = np.flatnonzero(~self.graph_.is_literal).tolist()
-        ids = self.graph_.names.node_ids(nodes)
-        logits, names, calibration = self.logits(ids.tolist()), self.classes_, self.calibration_
-        shares = calibration.class_probabilities(logits).tolist() if calibration.fitted else [None] * len(ids)
-        found = zip(ids.tolist(), logits.tolist(), logits.argmax(1).tolist(), shares, strict=True)
-        return Rows(
-            NodePrediction(
-                self.graph_.nodes[node],
-                names[best],
-                row[best],
-                None if share is None else share[best],
-                dict(zip(names, row, strict=True)),
-                None if share is None else dict(zip(names, share, strict=True)),
-            )
-            for node, row, best, share in found
+    def predict(self, nodes: Nodes | None = None) -> NDArray[np.object_]:
+        """Predict the class of each node.
+
+        Args:
+            nodes: Nodes by name or id; None: all nodes that are no literals.
+
+        Returns:
+            Class names, [num_nodes].
+        """
+        names: NDArray[np.object_] = np.array(self.classes_, dtype=np.object_)
+        return names[self.logits(self._askable(nodes)).argmax(1).numpy()]  # type: ignore[no-any-return]
+
+    def predict_proba(self, nodes: Nodes | None = None) -> NDArray[np.float32]:
+        """Compute the calibrated probability of every class for each node.
+
+        Args:
+            nodes: Nodes by name or id; None: all nodes that are no literals.
+
+        Returns:
+            The probabilities [num_nodes, num_classes], in the order of `classes_`.
+
+        Raises:
+            DataError: There are too few labels to calibrate on. `softmax(logits(nodes))` are uncalibrated numbers.
+        """
+        if not self.calibration_.fitted:
+            raise DataError(self.calibration_.words)
+        return np.asarray(self.calibration_.class_probabilities(self.logits(self._askable(nodes))).numpy())
+
+    def predict_frame(self, nodes: Nodes | None = None) -> pl.DataFrame:
+        """Predict the class of each node, as a table.
+
+        Args:
+            nodes: Nodes by name or id; None: all nodes that are no literals.
+
+        Returns:
+            A row for each node: `node`, `class`, `score` (the logit of the class) and `probability` (calibrated; null
+            if there are too few labels to calibrate on).
+        """
+        import polars as pl
+
+        ids = self._askable(nodes)
+        logits, calibration = self.logits(ids), self.calibration_
+        best = logits.argmax(1, keepdim=True)
+        probability = calibration.class_probabilities(logits).gather(1, best).squeeze(1) if calibration.fitted else None
+        return pl.DataFrame(
+            {
+                "node": [self.graph_.nodes[node] for node in ids],
+                "class": [self.classes_[number] for number in best.squeeze(1).tolist()],
+                "score": logits.gather(1, best).squeeze(1).float().numpy(),
+                "probability": [None] * len(ids) if probability is None else probability.float().numpy(),
+            },
+            schema_overrides={"probability": pl.Float32},
         )
 
-    def predict_proba(self, nodes: Nodes) -> NDArray[np.float32]:
-        """softmax of the scores [nodes, classes], as trained: what scikit-learn calls so. It is not calibrated."""
-        return np.asarray(torch.softmax(self.logits(nodes), dim=1).numpy())
-
-    def score(self, kg: KnowledgeGraph | None = None, split: str = "test") -> float:
-        """Accuracy on one split of a graph's labels (None: the graph it was fitted on)."""
-        return float(self.evaluate(kg, split)["accuracy"])
+    def _askable(self, nodes: Nodes | None) -> list[int]:
+        """Return the ids of nodes; None: of all nodes that are no literals."""
+        nodes = np.flatnonzero(~self.graph_.is_literal).tolist() if nodes is None else nodes
+        return self._node_ids(nodes).tolist()  # type: ignore[no-any-return]
 
     def evaluate(
         self, kg: KnowledgeGraph | None = None, split: str = "test", *, at_most: int | None = None
     ) -> dict[str, Any]:
-        """Accuracy on one split of a graph's labels and how many there are; on `at_most` of them, drawn with the seed,
-        with its standard error."""
+        """Compute the accuracy on one split of a graph's labels.
+
+        Args:
+            kg: The graph; None: the one the model was fitted on.
+            split: "train", "valid" or "test".
+            at_most: Measure on so many labels, drawn with the seed.
+
+        Returns:
+            `accuracy`, `count` (of labels) and, if labels were drawn, `accuracy_error` (its standard error).
+        """
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
-            raise DataError("the graph has no labels to score against")
+            raise DataError("the graph has no labels to measure accuracy on: read it with labels=FILE")
         nodes, classes = graph.labels.of(split)
-        some, every = self._some(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
-        nodes, classes = nodes[some], classes[some]
+        drawn, num_labels = self._draw_rows(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
+        nodes, classes = nodes[drawn], classes[drawn]
         if not len(nodes):
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
-        known = {name: i for i, name in enumerate(self.classes_)}
-        expected = np.array([known.get(graph.labels.names[c], -1) for c in classes])
-        predicted = self.logits([graph.nodes[n] for n in nodes]).argmax(1).numpy()
-        right = float((predicted == expected).mean())
-        drawn = len(nodes) / every
-        error = {} if drawn == 1 else {"accuracy_error": (right * (1 - right) * (1 - drawn) / len(nodes)) ** 0.5}
-        return {"accuracy": right, "count": len(nodes), **error}
+        environment_number = {name: number for number, name in enumerate(self.classes_)}
+        expected = np.array([environment_number.get(graph.labels.names[number], -1) for number in classes])
+        predicted = self.logits([graph.nodes[node] for node in nodes]).argmax(1).numpy()
+        accuracy, share = float((predicted == expected).mean()), len(nodes) / num_labels
+        error = (accuracy * (1 - accuracy) * (1 - share) / len(nodes)) ** 0.5
+        return {"accuracy": accuracy, "count": len(nodes), **({} if share == 1 else {"accuracy_error": error})}
 
     def measured_splits(self) -> list[str]:
+        """Return the splits that have labels."""
         return list(self._labels.counts())
 
 
-class NodeSettings(SharedSettings, total=False):
-    """Settings of a `NodeClassifier`: those of `NodeModelConfig` and of `NodeTrainingConfig`."""
+class NodeHooks(ModelHooks):
+    """Explanations, vectors and new nodes of a node classifier."""
 
-    head: str | type[Head]
-    hidden: int
-    input: Literal["auto", "one-hot", "features"]
-    dropout: float
-    fans: Literal["matrix", "stacked"]
-    embedding_init: Scheme
-    embedding_gain: float
-    l2_penalty: float
-    class_weights: Literal["none", "balanced"]
-    batch_labels: int | None
-    fan_out: int | None
-    validation: float
-    watch: Literal["loss", "accuracy"]
-
-
-class NodeClassifier(ClassEstimator):
-    """RGCN, e-RGCN, or any other encoder and head, for node classification.
-
-    model    shorthand for the encoder: rgcn or e-rgcn
-    prune    True keeps only the part of the graph that labelled nodes can hear, a number of hops that much of it
-    settings the fields of `rgcn.config.NodeModelConfig` and of `NodeTrainingConfig`
-
-    >>> import rgcn
-    >>> kg = rgcn.load("world")
-    >>> clf = rgcn.NodeClassifier(model="rgcn", hidden=16, seed=0, epochs=5).fit(kg)
-    >>> 0.0 <= clf.score(kg, split="test") <= 1.0
-    True
-    >>> clf.predict(["Switzerland"])[0].label in clf.classes_
-    True
-    """
-
-    task = "node-classification"
-    model_section, training_section = NodeModelConfig, NodeTrainingConfig
-    own_settings: ClassVar = {"seed": 0, "prune": False}
-
-    model: NodeModelConfig
-    training: NodeTrainingConfig
-    prune: bool | int
-    _network: NodeNetwork | None
-
-    def __init__(
-        self, model: str | None = None, *, seed: int = 0, prune: bool | int = False, **settings: Unpack[NodeSettings]
-    ) -> None:
-        self._configure({"model": model, "seed": seed, "prune": prune, **settings}, trusted=True)
-
-    def _configure(self, settings: Mapping[str, Any], trusted: bool) -> None:
-        super()._configure(settings, trusted)
-        layers, prune = self.model.layers, self.prune
-        if prune and prune is not True and prune < layers:
-            raise ConfigError(
-                f"prune = {prune} is less than the {layers} hops that {layers} layers hear: it would change "
-                f"predictions; prune to {layers} hops or more, or prune=True"
-            )
+    estimator: NodeClassifier
 
     @property
-    def network_(self) -> NodeNetwork:
-        return self._fitted(self._network)
+    def num_layers(self) -> int:
+        """How many hops a message travels."""
+        return self.estimator.model.layers
 
     @property
-    def num_layers_(self) -> int:
-        return self.model.layers
+    def message_triples(self) -> NDArray[np.int64]:
+        """The triples whose edges carry messages: all of the graph, [num_triples, 3]."""
+        graph = self.estimator.graph_
+        return graph.triples if self.estimator._stored_edges is None else graph._rows
 
-    @property
-    def num_parameters_as_published_(self) -> int:
-        """Numbers the same network has where every relation holds a row for every node, as the paper counts."""
-        graph, source = self.graph_, self.network_.source
-        inputs = source.features.shape[1] if isinstance(source, FeatureInput) else graph.num_nodes
-        encoder = ENCODERS.find(self.model.encoder)
-        counted = encoder.published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
-        return self.num_parameters_ if counted is None else counted
-
-    def _measuring(self, trainer: NodeTrainer) -> dict[str, Any]:
-        every, measure = trainer.steps_an_epoch, None if trainer.valid is None else trainer.validate
-        return {"report_every": every, "measure": measure, "measure_every": every}
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ("train_accuracy", "valid_loss", "valid_accuracy")
-
-    def hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
-        labels = trainable_labels(kg)
-        if self.training.patience is not None or self.training.validation:
-            labels = with_validation(labels, self.training.validation, self.seed)
-        graph = kg if labels is kg.labels else replace(kg, labels=labels)
-        return graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
-
-    def open_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
-        return dict(default_batches(self.model, self.training, graph))
-
-    def build(self, graph: KnowledgeGraph) -> Self:
-        encoder = ENCODERS.find(self.model.encoder)
-        if choose_device(self.training.device).type == "cpu":
-            compile_ahead(*encoder.kernels(self.model.decomposition))
-        adjacency, generator = self._begin(graph)
-        nodes = self._labels.of("train")[0]
-        # Where all rows move anyway, or a batch touches its own alone, nothing is gained by holding some apart.
-        decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        whole = decays or self.training.in_batches(len(nodes)) or self.placement.partition is not None
-        reach = None if whole else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
-        self._network = encoder.for_nodes(plan).to(adjacency.device)
-        if len(graph) >= IN_PLACE:
-            give_back()
-        return self
-
-    def restore_saved(self, graph: KnowledgeGraph) -> Self:
-        if len(graph) < IN_PLACE or current().is_distributed or choose_device(self.training.device).type != "cpu":
-            return super().restore_saved(graph)
-        _, generator = self._begin(graph, hears=False)
-        plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
-        self._network = ENCODERS.find(self.model.encoder).for_nodes(plan)
-        self._adjacency, self._in_place = None, StoredEdges(graph, **edge_options(self.model))
-        give_back()  # what building took
-        return self
-
-    def trainer(self) -> NodeTrainer:
-        about = self._labels, self.training, self.seed, self.placement
-        return NodeTrainer(self.network_, self.adjacency_, *about)
-
-    def training_step(self) -> Callable[[], tuple[Tensor, Tensor]]:
-        """A function that takes a step and returns (loss, logits) from before it: for loops of one's own."""
-        return self.trainer().both
-
-    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
-        """What the first `depth` layers must compute for these nodes."""
-        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
-
-    def logits(self, nodes: Nodes) -> Tensor:
-        states = self._states(self.graph_.names.node_ids(nodes), -1)
-        with torch.no_grad():
-            return self.network_.head(states).cpu()  # type: ignore[no-any-return]
-
-    @property
-    def message_triples_(self) -> NDArray[np.int64]:
-        return self.graph_.triples if self._in_place is None else self.graph_._rows
-
-    def class_heard(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+    def class_logits(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges."""
         return network(field)  # type: ignore[no-any-return]
 
-    def embeddings(self, nodes: Nodes | None = None, layer: int = -2) -> NDArray[np.float32]:
-        """States [nodes, width] after a layer: -2 the last hidden one (of a deep enough network), -1 the last."""
-        self.vector_layer(layer)
-        ids = np.arange(self.graph_.num_nodes) if nodes is None else self.graph_.names.node_ids(nodes)
-        return np.asarray(self._states(ids, layer).cpu().numpy())
-
-    def _states(self, ids: NDArray[np.int64], layer: int) -> Tensor:
-        network = self.network_
-        if not len(ids):
-            raise DataError("no nodes were asked for")
-        distinct, back = np.unique(ids, return_inverse=True)
-        depth = layer % len(network.layers) + 1
-        network.eval()
-        if self.placement.partition is not None:
-            exchange = self.placement.exchange(on_device(distinct, self.adjacency_.device))
-            with torch.no_grad():
-                field = ReceptiveField.of(self.adjacency_, exchange.needed, depth, self.placement)
-                states = exchange(network.states(field, depth)[-1])
-            return states[torch.from_numpy(back).to(states.device)]
-        states = network.states_of(self.rows_, on_device(distinct, choose_device(self.training.device)), depth)
-        return states[torch.from_numpy(back).to(states.device)]
-
-    def vector_layer(self, layer: int | None) -> int:
-        count = len(self.network_.layers)
+    def embedding_layer(self, layer: int | None) -> int:
+        """Return the given layer, or the default: the last hidden one."""
+        count = len(self.estimator.network_.layers)
         if layer is None:
             return -2 if count > 1 else -1
         if not -count <= layer < count:
             raise ConfigError(f"layer {layer} does not exist: the network has {count} layers, {-count} to {count - 1}")
         return layer
 
-    def vectors(self, nodes: NDArray[np.int64], layer: int | None = None) -> NDArray[np.float32]:
-        return self.embeddings(nodes.tolist(), layer=self.vector_layer(layer))
+    def describe_embeddings(self, layer: int | None) -> str:
+        """Say in a few words what the states after a layer are."""
+        network = self.estimator.network_
+        count = len(network.layers)
+        depth = self.embedding_layer(layer) % count + 1
+        is_logits = depth == count and not network.head.needs_activation
+        return "the logits, a number for each class" if is_logits else f"states after layer {depth} of {count}"
 
-    def vector_words(self, layer: int | None) -> str:
-        count = len(self.network_.layers)
-        depth = self.vector_layer(layer) % count + 1
-        speaks = depth == count and not self.network_.head.activated
-        return "the logits, a number for each class" if speaks else f"states after layer {depth} of {count}"
-
-    def relation_vectors(self) -> tuple[Tensor, Tensor | None, str]:
-        """The weight matrices W_r of the last layer, each in a row."""
-        last = self.network_.layers[-1]
+    def relation_embeddings(self) -> tuple[Tensor, Tensor | None, str]:
+        """Return the weight matrices W_r of the last layer, flattened."""
+        last, count = self.estimator.network_.layers[-1], self.estimator.graph_.num_relations
         assert isinstance(last, RelationalGraphConv)
         if last.is_one_hot:
             raise DataError(
-                "a single layer on nodes without features: its relations share no weights that could be compared; "
+                "the relations of a single layer on nodes without features share no weights that could be compared: "
                 "train with two layers or more"
             )
         with torch.no_grad():
             dense = last.dense_weight().float().cpu()
-        count, rows = self.graph_.num_relations, dense.reshape(len(dense), -1)
-        sizes = " × ".join(map(str, dense.shape[1:]))
-        words = f"the weight matrix of each relation in the last layer ({sizes}), written in a row"
-        return rows[:count], rows[count : 2 * count] if last.inverse else None, words
+        rows, sizes = dense.reshape(len(dense), -1), " × ".join(map(str, dense.shape[1:]))
+        text = f"the weight matrix of each relation in the last layer ({sizes}), written in a row"
+        return rows[:count], rows[count : 2 * count] if last.inverse else None, text
 
-    def cannot_extend(self) -> str | None:
-        if isinstance(self.network_.source, (EmbeddingInput, FeatureInput)):
+    def why_not_extensible(self) -> str | None:
+        """Return why the model cannot answer for new nodes: its inputs are one-hot."""
+        if isinstance(self.estimator.network_.source, (NodeEmbedding, NodeFeatures)):
             return None
-        return one_hot_words("e-rgcn, or rgcn on a graph with features")
+        return one_hot_message("e-rgcn, or rgcn on a graph with features")
+
+
+class NodeClassifier(ClassEstimator):
+    """Node classification with RGCN, e-RGCN, or any other encoder and head.
+
+    Args:
+        model: Shorthand for the encoder: "rgcn" or "e-rgcn".
+        seed: Seed of every random choice.
+        prune: Keep only the part of the graph within so many hops of labeled nodes; True: as many as there are layers.
+        encoder: Name or class of the encoder; None: that of `model`, else rgcn.
+
+    The other arguments are described by `rgcn.config.NodeModelConfig` (network) and `rgcn.config.NodeTrainingConfig`
+    (training), whose fields they are; `rgcn train --explain` shows them.
+
+    Example:
+        >>> import rgcn
+        >>> kg = rgcn.load("world")
+        >>> clf = rgcn.NodeClassifier(model="rgcn", hidden=16, seed=0, epochs=5).fit(kg)
+        >>> 0.0 <= clf.score(kg, split="test") <= 1.0
+        True
+        >>> clf.predict(["Switzerland", "Peru"]).shape
+        (2,)
+        >>> clf.predict_frame(["Switzerland"]).columns
+        ['node', 'class', 'score', 'probability']
+    """
+
+    task = "node-classification"
+    model_section, training_section = NodeModelConfig, NodeTrainingConfig
+    own_settings: ClassVar = {"seed": 0, "prune": False}
+    hooks = NodeHooks
+
+    model: NodeModelConfig
+    training: NodeTrainingConfig
+    prune: bool | int
+    _network: NodeNetwork | None
+
+    @property
+    def network_(self) -> NodeNetwork:
+        """The PyTorch module."""
+        return self._fitted(self._network)
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        seed: int = 0,
+        prune: bool | int = False,
+        encoder: str | type[Encoder] | None = None,
+        head: str | type[Head] = "convolution",
+        layers: int = 2,
+        hidden: int = 16,
+        embedding: int = 32,
+        input: Literal["auto", "one-hot", "features"] = "auto",
+        decomposition: str | type[Decomposition] = "none",
+        message_function: str | type[MessageFunction] = "linear",
+        convolution_options: dict[str, Any] | None = None,
+        bases: int | None = None,
+        blocks: int | None = None,
+        normalization: Literal["relation", "node", "direction", "none"] = "relation",
+        aggregation: Literal["sum", "mean"] = "sum",
+        inverse: bool = True,
+        self_loops: bool = True,
+        bias: bool = True,
+        dropout: float = 0.0,
+        init: Scheme = "glorot-uniform",
+        gain: float = 2**0.5,
+        fans: Literal["matrix", "stacked"] = "matrix",
+        embedding_init: Scheme = "kaiming-normal",
+        embedding_gain: float = 2**0.5,
+        options: dict[str, Any] | None = None,
+        epochs: int = 50,
+        batch_labels: int | None = None,
+        fan_out: int | None = None,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        l2_penalty: float = 0.0,
+        edge_dropout: float = 0.0,
+        self_loop_dropout: float = 0.0,
+        class_weights: Literal["none", "balanced"] = "none",
+        validation: float = 0.0,
+        patience: int | None = None,
+        watch: Literal["loss", "accuracy"] = "loss",
+        device: str = "auto",
+        deterministic: bool = False,
+        sharded: bool | None = None,
+    ) -> None:
+        self._configure(locals())
+
+    def _configure(self, params: Mapping[str, Any], *, is_trusted: bool = True) -> None:
+        super()._configure(params, is_trusted=is_trusted)
+        layers, prune = self.model.layers, self.prune
+        if prune and prune is not True and prune < layers:
+            raise ConfigError(
+                f"prune = {prune} is less than the {layers} hops that messages of {layers} layers travel, which would "
+                f"change predictions: prune to {layers} hops or more, or set prune=True"
+            )
+
+    @property
+    def num_parameters_as_published_(self) -> int:
+        """Number of parameters if every relation had a row for every node, as the paper counts them."""
+        graph, source = self.graph_, self.network_.source
+        inputs = source.features.shape[1] if isinstance(source, NodeFeatures) else graph.num_nodes
+        encoder = ENCODERS.resolve(self.model.encoder)
+        count = encoder.num_published_parameters(self.model, inputs, graph.num_relations, self._labels.num_classes)
+        return self.num_parameters_ if count is None else count
+
+    def _schedule_options(self, trainer: NodeTrainer) -> dict[str, Any]:
+        every, measure = trainer.steps_per_unit, None if trainer.valid is None else trainer.validate
+        return {"report_every": every, "measure": measure, "measure_every": every}
+
+    @property
+    def metric_columns(self) -> tuple[str, ...]:
+        """Names of the metrics that reports of the training may have besides the loss."""
+        return ("train_accuracy", "valid_loss", "valid_accuracy")
+
+    def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        labels = trainable_labels(kg)
+        if self.training.patience is not None or self.training.validation:
+            labels = with_validation(labels, self.training.validation, self.seed)
+        graph = kg if labels is kg.labels else replace(kg, labels=labels)
+        return graph.prune(self.model.layers if self.prune is True else self.prune) if self.prune else graph
+
+    def _derived_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
+        return dict(default_batches(self.model, self.training, graph))
+
+    def _build(self, graph: KnowledgeGraph) -> Self:
+        """Build the operator and the untrained network, for a graph whose splits are drawn."""
+        encoder = ENCODERS.resolve(self.model.encoder)
+        if choose_device(self.training.device).type == "cpu":
+            compile_ahead(*encoder.kernels(self.model.decomposition))
+        adjacency, generator = self._begin(graph)
+        nodes = self._labels.of("train")[0]
+        # Rows out of reach of the loss stay out of the parameters, unless decay or sharding needs all rows, or batches
+        # touch few of them anyway.
+        decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
+        trains_all = decays or self.training.is_batched(len(nodes)) or self.placement.partition is not None
+        reach = None if trains_all else self._field(nodes, self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
+        self._network = encoder.build_node_network(plan).to(adjacency.device)
+        if len(graph) >= MIN_STORED_TRIPLES:
+            release_memory()
+        return self
+
+    def _build_saved(self, graph: KnowledgeGraph) -> Self:
+        device = choose_device(self.training.device)
+        if len(graph) < MIN_STORED_TRIPLES or current().is_distributed or device.type != "cpu":
+            return super()._build_saved(graph)
+        _, generator = self._begin(graph, has_messages=False)
+        plan = NodePlan(self.model, graph, self._operator(graph, None), None, generator)
+        self._network = ENCODERS.resolve(self.model.encoder).build_node_network(plan)
+        self._adjacency, self._stored_edges = None, StoredEdges(graph, **edge_options(self.model))
+        release_memory()
+        return self
+
+    def trainer(self) -> NodeTrainer:
+        """Return the `NodeTrainer` that takes the steps; after `prepare`."""
+        return NodeTrainer(
+            self.network_, self.adjacency_, self._labels, self.training, self.seed, placement=self.placement
+        )
+
+    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
+        """Return the receptive field of nodes over the first `depth` layers."""
+        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
+
+    def logits(self, nodes: Nodes) -> Tensor:
+        """Compute the logits of nodes, [num_nodes, num_classes], on the CPU."""
+        states = self._states(self._node_ids(nodes), -1)
+        with torch.no_grad():
+            return self.network_.head(states).cpu()  # type: ignore[no-any-return]
+
+    def embeddings(self, nodes: Nodes | None = None, layer: int | None = None) -> NDArray[np.float32]:
+        """Return the states of nodes after a layer, [num_nodes, width].
+
+        Args:
+            nodes: Nodes by name or id; None: all nodes.
+            layer: The layer, -1 for the last one; None: the last hidden one.
+        """
+        layer = self.hooks(self).embedding_layer(layer)
+        return np.asarray(self._states(self._node_ids(nodes), layer).cpu().numpy())
+
+    def _states(self, ids: NDArray[np.int64], layer: int) -> Tensor:
+        network = self.network_
+        if not len(ids):
+            raise DataError("the list of nodes is empty: name at least one")
+        distinct, back = np.unique(ids, return_inverse=True)
+        depth = layer % len(network.layers) + 1
+        network.eval()
+        nodes = on_device(distinct, choose_device(self.training.device))
+        if self.placement.partition is None:
+            states = network.node_states(self.rows_, nodes, depth)
+        else:
+            exchange = self.placement.exchange(nodes)
+            with torch.no_grad():
+                field = ReceptiveField.of(self.adjacency_, exchange.needed, depth, self.placement)
+                states = exchange(network.layer_outputs(field, depth)[-1])
+        return states[torch.from_numpy(back).to(states.device)]
 
 
 def trainable_labels(kg: KnowledgeGraph) -> NodeLabels:
-    """The labels of a graph, which must have something to tell apart."""
+    """Return the labels of a graph.
+
+    Raises:
+        DataError: There are no training labels, or all are of one class.
+    """
     if missing := ClassKind().missing(kg):
         raise DataError(f"the graph has {missing}")
     assert kg.labels is not None
@@ -329,9 +416,9 @@ def trainable_labels(kg: KnowledgeGraph) -> NodeLabels:
 
 
 def with_validation(labels: NodeLabels, share: float, seed: int) -> NodeLabels:
-    """Labels with a validation split: the data's own, or one held out of the training labels, class by class."""
+    """Return labels with a validation split: the data's own, or a share of the training labels of each class."""
     if (labels.splits == SPLITS.index("valid")).any():
         return labels
     if not share:
         raise ConfigError("patience needs a validation split, and the data has none: set validation, for example 0.1")
-    return labels.holding_out("valid", share, seed)
+    return labels.hold_out("valid", share, seed)

@@ -1,7 +1,7 @@
-"""Tasks as objects: what a configuration, a run, a report, a server and a person need to know of them.
+"""Tasks as objects: what a configuration, a run, a report or a server needs to know about what is learned.
 
-Nobody else asks which task it serves. A task of someone else's is one class, registered as an entry point of the group
-rgcn.tasks; those that come with the package are at the end of this file.
+No other module asks which task it works for. A task of another package is one class, registered as an entry point of
+the group rgcn.tasks; those of this package are at the end of the file.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.models.answer_kind import AnswerKind, HasParts, kind_of
-from rgcn.plugins import TASKS, imported
+from rgcn.plugins import TASKS
 from rgcn.training.history import Metric
 
 if TYPE_CHECKING:
@@ -26,125 +27,133 @@ if TYPE_CHECKING:
 
 
 class Task(HasParts, ABC):
-    """What there is to learn, and everything that follows from it.
+    """What there is to learn, and everything that depends on it.
 
-    name         in configurations, "link-prediction"
-    noun         in lists, "links"
-    about        a few sentences for someone who has never heard of it
-    metrics      what models are measured by on a held-out split; the first is the one they are judged by
-    watched      validation figures that a training reports, and that early stopping and tuning may go by
-    answers      the kinds of questions a trained model answers (`rgcn.models.answer_kind`), by name or class
-    run          the configuration, as "module:Class"
-    estimator    the estimator, likewise
-    memory       what counts the bytes that a training takes, as "module:function" of model, training and graph
-    brings       its parts in later subpackages: "Reporting", "Outcome", and "Endpoints" beside those of its kinds
+    Attributes:
+        name: Its name in configurations, such as "link-prediction".
+        noun: Its name in lists, such as "links".
+        description: A few sentences for someone who has never heard of it.
+        metrics: What models are measured by on a held-out split; the first is the main one.
+        validation_metrics: Metrics that a training reports, and that early stopping and tuning may use.
+        answers: The kinds of questions a trained model answers (`rgcn.models.answer_kind`), by name or class.
+        run: The run's configuration, as "module:Class".
+        estimator: The estimator, as "module:Class".
+        memory: Function that estimates the memory of a training, as "module:function" of model, training and graph.
+        folds: Number of trainings whose mean a trial of tuning takes.
+        parts: "Reporting", "Outcome", and "Endpoints" besides those of its kinds.
     """
 
     noun: ClassVar[str]
-    about: ClassVar[str]
+    description: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    watched: ClassVar[tuple[Metric, ...]]
+    validation_metrics: ClassVar[tuple[Metric, ...]]
     answers: ClassVar[tuple[str | type[AnswerKind], ...]]
     run: ClassVar[str]
     estimator: ClassVar[str]
     memory: ClassVar[str | None] = None
+    folds: ClassVar[int] = 1
 
     @property
     def title(self) -> str:
-        """For people, "link prediction"."""
+        """Its name for people, such as "link prediction"."""
         return self.name.replace("-", " ")
 
     @property
     def run_config(self) -> type[RunConfig]:
-        """What `rgcn train` reads."""
-        return imported(self.run)  # type: ignore[no-any-return]
+        """The class of the run's configuration."""
+        return resolve_name(self.run)  # type: ignore[no-any-return]
 
     @property
     def estimator_class(self) -> type[Estimator]:
-        return imported(self.estimator)  # type: ignore[no-any-return]
+        """The class of the estimator."""
+        return resolve_name(self.estimator)  # type: ignore[no-any-return]
 
     @property
     def kinds(self) -> tuple[AnswerKind, ...]:
+        """The kinds of questions a trained model answers."""
         return tuple(map(kind_of, self.answers))
 
     @property
     def kind(self) -> AnswerKind:
-        """The first kind, by which a model is measured and calibrated; of a task that answers none, one of nothing."""
+        """The first kind, by which a model is measured and calibrated; `AnswerKind()` if there is none."""
         return (*self.kinds, AnswerKind())[0]
 
     @property
     def headline(self) -> Metric:
+        """The main metric."""
         return self.metrics[0]
 
     def watch(self, training: Section) -> Metric:
-        """The validation figure by which a training tells its best weights; what models are judged by, if none is."""
+        """Return the validation metric that tells which weights are best: `training.watch`, or the main metric."""
         name = getattr(training, "watch", None)
-        return next((metric for metric in self.watched if metric.name == name), self.headline)
+        return next((metric for metric in self.validation_metrics if metric.name == name), self.headline)
 
-    def with_held_out(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
-        """The graph that a run learns from and is measured on: split, where it brings no split and is to be."""
+    def with_splits(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """Return the graph with the splits of a run: its own, or those that `data.split` draws."""
         if config.data.split is None or "split" in graph.metadata:
             return graph
         try:
             return self.split(graph, config)
         except NothingToHoldOutError as error:
-            words = f"{error}. All is learned, and figures are of what was learned"
-            warnings.warn(words, stacklevel=2)
-            return replace(graph, metadata={**graph.metadata, "split": words})
+            message = f"{error}. Everything is learned, and metrics are of what was learned"
+            warnings.warn(message, stacklevel=2)
+            return replace(graph, metadata={**graph.metadata, "split": message})
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
-        """The same graph with what `data.split` holds out; as it is where it brings a split."""
+        """Return the graph with the splits that `data.split` draws; unchanged if it has splits of its own."""
         return graph
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Models to choose from where none is named for a graph, as `configs/candidates.yaml` has them."""
+        """Return the models of `configs/candidates.yaml` that `rgcn train` chooses from if no model is named."""
         return {}
 
-    def memory_parts(self, plan: Plan) -> Mapping[str, int]:
-        """{what it is for: bytes} that a training takes beside the graph, from counts; empty where it is not known."""
-        return imported(self.memory)(plan.model, plan.training, plan.graph) if self.memory else {}
+    def memory_estimate(self, plan: Plan) -> Mapping[str, int]:
+        """Estimate the bytes that a training takes besides the graph, by purpose; empty if that is not known."""
+        return resolve_name(self.memory)(plan.model, plan.training, plan.graph) if self.memory else {}
 
-    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
-        """Changes with which a training takes less memory, the gentlest first."""
+    def memory_savings(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Return changes of settings with which a training takes less memory, the least harmful first."""
         return []
 
-    folds: ClassVar[int] = 1
-    """Trainings a trial of tuning takes the mean of."""
+    @abstractmethod
+    def without_test_split(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """Return the graph without its test split.
+
+        Raises:
+            DataError: Nothing is left to validate on.
+        """
 
     @abstractmethod
-    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
-        """The graph without its test split; DataError where nothing is left to validate on."""
+    def trial_settings(self, config: RunConfig) -> dict[str, Any]:
+        """Return changes of settings so that a trial of tuning has validation metrics: {"training.validation": 0.2}."""
 
     @abstractmethod
-    def for_trials(self, config: RunConfig) -> dict[str, Any]:
-        """Changes so that a trial is measured on validation often enough: {"training.validation": 0.2}."""
+    def settings_after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Return changes of settings for a training with the settings of a trial that was best at `epoch`."""
 
-    @abstractmethod
-    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
-        """Changes for a training of its own with the settings of a trial that was best at `epoch`."""
-
-    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
-        """What whoever reads the best settings should know of them."""
+    def trial_notes(self, config: RunConfig, epoch: int | None) -> list[str]:
+        """Return notes for readers of the best settings."""
         return []
 
 
 @cache
 def task_of(name: str) -> Task:
-    return TASKS.find(name)()  # type: ignore[no-any-return]
+    """Return the task of a name."""
+    return TASKS.resolve(name)()  # type: ignore[no-any-return]
 
 
-ACCURACY = Metric("accuracy", "accuracy", share=True)
-LOSS = Metric("loss", "loss", higher=False)
-VALID = 0.1  # of the triples, where a graph without split is split
-HELD_OUT = 0.2  # of the training labels, where the data has no validation split and the configuration does not say
+ACCURACY = Metric("accuracy", "accuracy", is_share=True)
+LOSS = Metric("loss", "loss", higher_is_better=False)
 RANKING = (
     Metric("mrr", "MRR"),
-    Metric("hits@1", "hits@1", share=True),
-    Metric("hits@3", "hits@3", share=True),
-    Metric("hits@10", "hits@10", share=True),
-    Metric("mean_rank", "mean rank", higher=False),
+    Metric("hits@1", "hits@1", is_share=True),
+    Metric("hits@3", "hits@3", is_share=True),
+    Metric("hits@10", "hits@10", is_share=True),
+    Metric("mean_rank", "mean rank", higher_is_better=False),
 )
-MEASUREMENTS = 10  # on validation data in a trial, where the configuration does not say
+VALIDATION_SHARE = 0.1  # of the triples of a graph without splits
+VALIDATION_LABEL_SHARE = 0.2  # of the training labels in a trial, if neither data nor configuration hold any out
+TRIAL_MEASUREMENTS = 10  # on validation data in a trial, if the configuration does not say
 
 
 class NodeClassification(Task):
@@ -152,59 +161,66 @@ class NodeClassification(Task):
 
     name = "node-classification"
     noun = "nodes"
-    about = (
-        "Node classification: from its place in the graph, the model tells which class a node belongs to. Accuracy is "
-        "the share of held-out nodes whose class it gets right."
+    description = (
+        "Node classification: the model predicts the class of a node from its place in the graph. Accuracy is the "
+        "share of held-out nodes whose class it gets right."
     )
     metrics = (ACCURACY,)
-    watched: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
+    validation_metrics: ClassVar[tuple[Metric, ...]] = (ACCURACY, LOSS)
     answers = ("classes",)
     run = "rgcn.config:NodeClassificationRun"
     estimator = "rgcn.models.node_classifier:NodeClassifier"
-    memory: ClassVar[str | None] = "rgcn.training.plan:of_classes"
-    brings: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.output:ClassOutcome"}
-    # AIFB has 140 training labels, of which 28 are held out: one fold tells accuracies apart in steps of 3.6 %, more
-    # than most settings matter.
+    memory: ClassVar[str | None] = "rgcn.training.plan:node_classification_memory"
+    parts: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.output:ClassOutcome"}
+    # With the 28 held-out labels of AIFB, the accuracy of one fold moves in steps of 3.6 %, more than most settings do.
     folds = 3
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the models of `configs/candidates.yaml` for its kind of answers."""
         return self.kind.candidates()
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """Return the graph with test labels drawn at random, if no label has another split than train."""
         labels, data = graph.labels, config.data
         if labels is None or not data.test or labels.splits.any():
             return graph
         if data.split == "time":
-            raise ConfigError("data.split: labels are held out at random, time is for triples: set it to random")
-        words = f"labels for test drawn at random, seed {data.seed}"
-        held_out = labels.holding_out("test", data.test, data.seed)
-        return replace(graph, labels=held_out, metadata={**graph.metadata, "split": words})
+            raise ConfigError("data.split: time is for triples; labels are held out at random: set it to random")
+        note = f"labels for test drawn at random, seed {data.seed}"
+        held_out = labels.hold_out("test", data.test, data.seed)
+        return replace(graph, labels=held_out, metadata={**graph.metadata, "split": note})
 
-    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
+    def memory_savings(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Return changes to batches of labels, and to narrower layers."""
         width = "embedding" if config.model.encoder == "e-rgcn" else "hidden"
         batches = {"training.batch_labels": 1000, "training.fan_out": 10}
         return [batches, {f"model.{width}": max(1, getattr(config.model, width) // 4)}]
 
-    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+    def without_test_split(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """Return the graph without its test labels."""
         graph = graph.without_test_labels()
         if graph.labels is None or not len(graph.labels):
             raise DataError("tuning needs labels, and the graph has none outside its test split")
         return graph
 
-    def for_trials(self, config: RunConfig) -> dict[str, Any]:
-        return {"training.validation": config.training.validation or HELD_OUT}
+    def trial_settings(self, config: RunConfig) -> dict[str, Any]:
+        """Return changes that hold out labels for validation."""
+        return {"training.validation": config.training.validation or VALIDATION_LABEL_SHARE}
 
-    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
-        """For the trial's best epoch, on all training labels."""
+    def settings_after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Return changes for a training up to the trial's best epoch, on all training labels."""
         return {"training.epochs": epoch, "training.patience": None}
 
-    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
+    def trial_notes(self, config: RunConfig, epoch: int | None) -> list[str]:
+        """Return notes on the number of epochs."""
         held_out = config.training.validation
-        what = f"training labels but a share of {held_out:g}" if held_out else "training labels, with nothing held out"
-        lines = [f"training.epochs is the best epoch; training is on all {what}."]
+        labels = (
+            f"training labels but a share of {held_out:g}" if held_out else "training labels, with nothing held out"
+        )
+        notes = [f"training.epochs is the best epoch; training is on all {labels}."]
         if epoch is not None and epoch >= config.training.epochs:
-            lines.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
-        return lines
+            notes.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
+        return notes
 
 
 class LinkPrediction(Task):
@@ -212,91 +228,105 @@ class LinkPrediction(Task):
 
     name = "link-prediction"
     noun = "links"
-    about = (
+    description = (
         "Link prediction: the model scores triples (subject, relation, object), so that missing ones can be found. For "
-        "each held-out triple it must find the missing object, and the missing subject, among all nodes. MRR is the "
-        "mean of 1 / rank of the right one: 1 is perfect, 0.5 is as good as always coming second."
+        "each held-out triple it ranks the object, and the subject, among all nodes. MRR is the mean of 1 / rank of "
+        "the right node: 1 is perfect, 0.5 is as good as always coming second."
     )
     metrics = RANKING
-    watched = RANKING
+    validation_metrics = RANKING
     answers = ("links",)
     run = "rgcn.config:LinkPredictionRun"
     estimator = "rgcn.models.link_predictor:LinkPredictor"
-    memory = "rgcn.training.plan:of_links"
-    brings: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.output:LinkOutcome"}
+    memory = "rgcn.training.plan:link_prediction_memory"
+    parts: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.output:LinkOutcome"}
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the models of `configs/candidates.yaml` for its kind of answers."""
         return self.kind.candidates()
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
+        """Return the graph with validation and test triples drawn at random or by time, if it has no splits."""
         data, valid, splits = config.data, config.training.validation, graph.triple_splits
         if splits is None:
             by = graph.triple_times if data.split == "time" else None
             if by is None and data.split == "time":
-                raise DataError("data.split: time needs a table with a column of times, and this graph has none")
-            return graph.split(VALID if valid is None else valid, data.test, seed=data.seed, by=by)
+                raise DataError(
+                    "data.split: time needs a column of times, and this graph has none: set data.time, or data.split "
+                    "to random"
+                )
+            return graph.split(VALIDATION_SHARE if valid is None else valid, data.test, seed=data.seed, by=by)
         if data.split == "time":
-            raise ConfigError("data.split: the graph brings its own split; set it to random, which leaves that alone")
+            raise ConfigError("data.split: the graph has splits of its own; set it to random, which keeps them")
         return graph.split(valid, 0.0, seed=data.seed) if valid and 1 not in splits else graph
 
-    def frugal(self, config: RunConfig) -> list[dict[str, Any]]:
-        fewer = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
-        by_rows = {**fewer, "training.optimizer": "adagrad"}
-        on_disk = {**by_rows, "training.tables": "disk"}
-        return [fewer, by_rows, on_disk, {"model.embedding": max(1, config.model.embedding // 4)}]
+    def memory_savings(self, config: RunConfig) -> list[dict[str, Any]]:
+        """Return changes to smaller batches, a smaller optimizer, tables on disk, and shorter vectors."""
+        small_batches = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
+        small_optimizer = {**small_batches, "training.optimizer": "adagrad"}
+        on_disk = {**small_optimizer, "training.tables": "disk"}
+        return [small_batches, small_optimizer, on_disk, {"model.embedding": max(1, config.model.embedding // 4)}]
 
-    def blinded(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+    def without_test_split(self, graph: KnowledgeGraph) -> KnowledgeGraph:
+        """Return the graph without its test triples."""
         graph = graph.without_test_triples()
         if graph.triple_splits is None or not len(graph.split_triples("valid")):
             raise DataError("tuning needs validation triples, and the graph has none: read it with a valid split")
         return graph
 
-    def for_trials(self, config: RunConfig) -> dict[str, Any]:
-        every = config.training.evaluate_every or max(1, config.training.epochs // MEASUREMENTS)
-        return {"training.evaluate_every": every, "training.validation": config.training.validation or VALID}
+    def trial_settings(self, config: RunConfig) -> dict[str, Any]:
+        """Return changes that hold out triples for validation and measure on them."""
+        every = config.training.evaluate_every or max(1, config.training.steps // TRIAL_MEASUREMENTS)
+        share = config.training.validation or VALIDATION_SHARE
+        return {"training.evaluate_every": every, "training.validation": share}
 
-    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
-        """Training measures on validation as the trial did, and keeps the best weights by itself: its number of steps
-        stays, since the learning rate may fall along it."""
-        return self.for_trials(config)
+    def settings_after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Return the changes of the trial: a training keeps the best weights by itself.
 
-    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
-        return ["training.epochs is as it was: training keeps the weights that are best on validation by itself."]
+        Its number of steps stays, since the learning rate may depend on it.
+        """
+        return self.trial_settings(config)
 
-
-MEASURED = LinkPrediction()  # how a link model is measured while it trains
+    def trial_notes(self, config: RunConfig, epoch: int | None) -> list[str]:
+        """Return a note on the number of steps."""
+        return ["training.steps is unchanged: training keeps the weights that are best on validation data by itself."]
 
 
 class ClassificationByLinks(NodeClassification):
-    """The same, learned otherwise: labels are triples, and a node's class is the object that is missing."""
+    """Node classification whose labels are triples: a node's class is the missing object."""
 
     name = "classification-by-links"
-    watched = (ACCURACY,)
+    validation_metrics = (ACCURACY,)
     run = "rgcn.config:ClassificationByLinksRun"
     estimator = "rgcn.models.link_classifier:LinkClassifier"
     memory = None
     folds = 1
 
-    def for_trials(self, config: RunConfig) -> dict[str, Any]:
-        return {**MEASURED.for_trials(config), "training.validation": config.training.validation or HELD_OUT}
+    def trial_settings(self, config: RunConfig) -> dict[str, Any]:
+        """Return changes that hold out labels for validation and measure on them."""
+        share = config.training.validation or VALIDATION_LABEL_SHARE
+        return {**LinkPrediction().trial_settings(config), "training.validation": share}
 
-    def after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
-        return self.for_trials(config)
+    def settings_after_trials(self, config: RunConfig, epoch: int | None) -> dict[str, Any]:
+        """Return the changes of the trial: a training keeps the best weights by itself."""
+        return self.trial_settings(config)
 
-    def words_on_trials(self, config: RunConfig, epoch: int | None) -> list[str]:
-        return MEASURED.words_on_trials(config, epoch)
+    def trial_notes(self, config: RunConfig, epoch: int | None) -> list[str]:
+        """Return a note on the number of steps."""
+        return LinkPrediction().trial_notes(config, epoch)
 
 
 class Pretraining(LinkPrediction):
-    """Which triples are missing, in any graph? Learned from several, watched on one that is never learned from."""
+    """Which triples are missing, in any graph? Learned from several graphs, validated on one that is not among them."""
 
     name = "pretraining"
-    about = (
-        "Pretraining: weights that belong to no graph learn from many. What is measured are missing links of a graph "
-        "that they never learned from."
+    description = (
+        "Pretraining: weights for any graph are learned from many graphs. Metrics are of the missing links of a graph "
+        "that they were not learned from."
     )
     run = "rgcn.config:PretrainingRun"
     estimator = "rgcn.models.pretrainer:Pretrainer"
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return no models: pretraining names its model."""
         return {}

@@ -1,4 +1,7 @@
-"""Encoders: what each one offers, and ours (none, rgcn, e-rgcn, c-rgcn), recipes for the one stack of convolutions."""
+"""Encoders: the interface, and the built-in none, rgcn, e-rgcn and c-rgcn, which differ in how they stack convolutions.
+
+Encoders that run a computation for each question are in `path_network` and `universal_network`.
+"""
 
 from __future__ import annotations
 
@@ -11,329 +14,366 @@ from torch import Tensor, nn
 
 from rgcn.adjacency import ReceptiveField
 from rgcn.config import LinkModelConfig, NodeModelConfig
-from rgcn.config.fields import Description, HasOptions, introduced
-from rgcn.data.files import said
+from rgcn.config.fields import Description, HasOptions, component_title
+from rgcn.data.files import option_hint
 from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition, Diagonal
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
-from rgcn.nn.relational_encoder import Layer, NodeNetwork, NodePlan, Over, RelationalEncoder, link_stack, stacked
+from rgcn.nn.relational_encoder import (
+    EncoderInput,
+    LayerSpec,
+    NodeNetwork,
+    NodePlan,
+    RelationalEncoder,
+    build_layers,
+    build_link_layers,
+)
 from rgcn.nn.relational_graph_conv import RelationalGraphConv
-from rgcn.nn.row_tables import EmbeddingInput, FeatureInput, Source
+from rgcn.nn.row_tables import NodeEmbedding, NodeFeatures, NodeInput
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, HEADS, MESSAGE_FUNCTIONS
-from rgcn.system.formatting import count
+from rgcn.system.formatting import format_count
 
 
 class Encoder(HasOptions):
-    """A member of the axis `encoder`: builds the network of a task, with fresh weights.
+    """A component that builds the network of a task, with initial weights.
 
-    For links it is free to give every node a vector (`VectorEncoder`) or to compute each question anew: it answers with
-    any `LinkNetwork`.
+    Register an encoder in `rgcn.plugins.ENCODERS`, or pass the class or its dotted name as `model.encoder`. For link
+    prediction it may give every node a vector (`VectorEncoder`) or return any other `LinkNetwork`.
 
-    hears  whether messages are passed at all; else no operator of the graph's edges is made
+    Attributes:
+        has_messages: Whether the network passes messages. If not, no operator of the graph's edges is built.
     """
 
-    hears = True
+    has_messages = True
 
     @classmethod
-    def for_links(cls, plan: LinkPlan) -> LinkNetwork:
-        """A network that scores triples."""
-        raise ConfigError(f"the encoder {plan.model.encoder} predicts no links: choose none, rgcn or c-rgcn")
+    def build_link_network(cls, plan: LinkPlan) -> LinkNetwork:
+        """Build a network that scores triples."""
+        raise ConfigError(f"the encoder {plan.model.encoder} cannot predict links: use none, rgcn or c-rgcn")
 
     @classmethod
-    def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
-        """A network that gives nodes a number for each class."""
+    def build_node_network(cls, plan: NodePlan) -> NodeNetwork:
+        """Build a network that computes logits of classes for nodes."""
         raise ConfigError(
-            f"the encoder {plan.model.encoder} classifies no nodes by itself: choose rgcn or e-rgcn, or ask a link "
-            "model among the classes (task: classification-by-links)"
+            f"the encoder {plan.model.encoder} cannot classify nodes by itself: use rgcn or e-rgcn, or predict the "
+            "class by links (task: classification-by-links)"
         )
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
-        """What a report says of a network `for_links`."""
-        return Description({"Architecture": introduced(cls)})
+        """Describe the link network for reports."""
+        return Description({"Architecture": component_title(cls)})
 
     @classmethod
     def describe_nodes(cls, model: NodeModelConfig, features: bool) -> Description:
-        """What a report says of a network `for_nodes`; features: whether the graph's nodes have any."""
-        return Description({"Architecture": introduced(cls)})
+        """Describe the node network for reports; `features` says whether the graph has node features."""
+        return Description({"Architecture": component_title(cls)})
 
     @classmethod
-    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int | None:
-        """Numbers in the network where W_r of the first layer has a row for every node, as published code holds it.
+    def num_published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int | None:
+        """Count the node network's parameters if the first layer had a row for every node, as in published code.
 
-        inputs, relations, classes are counts: inputs of the nodes, or of their features where these are given. None:
-        nobody published one
+        Args:
+            model: The model's configuration.
+            inputs: Number of nodes, or of features if nodes have them.
+            relations: Number of relations.
+            classes: Number of classes.
+
+        Returns:
+            The number of parameters; None for encoders without a published number.
         """
         return None
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
-        """The kernels that training it to classify nodes will call first, to be compiled ahead; none: as they come."""
+        """Return the names of kernels to compile before training; others are compiled on their first call."""
         return []
 
 
 class VectorEncoder(Encoder, ABC):
-    """An encoder of links that gives every node a vector, for a decoder to score triples of."""
+    """An encoder for link prediction that computes a vector for every node, for a decoder to score triples."""
 
     @classmethod
     @abstractmethod
-    def vectors(cls, plan: LinkPlan) -> RelationalEncoder:
-        """The module that computes the vectors, with fresh weights."""
+    def build_encoder(cls, plan: LinkPlan) -> RelationalEncoder:
+        """Build the module that computes node vectors, with initial weights."""
 
     @classmethod
-    def for_links(cls, plan: LinkPlan) -> LinkNetwork:
-        encoder = cls.vectors(plan)
-        decoder = DECODERS.find(plan.model.decoder).build(plan, encoder.width)
+    def build_link_network(cls, plan: LinkPlan) -> LinkNetwork:
+        """Build the encoder and the configured decoder."""
+        encoder = cls.build_encoder(plan)
+        decoder = DECODERS.resolve(plan.model.decoder).build(plan, encoder.dim)
         return VectorNetwork(encoder, decoder, plan.placement)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
-        encoding, decoder = cls.describe_vectors(model), DECODERS.find(model.decoder)
-        architecture = f"{encoding['Architecture']}; scored by {introduced(decoder)}"
-        return Description({**encoding, "Architecture": architecture}, decoder.limits(model))
+        """Describe encoder and decoder."""
+        parts, decoder = cls.describe_encoder(model), DECODERS.resolve(model.decoder)
+        architecture = f"{parts['Architecture']}; scored by {component_title(decoder)}"
+        return Description({**parts, "Architecture": architecture}, decoder.limits(model))
 
     @classmethod
-    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
-        """The encoder alone, by heading."""
-        return {"Architecture": introduced(cls)}
+    def describe_encoder(cls, model: LinkModelConfig) -> dict[str, str]:
+        """Describe the encoder alone, by heading."""
+        return {"Architecture": component_title(cls)}
 
 
-class PlainEncoder(VectorEncoder):
-    """No encoder: every node has a vector, E, and no message is passed. With DistMult on top this is DistMult."""
+class LookupEncoder(VectorEncoder):
+    """`none`: node embeddings without message passing. With the DistMult decoder this is the model DistMult."""
 
-    hears = False
-
-    @classmethod
-    def vectors(cls, plan: LinkPlan) -> RelationalEncoder:
-        return RelationalEncoder(embeddings(plan), [])
+    has_messages = False
 
     @classmethod
-    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+    def build_encoder(cls, plan: LinkPlan) -> RelationalEncoder:
+        """Build embeddings without layers."""
+        return RelationalEncoder(build_embedding(plan), [])
+
+    @classmethod
+    def describe_encoder(cls, model: LinkModelConfig) -> dict[str, str]:
+        """Describe the encoder alone, by heading."""
         return {
-            "Architecture": f"{model.title}: node embeddings of width {model.embedding}, without message passing",
+            "Architecture": f"{model.title}: node embeddings of dimension {model.embedding}, without message passing",
             "Messages": "none",
         }
 
 
-class RgcnEncoder(VectorEncoder):
-    """RGCN: relational convolutions with ReLU between them, over whatever the nodes bring.
+class RGCNEncoder(VectorEncoder):
+    """`rgcn`: relational convolutions with ReLU between them.
 
-    For links: embeddings (or one-hot nodes), then convolutions; no activation after the last.
+    For links: node embeddings or one-hot nodes, then convolutions, without an activation after the last.
 
-    For nodes: one-hot nodes or given features, then convolutions, then a head.
+    For nodes: one-hot nodes or node features, then convolutions, then a head.
     """
 
     @classmethod
-    def vectors(cls, plan: LinkPlan) -> RelationalEncoder:
-        model, training = plan.model, plan.training
-        one_hot = model.input == "one-hot"
-        if one_hot and training.self_loop_dropout_on == "message" and training.self_loop_dropout:
-            raise ConfigError("one-hot nodes have no self-loop message to drop numbers of: self_loop_dropout_on=edge")
-        source = None if one_hot else embeddings(plan, model.activated_input)
-        return RelationalEncoder(source, link_stack(plan, model.embedding, one_hot))
+    def build_encoder(cls, plan: LinkPlan) -> RelationalEncoder:
+        """Build embeddings, unless nodes are one-hot, and convolutions of the same dimension."""
+        model, one_hot = plan.model, plan.model.input == "one-hot"
+        source = None if one_hot else build_embedding(plan, model.activated_input)
+        return RelationalEncoder(source, build_link_layers(plan, model.embedding, one_hot))
 
     @classmethod
-    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
-        nodes = "one-hot nodes" if model.input == "one-hot" else f"node embeddings of width {model.embedding}"
-        layers = count(model.layers, "relational convolution")
-        return {"Architecture": f"{model.title}: {layers} over {nodes}", **convolutions_in_words(model)}
+    def describe_encoder(cls, model: LinkModelConfig) -> dict[str, str]:
+        """Describe the encoder alone, by heading."""
+        nodes = "one-hot nodes" if model.input == "one-hot" else f"node embeddings of dimension {model.embedding}"
+        layers = format_count(model.layers, "relational convolution")
+        return {"Architecture": f"{model.title}: {layers} over {nodes}", **_describe_convolutions(model)}
 
     @classmethod
-    def for_nodes(cls, plan: NodePlan) -> NodeNetwork:
-        model, source, layers = plan.model, cls.inputs(plan), cls.node_layers(plan.model, plan.num_classes)
-        init = Initializer(model.init, model.gain, model.fans)
-        width = None if source is None else source.width
-        built = stacked(plan, width, layers, init, reach=plan.training)
-        head = HEADS.find(model.head).build(layers[-1].out, plan.num_classes, model.options, plan.generator)
-        return NodeNetwork(source, built, model.dropout, head)
+    def build_node_network(cls, plan: NodePlan) -> NodeNetwork:
+        """Build the node input, the convolutions and the configured head."""
+        model, source, specs = plan.model, cls.build_input(plan), cls.layer_specs(plan.model, plan.num_classes)
+        init, dim = Initializer(model.init, model.gain, model.fans), None if source is None else source.dim
+        layers = build_layers(plan, dim, specs, init, field=plan.training)
+        head = HEADS.resolve(model.head).build(specs[-1].dim, plan.num_classes, model.options, plan.generator)
+        return NodeNetwork(source, layers, model.dropout, head)
 
     @classmethod
-    def inputs(cls, plan: NodePlan) -> Source:
-        """What gives nodes their input vectors; None for one-hot nodes."""
+    def build_input(cls, plan: NodePlan) -> NodeInput:
+        """Build the input of the first layer of a node network; None for one-hot nodes."""
         config, features = plan.model, plan.graph.features
         if config.input == "one-hot" or (config.input == "auto" and features is None):
             return None
         if features is None:
             raise ConfigError(
-                f"model.input is 'features', but the graph has none: read it with {said('features', 'FILE')}"
+                f"model.input is 'features', but the graph has none: read it with {option_hint('features', 'FILE')}"
             )
-        return FeatureInput(torch.from_numpy(np.array(features)))
+        return NodeFeatures(torch.from_numpy(np.array(features)))
 
     @classmethod
-    def widths(cls, model: NodeModelConfig) -> list[int]:
-        """The width after each convolution, the last one's before the head has its say."""
+    def layer_dims(cls, model: NodeModelConfig) -> list[int]:
+        """Return the output dimension of each convolution; the head may change the last one."""
         return [model.hidden] * model.layers
 
     @classmethod
-    def node_layers(cls, model: NodeModelConfig, num_classes: int) -> list[Layer]:
-        """The convolutions below the head; the last speaks for the classes where the head leaves that to it."""
-        head = HEADS.find(model.head)
-        *below, last = cls.widths(model)
-        out = head.width(last, num_classes)
-        kind: type[Decomposition] = DECOMPOSITIONS.find(model.decomposition)
-        layers = [Layer(width, kind.build(model, width), model.bias) for width in below]
-        return [*layers, Layer(out, kind.build(model, out, is_output=not head.activated), model.bias)]
+    def layer_specs(cls, model: NodeModelConfig, num_classes: int) -> list[LayerSpec]:
+        """Return the convolutions of a node network."""
+        head = HEADS.resolve(model.head)
+        *inner, last = cls.layer_dims(model)
+        out = head.input_dim(last, num_classes)
+        kind: type[Decomposition] = DECOMPOSITIONS.resolve(model.decomposition)
+        specs = [LayerSpec(dim, kind.build(model, dim), model.bias) for dim in inner]
+        return [*specs, LayerSpec(out, kind.build(model, out, is_output=not head.needs_activation), model.bias)]
 
     @classmethod
     def describe_nodes(cls, model: NodeModelConfig, features: bool) -> Description:
-        """
-        >>> from rgcn.config import NodeModelConfig
-        >>> RgcnEncoder.describe_nodes(NodeModelConfig(), False).made_of["Architecture"]
-        'rgcn: 2 relational convolutions of hidden width 16 over one-hot nodes'
-        """
-        architecture = f"{model.title}: {cls.node_words(model, features)}{HEADS.find(model.head).words()}"
-        return Description({"Architecture": architecture, **convolutions_in_words(model)})
-
-    @classmethod
-    def node_words(cls, model: NodeModelConfig, features: bool) -> str:
-        given = model.input == "features" or (model.input == "auto" and features)
-        nodes = "the nodes' features" if given else "one-hot nodes"
-        return f"{count(model.layers, 'relational convolution')} of hidden width {model.hidden} over {nodes}"
-
-    @classmethod
-    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
-        """AIFB: 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4
+        """Describe the node network for reports.
 
         >>> from rgcn.config import NodeModelConfig
-        >>> RgcnEncoder.published_parameters(NodeModelConfig(), 8285, 45, 4)
+        >>> RGCNEncoder.describe_nodes(NodeModelConfig(), False).parts["Architecture"]
+        'rgcn: 2 relational convolutions of hidden dimension 16 over one-hot nodes'
+        """
+        architecture = f"{model.title}: {cls.describe_layers(model, features)}{HEADS.resolve(model.head).description()}"
+        return Description({"Architecture": architecture, **_describe_convolutions(model)})
+
+    @classmethod
+    def describe_layers(cls, model: NodeModelConfig, features: bool) -> str:
+        """Describe the convolutions of a node network and their input."""
+        uses_features = model.input == "features" or (model.input == "auto" and features)
+        nodes = "the nodes' features" if uses_features else "one-hot nodes"
+        return f"{format_count(model.layers, 'relational convolution')} of hidden dimension {model.hidden} over {nodes}"
+
+    @classmethod
+    def num_published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
+        """Count the parameters as the paper does; for AIFB 91 · 8285 · 16 + 16 + 91 · 16 · 4 + 4.
+
+        >>> from rgcn.config import NodeModelConfig
+        >>> RGCNEncoder.num_published_parameters(NodeModelConfig(), 8285, 45, 4)
         12068804
         """
-        kinds, total, width = relations * (1 + model.inverse) + model.self_loops, 0, inputs
-        for layer in cls.node_layers(model, classes):
-            total += layer.published(width, kinds, model.self_loops)
-            width = layer.out
-        return total if model.head == "convolution" else total + (width + 1) * classes
+        edge_relations, total, dim = relations * (1 + model.inverse) + model.self_loops, 0, inputs
+        for spec in cls.layer_specs(model, classes):
+            total += spec.num_published_parameters(dim, edge_relations, model.self_loops)
+            dim = spec.dim
+        return total if model.head == "convolution" else total + (dim + 1) * classes
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
-        return ["gather_sum", *DECOMPOSITIONS.find(decomposition).kernels]
+        """Return the kernels of the convolutions."""
+        return ["gather_sum", *DECOMPOSITIONS.resolve(decomposition).kernels]
 
 
-class EmbeddingEncoder(RgcnEncoder):
-    """e-RGCN: learned embeddings, a first convolution that only scales them, then full ones.
+class ERGCNEncoder(RGCNEncoder):
+    """`e-rgcn`, for nodes only: node embeddings, a first convolution with diagonal matrices, then full ones.
 
-    For nodes only; about a tenth of RGCN's parameters.
+    It has about a tenth of the parameters of `rgcn`.
     """
 
-    for_links = Encoder.for_links
+    build_link_network = Encoder.build_link_network
 
     @classmethod
-    def inputs(cls, plan: NodePlan) -> EmbeddingInput:
-        config, count = plan.model, plan.graph.num_nodes
-        reached: Tensor | None = None
+    def build_input(cls, plan: NodePlan) -> NodeEmbedding:
+        """Build node embeddings, of which only those in the receptive field of the training nodes are trained."""
+        config, num_nodes = plan.model, plan.graph.num_nodes
+        is_trained: Tensor | None = None
         if plan.training is not None:
-            reached = torch.zeros(count, dtype=torch.bool)
-            reached[plan.training.inputs.cpu()] = True
-        # E [nodes, width] as torch.nn.init reads a matrix: the fan in is its width.
-        init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, count))
+            is_trained = torch.zeros(num_nodes, dtype=torch.bool)
+            is_trained[plan.training.inputs.cpu()] = True
+        # torch.nn.init takes the second dimension of E [num_nodes, dim] for the fan in.
+        init = Initializer(config.embedding_init, config.embedding_gain, fans=(config.embedding, num_nodes))
         partition = plan.placement.partition
-        return EmbeddingInput(count, config.embedding, init, plan.generator, reached, partition=partition)
+        return NodeEmbedding(num_nodes, config.embedding, init, plan.generator, is_trained, partition=partition)
 
     @classmethod
-    def widths(cls, model: NodeModelConfig) -> list[int]:
+    def layer_dims(cls, model: NodeModelConfig) -> list[int]:
+        """Return the embedding's dimension for the diagonal convolution, then the hidden dimension."""
         return [model.embedding] + [model.hidden] * (model.layers - 1)
 
     @classmethod
-    def node_layers(cls, model: NodeModelConfig, num_classes: int) -> list[Layer]:
-        layers = super().node_layers(model, num_classes)
-        # With a single layer there is nothing after a diagonal to mix. Neither the paper's equation nor its code has a
-        # bias there.
-        return layers if model.layers == 1 else [Layer(model.embedding, Diagonal(), False), *layers[1:]]
+    def layer_specs(cls, model: NodeModelConfig, num_classes: int) -> list[LayerSpec]:
+        """Return a diagonal convolution without bias, as in the paper and its code, then full ones."""
+        specs = super().layer_specs(model, num_classes)
+        # A single layer has to mix the dimensions.
+        return specs if model.layers == 1 else [LayerSpec(model.embedding, Diagonal(), False), *specs[1:]]
 
     @classmethod
-    def node_words(cls, model: NodeModelConfig, features: bool) -> str:
-        layers = count(model.layers, "relational convolution")
+    def describe_layers(cls, model: NodeModelConfig, features: bool) -> str:
+        """Describe the embeddings and the convolutions."""
+        layers = format_count(model.layers, "relational convolution")
         first = ", the first one diagonal" if model.layers > 1 else ""
-        return f"learned node embeddings of width {model.embedding}, then {layers}{first}"
+        return f"learned node embeddings of dimension {model.embedding}, then {layers}{first}"
 
     @classmethod
-    def published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
-        """
+    def num_published_parameters(cls, model: NodeModelConfig, inputs: int, relations: int, classes: int) -> int:
+        """Count the parameters as the paper does.
+
         >>> from rgcn.config import NodeModelConfig
         >>> model = NodeModelConfig(encoder="e-rgcn")  # AIFB: 8285 · 32 + 91 · 32 + 91 · 32 · 4 + 4
-        >>> EmbeddingEncoder.published_parameters(model, 8285, 45, 4)
+        >>> ERGCNEncoder.num_published_parameters(model, 8285, 45, 4)
         279684
         """
-        above = super().published_parameters(model, model.embedding, relations, classes)
-        return inputs * model.embedding + above
+        layers = super().num_published_parameters(model, model.embedding, relations, classes)
+        return inputs * model.embedding + layers
 
     @classmethod
     def kernels(cls, decomposition: str) -> list[str]:
-        above = super().kernels(decomposition)
-        return ["gather_product_sum", *(kernel for kernel in above if kernel != "adam_bases")]
+        """Return the kernels of the convolutions; there are no one-hot rows whose bases Adam would update."""
+        layers = super().kernels(decomposition)
+        return ["gather_product_sum", *(kernel for kernel in layers if kernel != "adam_bases")]
 
 
-class CompressionEncoder(VectorEncoder):
-    """c-RGCN, for links only: messages pass through a bottleneck, and the embedding goes around it."""
+class CRGCNEncoder(VectorEncoder):
+    """`c-rgcn`, for links only: messages pass through a bottleneck, and the embedding bypasses it."""
 
     @classmethod
-    def vectors(cls, plan: LinkPlan) -> BottleneckEncoder:
-        source, layers = embeddings(plan), link_stack(plan, plan.model.bottleneck)
+    def build_encoder(cls, plan: LinkPlan) -> BottleneckEncoder:
+        """Build embeddings, projections and convolutions of the bottleneck's dimension."""
+        source, layers = build_embedding(plan), build_link_layers(plan, plan.model.bottleneck)
         return BottleneckEncoder(source, layers, Initializer(plan.model.init, plan.model.gain), plan.generator)
 
     @classmethod
-    def describe_vectors(cls, model: LinkModelConfig) -> dict[str, str]:
+    def describe_encoder(cls, model: LinkModelConfig) -> dict[str, str]:
+        """Describe the encoder alone, by heading."""
         architecture = (
-            f"{model.title}: {count(model.layers, 'relational convolution')} through a bottleneck of width "
-            f"{model.bottleneck}, the embedding of width {model.embedding} goes around it"
+            f"{model.title}: {format_count(model.layers, 'relational convolution')} through a bottleneck of dimension "
+            f"{model.bottleneck}, which the embedding of dimension {model.embedding} bypasses"
         )
-        return {"Architecture": architecture, **convolutions_in_words(model)}
+        return {"Architecture": architecture, **_describe_convolutions(model)}
 
 
 class BottleneckEncoder(RelationalEncoder):
-    """H = E + g(σ(… Σ_r A_r f(E) W_r …)), messages pass through a bottleneck, and E goes around it.
+    """H = E + g(σ(… Σ_r A_r f(E) W_r …)): messages pass through a bottleneck, and the embedding E bypasses it.
 
-    f projects down to the bottleneck, with a bias; g projects up again. g has no bias of its own: a constant added to
-    every node's vector is a matter of E, and without it a convolution of zeros leaves E exactly as it is.
+    f projects E to the dimension of the bottleneck and adds a bias; g projects back. g has no bias: a constant added to
+    every node's vector can be learned by E, and without it convolutions of zeros leave E exactly as it is.
+
+    Args:
+        source: The embedding E.
+        layers: The convolutions, of the bottleneck's dimension.
+        init: How f and g are initialized.
+        generator: Source of the initial weights.
     """
 
-    source: EmbeddingInput
+    source: NodeEmbedding
 
     def __init__(
         self,
-        source: EmbeddingInput,
+        source: NodeEmbedding,
         layers: Sequence[RelationalGraphConv],
         init: Initializer,
         generator: torch.Generator,
     ) -> None:
+        """Draw the initial projections."""
         super().__init__(source, layers, activated=True)
-        self.width, bottleneck = source.width, layers[0].in_features
-        self.down = nn.Parameter(init.draw((self.width, bottleneck), generator))
+        self.dim, bottleneck = source.dim, layers[0].in_features
+        self.down = nn.Parameter(init.draw((self.dim, bottleneck), generator))
         self.down_bias = nn.Parameter(torch.zeros(bottleneck))
-        self.up = nn.Parameter(init.draw((bottleneck, self.width), generator))
+        self.up = nn.Parameter(init.draw((bottleneck, self.dim), generator))
 
-    def forward(self, over: Over) -> Tensor:
+    def forward(self, over: EncoderInput) -> Tensor:
+        """Compute node vectors `[num_nodes, dim]`."""
         inputs, nodes = (over.inputs, over.outputs) if isinstance(over, ReceptiveField) else (None, None)
         x = self.source(inputs) @ self.down + self.down_bias
-        return self.source(nodes) + self.convolved(x, over)[-1] @ self.up  # type: ignore[no-any-return]
+        return self.source(nodes) + self.convolve(x, over)[-1] @ self.up  # type: ignore[no-any-return]
 
-    def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        # E goes around the bottleneck: without any message it is all there still.
+    def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
+        """Subtract the embeddings, which bypass the messages."""
         return vectors - self.source(nodes)  # type: ignore[no-any-return]
 
 
-def embeddings(plan: LinkPlan, activated: bool = False) -> EmbeddingInput:
+def build_embedding(plan: LinkPlan, activated: bool = False) -> NodeEmbedding:
+    """Build the node embeddings that the configuration describes; `activated` adds a bias and a ReLU."""
     model = plan.model
     init = Initializer(model.init, model.gain)
     on_disk = plan.training.tables == "disk"
     if on_disk and plan.adjacency.device.type != "cpu":
         raise ConfigError("tables: disk is for a CPU: set training.device to cpu, or training.tables to memory")
     size = plan.num_nodes, model.embedding
-    return EmbeddingInput(*size, init, plan.generator, None, activated, on_disk, plan.placement.partition)
+    return NodeEmbedding(*size, init, plan.generator, None, activated, on_disk, plan.placement.partition)
 
 
-def convolutions_in_words(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
-    """How a relation's weight matrix is written; which way messages pass, and how they are added up."""
-    ways = "along triples and against them" if model.inverse else "along triples only"
-    loops = ", and each node hears itself" if model.self_loops else ""
-    shared = {
+def _describe_convolutions(model: NodeModelConfig | LinkModelConfig) -> dict[str, str]:
+    """Describe the decomposition, the direction of messages and their aggregation, by heading."""
+    directions = "along triples and against them" if model.inverse else "along triples only"
+    loops = ", with self-loops" if model.self_loops else ""
+    normalization = {
         "relation": "averaged over the neighbors of each relation",
         "node": "averaged over all neighbors",
         "direction": "averaged over the neighbors of each direction",
         "none": "not normalized",
     }[model.normalization]
-    messages = f"{ways}{loops}; {shared}, then the {model.aggregation} over relations"
+    messages = f"{directions}{loops}; {normalization}, then the {model.aggregation} over relations"
     if model.message_function != "linear":
-        messages = f"{introduced(MESSAGE_FUNCTIONS.find(model.message_function))}: {messages}"
-    return {"Weight matrices": DECOMPOSITIONS.find(model.decomposition).words(model), "Messages": messages}
+        messages = f"{component_title(MESSAGE_FUNCTIONS.resolve(model.message_function))}: {messages}"
+    return {"Weight matrices": DECOMPOSITIONS.resolve(model.decomposition).describe(model), "Messages": messages}

@@ -1,4 +1,4 @@
-"""The network of link prediction: what it must be able to do, and the kind that gives every node a vector."""
+"""`LinkNetwork`, the interface of networks that score triples, and `VectorNetwork`: an encoder with a decoder."""
 
 from __future__ import annotations
 
@@ -12,27 +12,32 @@ from torch import Tensor, nn
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.kernels import take_rows
-from rgcn.kernels.sparse import distinct
+from rgcn.kernels.sparse import padded_unique
 from rgcn.nn.decoders import BatchScores, Decoder
-from rgcn.nn.relational_encoder import Over, RelationalEncoder
-from rgcn.nn.row_tables import EmbeddingInput, NodeTable
+from rgcn.nn.relational_encoder import EncoderInput, RelationalEncoder
+from rgcn.nn.row_tables import NodeEmbedding, NodeTable
 from rgcn.nn.scorer import PartitionedScorer, Questions, Scorer, VectorScorer
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.negatives import Negatives
 
-# Of a vector, for each triple a step learns from: a million triples with vectors of 200 and ten negatives took 9.2 GB.
-BYTES_A_NUMBER = 46
-HeardEdges = RelationalAdjacency | None  # that carry messages in a step; None where no messages are passed
+# Memory of a training step for each number of a scored triple's vector: measured, a million triples with vectors of
+# width 200 and ten negatives took 9.2 GB.
+BYTES_PER_VALUE = 46
+MessageAdjacency = RelationalAdjacency | None  # the edges that carry messages in a step; None without message passing
 
 
 @dataclass(frozen=True)
 class LinkPlan:
-    """What a network of link prediction is built for.
+    """What an encoder needs to build a network for link prediction.
 
-    model, training  its settings
-    adjacency        the operator of the training triples
-    generator        where initial weights come from
-    placement        which nodes are local: the operator has their rows
+    Attributes:
+        model: The model's configuration.
+        training: The training configuration.
+        num_nodes: Number of nodes.
+        num_relations: Number of relations, without inverses.
+        adjacency: The operator of the training triples.
+        generator: Source of the initial weights.
+        placement: Which nodes are local; the operator has their rows.
     """
 
     model: LinkModelConfig
@@ -44,109 +49,118 @@ class LinkPlan:
     placement: Placement = LOCAL
 
 
-class Heard(NamedTuple):
-    """A triple to be explained, and the edges that may be heard.
+class ExplainedTriple(NamedTuple):
+    """A triple whose score is explained, and the edges that carry messages while it is scored.
 
-    field    the receptive field of the nodes asked int64 [a], in their order
-    both     whether it is asked about from both ends; else as an answer to (subject, relation, ?) alone
+    Attributes:
+        field: The receptive field of `nodes`.
+        nodes: Ids of the nodes whose states are computed, int64 `[num_nodes]`, in the order of the field's outputs.
+        subject: The triple's subject.
+        relation: The triple's relation.
+        object: The triple's object.
+        both: True to score it in both directions, False to score it as an answer to (subject, relation, ?) only.
     """
 
     field: ReceptiveField
-    asked: Tensor
+    nodes: Tensor
     subject: int
     relation: int
     object: int
     both: bool = True
 
     def questions(self, num_relations: int) -> list[tuple[int, int, int]]:
-        """(node, kind of edge, answer) of each question; the kinds of inverse edges come after the relations."""
-        there = (self.subject, self.relation, self.object)
-        back = (self.object, self.relation + num_relations, self.subject)
-        return [there, back] if self.both else [there]
+        """Return (node, edge relation, answer) of each direction; ids of inverses follow those of the relations."""
+        forward = (self.subject, self.relation, self.object)
+        backward = (self.object, self.relation + num_relations, self.subject)
+        return [forward, backward] if self.both else [forward]
 
 
 class LinkNetwork(nn.Module, ABC):
-    """Scores triples, and learns to. Whether it compares node vectors or computes each question anew is its own affair.
+    """A network that scores triples and can be trained to do so.
 
-    num_layers  how many hops away a node can be heard; 0 where no messages are passed
-    one_hot     whether its first layer looks rows up by node, so that a node it never saw has none
-    recordable  whether a training step waits for nothing, so that a GPU may record and replay it
-    hides_asked whether a triple must not be heard while it is asked about: who walks along edges would find it there.
-                Training, scores of known triples and explanations then hide it, and with it its inverse
-    only_reached whether a node that no walk from the asked one has reached says nothing, so that explanations need hear
-                only what lies on walks to the answer
-    knows_relations whether it has weights for the relations it was trained with, and none for others
-    source      the table of what nodes bring of their own, which new nodes lack; None without one
-    placement   which nodes are computed in this process
+    Subclasses decide whether to compute a vector for each node once (`VectorNetwork`) or to run a computation for each
+    question (`PathNetwork`).
+
+    Attributes:
+        num_layers: Number of hops that messages travel; 0 without message passing.
+        is_one_hot: True if the first layer looks up rows by node id, so that it has none for new nodes.
+        is_capturable: True if a training step never waits for the device, so that a GPU can record and replay it.
+        must_hide_triples: True if a triple has to be hidden while it is asked about, because the network would find it
+            on its way. Training, scores of known triples and explanations then hide the triple and its inverse.
+        ignores_unreached_nodes: True if nodes that no walk from the question's node reaches send no messages, so that
+            explanations need only the edges on walks to the answer.
+        has_relation_weights: True if it has weights for each relation it was trained with, and none for others.
+        encodes_batch_only: Set to compute only the nodes of a batch, when only their rows of a table change.
+        placement: Which nodes this process computes.
     """
 
     num_layers: int
-    one_hot: bool = False
-    recordable: bool = True
-    hides_asked: bool = False
-    only_reached: bool = False
-    knows_relations: bool = True
-    source: EmbeddingInput | None = None
-    only_asked: bool = False
+    is_one_hot: bool = False
+    is_capturable: bool = True
+    must_hide_triples: bool = False
+    ignores_unreached_nodes: bool = False
+    has_relation_weights: bool = True
+    source: NodeEmbedding | None = None
+    """Embeddings of the nodes, which new nodes lack; None if it has none."""
+    encodes_batch_only: bool = False
     placement: Placement = LOCAL
 
     def __init__(self) -> None:
+        """Create a network without weights."""
         super().__init__()
         self._scorer: Scorer | None = None
 
     @property
-    def knows_nodes(self) -> bool:
-        """Whether it holds something for each node, of which it has none for another's: a table, or rows by node.
-
-        Where not, it answers over any graph of the relations it was trained with.
-        """
-        return self.one_hot or self.source is not None
+    def has_node_weights(self) -> bool:
+        """True if it holds weights for each node; if False, it answers over any graph with its relations."""
+        return self.is_one_hot or self.source is not None
 
     def node_tables(self) -> list[NodeTable]:
-        """Tables with a row for each node, of which a batch reads those of its own nodes alone (`only_asked`)."""
+        """Return the tables with a row for each node, of which a step reads few if `encodes_batch_only` is set."""
         return []
 
-    def begin(self, model: LinkModelConfig) -> None:
-        """Stand where a training begins, if that is elsewhere than at random. Not called for weights that were kept."""
+    def load_initial_weights(self, model: LinkModelConfig) -> None:
+        """Load the initial weights, for models that do not start from random ones. Called before training."""
 
     @abstractmethod
-    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
-        """Scores of positives int64 [n, 3] and of their negatives, hearing these edges; with gradients."""
+    def score_batch(self, adjacency: MessageAdjacency, positives: Tensor, negatives: Negatives) -> BatchScores:
+        """Score positives int64 `[num_positives, 3]` and their negatives, with gradients; messages use `adjacency`."""
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
-        """About how much memory a training step takes that asks so many questions at once; 0: little."""
+        """Estimate the memory of a training step that asks so many questions at once; 0 if negligible."""
         return 0
 
-    def heard_work(self, nodes: int, edges: int) -> int:
-        """Multiply-adds of `score_heard` over so many nodes and edges, asked again about the same relation; 0: few."""
+    def explained_work(self, nodes: int, edges: int) -> int:
+        """Estimate the multiply-adds of `score_explained` over so many nodes and edges, for a relation seen before."""
         return 0
 
     def question_work(self, nodes: int, edges: int) -> int:
-        """The same of a question that was not asked before."""
-        return self.heard_work(nodes, edges)
+        """Estimate the multiply-adds of a new question over so many nodes and edges; 0 if negligible."""
+        return self.explained_work(nodes, edges)
 
     @abstractmethod
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
-        """[q, N]: every node as the answer to each question, hearing these edges; with gradients."""
+        """Score all nodes as answers to each question, with gradients: `[num_questions, num_nodes]`."""
 
     @abstractmethod
-    def score_heard(self, heard: Heard) -> Tensor:
-        """[1] or [2]: a triple's score, with gradients of the weights of the edges that are heard.
+    def score_explained(self, triple: ExplainedTriple) -> Tensor:
+        """Score a triple with gradients for the weights of its edges.
 
-        Two where its score as an answer to (subject, relation, ?) is another than to (?, relation, object), and both
-        are asked for (`Heard.both`); in this order.
+        Returns:
+            `[2]`, the scores as an answer to (subject, relation, ?) and to (?, relation, object), if they differ and
+            both are wanted (`ExplainedTriple.both`); else `[1]`.
         """
 
-    def score_unheard(self, heard: Heard) -> Tensor:
-        """The same where nothing is known of the nodes either; `heard` holds no message already."""
-        return self.score_heard(heard)
+    def score_baseline(self, triple: ExplainedTriple) -> Tensor:
+        """Score a triple as if nothing were known of its nodes; the edges of `triple` carry no messages already."""
+        return self.score_explained(triple)
 
     @abstractmethod
     def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
-        """What answers from the whole graph, nothing dropped; called without gradients, in evaluation mode."""
+        """Make a scorer over the whole graph. Called without gradients, in evaluation mode."""
 
     def scorer(self, adjacency: RelationalAdjacency) -> Scorer:
-        """The same, made once until the network trains again."""
+        """Return the scorer, made once until the network is trained again."""
         if self.training:
             self.eval()
         if self._scorer is None:
@@ -156,64 +170,70 @@ class LinkNetwork(nn.Module, ABC):
         return self._scorer
 
     def train(self, mode: bool = True) -> LinkNetwork:
-        """Training or not; either way the weights may change, so that what was computed from them is forgotten."""
+        """Switch to training or evaluation mode; either way weights may change, so the scorer is dropped."""
         self._scorer = None
         super().train(mode)
         return self
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor | None:
-        """[N, width]: a vector for each node; None where nodes have none."""
+        """Return a vector for each node, `[num_nodes, dim]`; None if the network has none."""
         return None
 
     def relation_vectors(self) -> Tensor | None:
-        """[R, width]: a vector for each relation; None where relations have none."""
+        """Return a vector for each relation, `[num_relations, dim]`; None if the network has none."""
         return None
 
 
 class VectorNetwork(LinkNetwork):
-    """An encoder that gives every node a vector, and a decoder that scores triples of them.
+    """An encoder that computes a vector for each node, and a decoder that scores triples of them.
 
-    only_asked  compute the nodes of a batch alone, not all: where only their rows are to move
+    Args:
+        encoder: Computes node vectors.
+        decoder: Scores triples.
+        placement: Which nodes this process computes.
     """
 
     def __init__(self, encoder: RelationalEncoder, decoder: Decoder, placement: Placement = LOCAL) -> None:
+        """Combine an encoder and a decoder."""
         super().__init__()
         self.encoder, self.decoder, self.placement = encoder, decoder, placement
-        self.num_layers, self.one_hot = encoder.num_layers, encoder.one_hot
+        self.num_layers, self.is_one_hot = encoder.num_layers, encoder.is_one_hot
 
     @property
-    def recordable(self) -> bool:  # type: ignore[override]
-        # One-hot layers ask which rows a batch's edges use, and wait for the answer; so do receptive fields.
-        return not self.one_hot and not (self.only_asked and self.num_layers)
+    def source(self) -> NodeEmbedding | None:  # type: ignore[override]
+        """The encoder's node embeddings; None if its input is something else."""
+        return self.encoder.source if isinstance(self.encoder.source, NodeEmbedding) else None
+
+    @property
+    def is_capturable(self) -> bool:  # type: ignore[override]
+        """False where a step has to wait for node ids: in one-hot layers and receptive fields."""
+        return not self.is_one_hot and not (self.encodes_batch_only and self.num_layers)
 
     def node_tables(self) -> list[NodeTable]:
+        """Return the tables of embeddings and of the decoder's node biases."""
         biases = getattr(self.decoder, "node_bias", None)
-        tables: list[NodeTable] = [] if self.source is None else [self.source.rows]
-        return [*tables, biases] if isinstance(biases, NodeTable) else tables
+        tables = [None if self.source is None else self.source.rows, biases]
+        return [table for table in tables if isinstance(table, NodeTable)]
 
-    @property
-    def source(self) -> EmbeddingInput | None:  # type: ignore[override]
-        source = self.encoder.source
-        return source if isinstance(source, EmbeddingInput) else None
-
-    def encode(self, over: Over) -> Tensor:
-        """[N, d']: vectors of every node, or of those a receptive field gives, ready for the decoder."""
+    def encode(self, over: EncoderInput) -> Tensor:
+        """Compute vectors `[num_nodes, dim]` for the decoder, of all nodes or of those that `over` names."""
         nodes = over.outputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return self.decoder.prepare(self.encoder(over), nodes)
 
-    def vectors_of(self, adjacency: RelationalAdjacency | None, nodes: Tensor) -> Tensor:
-        """[n, d']: vectors of these nodes int64 [n], distinct, computed in the processes that hold them."""
+    def encode_nodes(self, adjacency: RelationalAdjacency | None, nodes: Tensor) -> Tensor:
+        """Compute vectors `[n, dim]` of distinct nodes int64 `[n]`, on the ranks that hold them."""
         if adjacency is None or not self.num_layers:
             exchange = self.placement.exchange(nodes)
             return exchange(self.encode(exchange.needed))
-        if self.placement.partition is None or adjacency.structure.transient:  # a walk costs less than all nodes
+        # A receptive field costs less than all nodes if the edges are used only once.
+        if self.placement.partition is None or adjacency.structure.transient:
             exchange = self.placement.exchange(nodes)
             field = ReceptiveField.of(adjacency, exchange.needed, self.num_layers, self.placement)
             return exchange(self.encode(field))
-        return self.placement.exchange(nodes, all_local=True)(self.local_vectors(adjacency))
+        return self.placement.exchange(nodes, all_local=True)(self.encode_local_nodes(adjacency))
 
-    def local_vectors(self, adjacency: RelationalAdjacency | None) -> Tensor:
-        """[local nodes, d']: vectors of all nodes, or of the local ones, by their rows."""
+    def encode_local_nodes(self, adjacency: RelationalAdjacency | None) -> Tensor:
+        """Compute vectors `[num_local_nodes, dim]` of all local nodes, in the order of their rows."""
         partition = self.placement.partition
         if partition is None or adjacency is None:
             return self.encode(adjacency)
@@ -222,51 +242,59 @@ class VectorNetwork(LinkNetwork):
         return self.encode(ReceptiveField.whole(adjacency, self.num_layers, self.placement))
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
-        return BYTES_A_NUMBER * self.encoder.width * questions
+        """Estimate the memory of a training step from the vectors of its triples."""
+        return BYTES_PER_VALUE * self.encoder.dim * questions
 
-    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
-        divided = self.placement.partition is not None
-        if not (self.only_asked or divided):
+    def score_batch(self, adjacency: MessageAdjacency, positives: Tensor, negatives: Negatives) -> BatchScores:
+        """Encode the nodes of the batch, or all nodes, and score with the decoder."""
+        is_partitioned = self.placement.partition is not None
+        if not (self.encodes_batch_only or is_partitioned):
             return self.decoder.score_batch(self.encode(adjacency), positives, negatives)
-        # The nodes of the step, and its triples and negatives with nodes numbered among these.
+        # Renumber the batch by its distinct nodes.
         subject, relation, object_ = positives.unbind(1)
-        every, waits = torch.cat([subject, object_, negatives.drawn]), divided or adjacency is not None
-        nodes, number = torch.unique(every, return_inverse=True) if waits or not every.is_cuda else distinct(every)
-        subject, object_, drawn = torch.split(number, [len(subject), len(object_), len(negatives.drawn)])
+        nodes, can_wait = torch.cat([subject, object_, negatives.drawn_nodes]), is_partitioned or adjacency is not None
+        is_padded = nodes.is_cuda and not can_wait
+        nodes, index = padded_unique(nodes) if is_padded else torch.unique(nodes, return_inverse=True)
+        subject, object_, drawn = torch.split(index, [len(subject), len(object_), len(negatives.drawn_nodes)])
         positives = torch.stack([subject, relation, object_], dim=1)
-        return self.decoder.score_batch(self.vectors_of(adjacency, nodes), positives, negatives.with_drawn(drawn))
+        return self.decoder.score_batch(self.encode_nodes(adjacency, nodes), positives, negatives.with_nodes(drawn))
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
+        """Encode all nodes and score them with the decoder."""
         nodes = self.encode(adjacency)
         node, relation, for_objects = questions
         return self.decoder.score_questions(take_rows(nodes, node), relation, for_objects, nodes)
 
-    def score_heard(self, heard: Heard) -> Tensor:
-        return self._scored(heard, self.encode(heard.field))
+    def score_explained(self, triple: ExplainedTriple) -> Tensor:
+        """Encode the triple's nodes and score it: `[1]`, since both directions have the same score."""
+        return self._decode(triple, self.encode(triple.field))
 
-    def score_unheard(self, heard: Heard) -> Tensor:
-        nodes, width = self.encode(heard.field), self.decoder.width
-        vectors = self.encoder.without_own(nodes[:, :width], heard.asked)
-        return self._scored(heard, torch.cat([vectors, torch.zeros_like(nodes[:, width:])], dim=1))
+    def score_baseline(self, triple: ExplainedTriple) -> Tensor:
+        """Score vectors of nodes without embeddings and without biases."""
+        nodes, dim = self.encode(triple.field), self.decoder.dim
+        vectors = self.encoder.remove_inputs(nodes[:, :dim], triple.nodes)
+        return self._decode(triple, torch.cat([vectors, torch.zeros_like(nodes[:, dim:])], dim=1))
 
-    def _scored(self, heard: Heard, nodes: Tensor) -> Tensor:
-        places = heard.asked.tolist()
-        subject, object_ = places.index(heard.subject), places.index(heard.object)
-        relation = torch.tensor([heard.relation], device=nodes.device)
+    def _decode(self, triple: ExplainedTriple, nodes: Tensor) -> Tensor:
+        ids = triple.nodes.tolist()
+        subject, object_ = ids.index(triple.subject), ids.index(triple.object)
+        relation = torch.tensor([triple.relation], device=nodes.device)
         return self.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
-        vectors = self.local_vectors(adjacency).detach()
+        """Compute the vectors of the local nodes once."""
+        vectors = self.encode_local_nodes(adjacency).detach()
         if self.placement.partition is None:
             return VectorScorer(self.decoder, vectors)
         return PartitionedScorer(self.decoder, vectors, self.placement)
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
-        # Behind the vector a decoder may hold a node's biases, which say how frequent it is and not what it is.
+        """Return the vectors without the decoder's node biases, which say how frequent a node is, not what it is."""
         scorer = self.scorer(adjacency)
         assert isinstance(scorer, VectorScorer)
-        return scorer.nodes[:, : self.decoder.width]
+        return scorer.nodes[:, : self.decoder.dim]
 
     def relation_vectors(self) -> Tensor | None:
+        """Return the decoder's relation vectors."""
         table = self.decoder.relation_table()
         return None if table is None else table[0]

@@ -1,12 +1,11 @@
-"""The layer of a path network: what an edge says, what a node makes of all it hears, and what it becomes; the head that
-scores a node by its state and by what stands around it; and the edges that walks from some nodes can take.
+"""Parts of a path network: messages, the layer, relation vectors, the head, and the edges that questions can reach.
 
-States are [nodes, questions, width]: B questions side by side, each with a convolution of its own over the same edges.
-In memory that is one matrix [nodes, B · width], and the convolution H = Σ_r A_r X W_r with diagonal W_r is one scaled
-sum over it.
+States are `[num_nodes, num_questions, dim]`: a batch of questions side by side, each with a convolution of its own over
+the same edges. In memory that is one matrix `[num_nodes, num_questions * dim]`, and the convolution H = Σ_r A_r X W_r
+with diagonal W_r is one scaled sum over it.
 
-A node that has heard nothing for a question is exactly zero and stays so: biases do not wake it. Whoever computes only
-the nodes that a question reaches gets the same answer.
+A node that has received no message for a question has the state zero, and keeps it: biases are not added. Computing
+only the nodes that a question reaches therefore gives the same answers.
 """
 
 from __future__ import annotations
@@ -20,313 +19,381 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rgcn.adjacency import RelationalAdjacency
-from rgcn.adjacency.structure import rows_of
+from rgcn.adjacency.structure import entries_of_rows
 from rgcn.kernels import gather_sum, scaled_sum
 from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings, layer_update
 from rgcn.kernels.sparse import pointer_from_sorted
 
-# What is left of a sum after its parts were taken off again, as a share of these: so many times what numbers can tell.
-ROUNDING = 100
-# Above this share of the edges, picking them out costs more than the rest of them would.
-MOST_OF_ALL = 0.5
+ROUNDING_STEPS = 100  # a difference of fewer steps of the precision than this is considered zero
+MAX_EDGE_SHARE = 0.5  # above this share of the edges, selecting them costs more than computing all
 
 
-class Hop(NamedTuple):
-    """The edges that one layer passes messages along.
+class HiddenEdges(NamedTuple):
+    """Edges that are hidden from some questions of a batch, while the rest is normalized as if these did not exist.
 
-    operator  [targets, sources], weights normalized
-    own       int64 [targets]: which of the sources each target is; None where both are all nodes in order
-    degree    [targets]: the logarithm of what stands in each target, as a multiple of the training graph's mean
-    hidden    edges that some of the questions do not hear; None without any
-    """
+    For weights that are not normalized, or normalized over all edges of a target.
 
-    operator: RelationalAdjacency
-    own: Tensor | None
-    degree: Tensor
-    hidden: Hidden | None = None
-
-    @classmethod
-    def along(cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: Hidden | None = None) -> Hop:
-        """An operator that has every edge into its targets; self-loops say which source a target is."""
-        edges = operator.structure
-        everything = edges.num_targets == edges.num_sources == edges.num_nodes
-        own = None if everything else edges.own_sources
-        # A self-loop counts, so that a node alone has log 1 = 0.
-        return cls(operator, own, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
-
-
-class Hidden(NamedTuple):
-    """Edges that some of the questions of a batch do not hear, everything normalized as if these were not there.
-
-    For weights that are not normalized, or over all edges of a target.
-
-    edge, question  int64 [h]: numbers of edges of the operator, and who does not hear them
-    share           [h]: the edge's part of all that stands in its target
-    unit            the training graph's mean logarithm of a degree
-    questions       B
+    Attributes:
+        edge: Indices of edges of the operator, int64 `[num_hidden]`.
+        question: The question that each edge is hidden from, int64 `[num_hidden]`.
+        share: Each edge's share of the weight into its target, `[num_hidden]`.
+        mean_log_degree: Mean logarithm of a degree in the training graph.
+        num_questions: Number of questions in the batch.
     """
 
     edge: Tensor
     question: Tensor
     share: Tensor
-    unit: Tensor
-    questions: int
+    mean_log_degree: Tensor
+    num_questions: int
 
-    def gone(self, operator: RelationalAdjacency) -> Tensor:
-        """[targets, B]: the part of all that stands in a target which a question does not hear."""
-        none = self.share.new_zeros(operator.num_targets, self.questions)
+    def hidden_share(self, operator: RelationalAdjacency) -> Tensor:
+        """Return the share of the weight into each target that is hidden, `[num_targets, num_questions]`."""
+        none = self.share.new_zeros(operator.num_targets, self.num_questions)
         return none.index_put((operator.structure.target[self.edge].long(), self.question), self.share, accumulate=True)
 
-    def without(self, operator: RelationalAdjacency, total: Tensor, said: Tensor) -> Tensor:
-        """Sums [targets, B, width] over edges less what the hidden ones said [h, width], the rest normalized again."""
-        key = operator.structure.target[self.edge].long() * self.questions + self.question
-        place, number = torch.unique(key, return_inverse=True)  # few: what nothing is hidden from is not touched
-        every = total.flatten(0, 1)
-        off = torch.zeros_like(every[place]).index_add(0, number, operator.weight[self.edge, None] * said)
-        rest = every[place] - off
+    def subtract(self, operator: RelationalAdjacency, total: Tensor, messages: Tensor) -> Tensor:
+        """Subtract hidden messages `[num_hidden, dim]` from sums, and normalize again.
+
+        Args:
+            operator: The edges.
+            total: Sums over all edges, `[num_targets, num_questions, dim]`.
+            messages: The messages of the hidden edges.
+        """
+        key = operator.structure.target[self.edge].long() * self.num_questions + self.question
+        place, index = torch.unique(key, return_inverse=True)
+        sums = total.flatten(0, 1)
+        weighted = (operator.weight[self.edge, None] * messages).to(sums.dtype)
+        hidden = torch.zeros_like(sums[place]).index_add(0, index, weighted)
+        rest = sums[place] - hidden
         if operator.normalization == "node":
-            rest = rest / (1.0 - self.gone(operator).flatten()[place]).unsqueeze(-1)
-        # Where nothing else was said, rounding must not pass for something.
-        least = ROUNDING * min(torch.finfo(rest.dtype).eps, torch.finfo(torch.float32).eps)
-        rest = torch.where((off != 0) & (rest.abs() <= least * off.abs()), 0.0, rest)
-        return every.index_copy(0, place, rest).view_as(total)
+            rest = rest / (1.0 - self.hidden_share(operator).flatten()[place]).unsqueeze(-1)
+        # Rounding must not look like a message where no other edge has one.
+        bound = ROUNDING_STEPS * min(torch.finfo(rest.dtype).eps, torch.finfo(torch.float32).eps)
+        rest = torch.where((hidden != 0) & (rest.abs() <= bound * hidden.abs()), 0.0, rest)
+        return sums.index_copy(0, place, rest).view_as(total)
 
-    def degree(self, operator: RelationalAdjacency, degree: Tensor) -> Tensor:
-        """[targets, B]: factors of nodes [targets] less the hidden edges."""
-        return degree[:, None] + torch.log1p(-self.gone(operator)) / self.unit
+    def log_degree(self, operator: RelationalAdjacency, log_degree: Tensor) -> Tensor:
+        """Return the logarithms of degrees `[num_targets]` without the hidden edges, `[num_targets, num_questions]`."""
+        return log_degree[:, None] + torch.log1p(-self.hidden_share(operator)) / self.mean_log_degree
 
 
-class Told(NamedTuple):
-    """What a batch of B questions knows of relations.
+class LayerEdges(NamedTuple):
+    """The edges along which one layer passes messages.
 
-    query      [B, width]: the vector of the relation that each asks for
-    relations  [R⁺, U, width]: vectors of all relations for each of U asked for; None where layers learn theirs
-    column     int64 [B]: which of the U each question has; None: all the only one, or each its own
+    Attributes:
+        operator: The edges with normalized weights, `[num_targets, num_sources]`.
+        own_source: The source that is each target itself, int64 `[num_targets]`; None if both are the same nodes.
+        log_degree: Logarithm of each target's degree, relative to the mean of the training graph, `[num_targets]`.
+        hidden: Edges that are hidden from some of the questions; None without any.
+    """
+
+    operator: RelationalAdjacency
+    own_source: Tensor | None
+    log_degree: Tensor
+    hidden: HiddenEdges | None = None
+
+    @classmethod
+    def along(
+        cls, operator: RelationalAdjacency, mean_log_degree: Tensor, hidden: HiddenEdges | None = None
+    ) -> LayerEdges:
+        """Use an operator with every edge into its targets, whose self-loops say which source each target is."""
+        edges = operator.structure
+        own_source = None if edges.num_targets == edges.num_sources == edges.num_nodes else edges.target_sources
+        # With its self-loop, an isolated node has log 1 = 0.
+        return cls(operator, own_source, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
+
+
+class RelationStates(NamedTuple):
+    """Vectors of relations for a batch of questions.
+
+    Attributes:
+        query: The vector of each question's relation, `[num_questions, dim]`.
+        relations: Vectors of all relations, for each distinct relation asked for, `[num_relations, num_distinct, dim]`,
+            with inverses and the self-loop; None if layers have their own.
+        distinct: Which of the distinct relations each question has, int64 `[num_questions]`; None if all have the only
+            one, or each its own.
     """
 
     query: Tensor
     relations: Tensor | None = None
-    column: Tensor | None = None
+    distinct: Tensor | None = None
 
 
-class Messages(NamedTuple):
-    """What an edge (u, s, v) says of a state x_u: x_u ⊙ w_s, as DistMult does, or x_u + w_s, as TransE does.
+class EdgeMessages(NamedTuple):
+    """The message of an edge (u, s, v): x_u ⊙ w_s as in DistMult, or x_u + w_s as in TransE.
 
-    added  x_u + w_s; a node that has heard nothing says nothing
+    Sums take the operator, a table of relation vectors (`[num_relations, dim]`, or `[num_relations, num_questions *
+    dim]` if they depend on the question) and states `[num_sources, num_questions, dim]`; they return `[num_targets,
+    num_questions, dim]`.
 
-    The sums take an operator, the relations' table ([R⁺, width], or [R⁺, B · width] where it depends on the question)
-    and states x [sources, B, width] → [targets, B, width].
+    Attributes:
+        is_sum: True for x_u + w_s; a node with state zero sends no message.
     """
 
-    added: bool = False
+    is_sum: bool = False
 
     def sums(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
-        """Σ over edges of weight · message; exact: of half precision, in float32."""
-        if not self.added:
-            return _scaled(operator, table, x, exact)
-        return _summed(operator, x) + _scaled(operator, table, _speaks(x), exact)
+        """Return Σ over edges of weight · message; in float32 even for half precision, if `exact`."""
+        if not self.is_sum:
+            return _scaled_sum(operator, table, x, exact)
+        return _sum(operator, x) + _scaled_sum(operator, table, _has_state(x), exact)
 
     def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        """Σ over edges of weight · message²."""
-        if not self.added:
-            return _scaled(operator, table.square(), x.square(), exact=True)
-        mixed = 2 * _scaled(operator, table, x)
-        return _summed(operator, x.square()) + mixed + _scaled(operator, table.square(), _speaks(x), exact=True)
+        """Return Σ over edges of weight · message²."""
+        if not self.is_sum:
+            return _scaled_sum(operator, table.square(), x.square(), exact=True)
+        mixed = 2 * _scaled_sum(operator, table, x)
+        return _sum(operator, x.square()) + mixed + _scaled_sum(operator, table.square(), _has_state(x), exact=True)
 
     def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
-        """Messages one by one: rows of the table and states, [h, width] each → [h, width]."""
-        return x + row * _speaks(x) if self.added else row * x
+        """Return the message of each edge from relation vectors and states, `[num_edges, dim]` each."""
+        return x + row * _has_state(x) if self.is_sum else row * x
 
 
-def _speaks(x: Tensor) -> Tensor:
+def _has_state(x: Tensor) -> Tensor:
     return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
 
 
-def _scaled(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+def _scaled_sum(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
     out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1), exact=exact)
     return out.view(-1, *x.shape[1:])
 
 
-def _summed(operator: RelationalAdjacency, x: Tensor) -> Tensor:
+def _sum(operator: RelationalAdjacency, x: Tensor) -> Tensor:
     return gather_sum(operator.structure.pattern, operator.weight, x.flatten(1)).view(-1, *x.shape[1:])
 
 
+def uniform_weight(*shape: int, generator: torch.Generator, fan_in: int | None = None) -> nn.Parameter:
+    """Draw a parameter uniformly from ± 1 / √fan_in, by default the size of the last dimension."""
+    bound = (fan_in or shape[-1]) ** -0.5
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+
 class RelationTable(nn.Module):
-    """w_s of one layer, for relations, inverses and the self-loop: a vector each, whatever is asked."""
+    """Relation vectors w_s of one layer that do not depend on the question, `[num_relations, dim]`."""
 
-    def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
+    def __init__(self, num_relations: int, dim: int, generator: torch.Generator) -> None:
+        """Draw the initial vectors; num_relations includes inverses and the self-loop."""
         super().__init__()
-        self.vectors = nn.Parameter(torch.randn(relations, width, generator=generator))
+        self.vectors = nn.Parameter(torch.randn(num_relations, dim, generator=generator))
 
-    def forward(self, told: Told) -> Tensor:
-        """[R⁺, width], or [R⁺, B · width] where it matters."""
+    def forward(self, states: RelationStates) -> Tensor:
+        """Return the vectors `[num_relations, dim]`."""
         return self.vectors
 
 
-class AskedRelationTable(RelationTable):
-    """w_s(q) = W_s q + b_s: a vector for each relation that depends on the relation asked for.
+class QueryRelationTable(nn.Module):
+    """Relation vectors w_s(q) = W_s q + b_s of one layer that depend on the question's relation.
 
-    A matrix for each relation: far more to learn, and to overfit, than a vector.
+    They have a matrix for each relation: many more parameters than `RelationTable`, which overfit more easily.
     """
 
-    def __init__(self, relations: int, width: int, generator: torch.Generator) -> None:
-        nn.Module.__init__(self)
-        bound = width**-0.5
-        self.matrices = nn.Parameter(torch.empty(relations, width, width).uniform_(-bound, bound, generator=generator))
-        self.biases = nn.Parameter(torch.empty(relations, 1, width).uniform_(-bound, bound, generator=generator))
+    def __init__(self, num_relations: int, dim: int, generator: torch.Generator) -> None:
+        """Draw the initial matrices and biases; num_relations includes inverses and the self-loop."""
+        super().__init__()
+        self.matrices = uniform_weight(num_relations, dim, dim, generator=generator)
+        self.biases = uniform_weight(num_relations, 1, dim, generator=generator)
 
-    def forward(self, told: Told) -> Tensor:
-        return (torch.matmul(told.query, self.matrices) + self.biases).flatten(1)
-
-
-def drawn_weight(out: int, inputs: int, generator: torch.Generator) -> nn.Parameter:
-    """[out, inputs], each number uniform within ± 1 / √inputs."""
-    bound = inputs**-0.5
-    return nn.Parameter(torch.empty(out, inputs).uniform_(-bound, bound, generator=generator))
+    def forward(self, states: RelationStates) -> Tensor:
+        """Compute the vectors `[num_relations, num_questions * dim]`."""
+        return (torch.matmul(states.query, self.matrices) + self.biases).flatten(1)
 
 
 class PathLayer(nn.Module):
-    """x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])), where anything was heard
+    """One layer: x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) for nodes that received a message.
 
-    a_v are the sums over edges, `deviation` adds their standard deviations; s_v tells nodes of many edges from those of
-    few (`settings.scaled`).
+    a_v are the sums over edges; s_v is the degree's logarithm, which distinguishes nodes with many edges from those
+    with few (`settings.degree_scaling`).
+
+    Args:
+        relations: Module that computes relation vectors from `RelationStates`.
+        messages: The kind of messages.
+        dim: Dimension of a state.
+        generator: Source of the initial weights.
+        settings: Settings of the update.
+        deviation: Whether to use the standard deviation of messages too.
+
+    Shapes: states `[num_sources, num_questions, dim]` → `[num_targets, num_questions, dim]`.
     """
 
     def __init__(
         self,
         relations: nn.Module,
-        messages: Messages,
-        width: int,
+        messages: EdgeMessages,
+        dim: int,
         generator: torch.Generator,
         settings: UpdateSettings = UpdateSettings(),  # noqa: B008 (a tuple)
         deviation: bool = False,
     ) -> None:
+        """Draw the initial weights."""
         super().__init__()
         self.relations, self.messages, self.settings, self.deviation = relations, messages, settings, deviation
-        inputs = width * (1 + (1 + deviation) * (1 + settings.scaled))
-        bound = inputs**-0.5
-        self.weight = drawn_weight(width, inputs, generator)
-        self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound, generator=generator))
-        # Of LayerNorm; without it they stand for nothing.
-        self.gain = nn.Parameter(torch.ones(width), requires_grad=settings.norm)
-        self.shift = nn.Parameter(torch.zeros(width), requires_grad=settings.norm)
+        inputs = dim * (1 + (1 + deviation) * (1 + settings.degree_scaling))
+        self.weight = uniform_weight(dim, inputs, generator=generator)
+        self.bias = uniform_weight(dim, generator=generator, fan_in=inputs)
+        # Of LayerNorm; constant without it.
+        self.gain = nn.Parameter(torch.ones(dim), requires_grad=settings.norm)
+        self.shift = nn.Parameter(torch.zeros(dim), requires_grad=settings.norm)
 
-    def forward(self, x: Tensor, told: Told, hop: Hop, table: Tensor | None = None) -> Tensor:
-        """x [sources, B, width] → [targets, B, width]. table: what `relations` gives, where it is there already."""
-        table = self.relations(told) if table is None else table
-        own = x if hop.own is None else x.index_select(0, hop.own)
-        degree = hop.degree
-        # The difference of two moments needs more digits than half precision has.
-        table = table.to(x.dtype)
-        heard = self.messages.sums(hop.operator, table, x, exact=self.deviation)
-        squares = self.messages.squares(hop.operator, table, x) if self.deviation else None
-        if (hidden := hop.hidden) is not None:
-            said = self._said(hidden, table, x, hop.operator)
-            heard, degree = hidden.without(hop.operator, heard, said), hidden.degree(hop.operator, degree)
-            squares = None if squares is None else hidden.without(hop.operator, squares, said.square())
+    def forward(self, x: Tensor, states: RelationStates, edges: LayerEdges, table: Tensor | None = None) -> Tensor:
+        """Pass messages and update the states.
+
+        Args:
+            x: States `[num_sources, num_questions, dim]`.
+            states: Relation vectors of the questions.
+            edges: The edges of this layer.
+            table: The output of `relations`, if it has been computed before.
+
+        Returns:
+            States `[num_targets, num_questions, dim]`.
+        """
+        table = (self.relations(states) if table is None else table).to(x.dtype)
+        operator, own_source, log_degree, hidden = edges
+        own = x if own_source is None else x.index_select(0, own_source)
+        # Half precision is too coarse for the difference of two moments.
+        sums = self.messages.sums(operator, table, x, exact=self.deviation)
+        squares = self.messages.squares(operator, table, x) if self.deviation else None
+        if hidden is not None:
+            messages = self._hidden_messages(hidden, table, x, operator)
+            sums, log_degree = hidden.subtract(operator, sums, messages), hidden.log_degree(operator, log_degree)
+            squares = None if squares is None else hidden.subtract(operator, squares, messages.square())
         settings = self.settings if self.training else self.settings._replace(dropout=0.0)
         weights = (self.weight, self.bias, self.gain, self.shift)
-        return layer_update(UpdateInputs(own, heard, squares, degree, weights, None, settings))
+        return layer_update(UpdateInputs(own, sums, squares, log_degree, weights, None, settings))
 
-    def _said(self, hidden: Hidden, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:
-        """[h, width]: the messages of the hidden edges."""
-        edges, number = operator.structure, torch.arange(len(hidden.edge), device=x.device)
-        rows = table[edges.relation[hidden.edge]].view(len(number), -1, x.shape[-1])
-        row = rows[number, hidden.question if rows.shape[1] > 1 else 0]
+    def _hidden_messages(self, hidden: HiddenEdges, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:
+        """Return the messages of the hidden edges, `[num_hidden, dim]`."""
+        edges, index = operator.structure, torch.arange(len(hidden.edge), device=x.device)
+        rows = table[edges.relation[hidden.edge]].view(len(index), -1, x.shape[-1])
+        row = rows[index, hidden.question if rows.shape[1] > 1 else 0]
         return self.messages.of_edges(row, x[edges.source[hidden.edge], hidden.question])
 
 
-class Surroundings(nn.Module):
-    """The same layers, started at every node at once and whatever is asked: n_v is what stands around v.
+class NeighborhoodEncoder(nn.Module):
+    """Vectors n_v of the neighborhood of each node: path layers that start at every node, whatever the question.
 
-    All that can be said of a node that no walk reaches, and a hint for the rest. Like everything here it knows no node,
-    only edges.
+    They distinguish nodes that no walk of a question reaches. Like all of a path network they have no weights for
+    nodes.
+
+    Args:
+        num_relations: Number of relations, with inverses and the self-loop.
+        dim: Dimension of a state.
+        depth: Number of layers, that is the radius of the neighborhood in hops.
+        generator: Source of the initial weights.
     """
 
-    def __init__(self, relations: int, width: int, depth: int, generator: torch.Generator) -> None:
+    def __init__(self, num_relations: int, dim: int, depth: int, generator: torch.Generator) -> None:
+        """Draw the initial weights."""
         super().__init__()
-        self.start = nn.Parameter(torch.randn(width, generator=generator))
+        self.start = nn.Parameter(torch.randn(dim, generator=generator))
         self.layers = nn.ModuleList(
-            PathLayer(RelationTable(relations, width, generator), Messages(), width, generator) for _ in range(depth)
+            PathLayer(RelationTable(num_relations, dim, generator), EdgeMessages(), dim, generator)
+            for _ in range(depth)
         )
 
-    def forward(self, hops: Sequence[Hop]) -> Tensor:
-        """[targets of the last hop, 1, width]; [targets, B, width] where some questions do not hear all edges.
+    def forward(self, edges: Sequence[LayerEdges]) -> Tensor:
+        """Compute the vectors of the last targets.
 
-        hops  at least as many as there are layers; the last ones are taken
+        Args:
+            edges: The edges of each layer; of more than `depth`, the last ones.
+
+        Returns:
+            `[num_targets, 1, dim]`, or `[num_targets, num_questions, dim]` if edges are hidden from some questions.
         """
-        hops = hops[-len(self.layers) :]
-        hidden = hops[0].hidden
-        questions = 1 if hidden is None else hidden.questions
-        x = self.start.expand(hops[0].operator.num_sources, questions, -1)
-        for layer, hop in zip(self.layers, hops, strict=True):
-            x = layer(x.contiguous(), Told(self.start.unsqueeze(0)), hop)
+        edges = edges[-len(self.layers) :]
+        hidden = edges[0].hidden
+        num_questions = 1 if hidden is None else hidden.num_questions
+        x = self.start.expand(edges[0].operator.num_sources, num_questions, -1)
+        for layer, layer_edges in zip(self.layers, edges, strict=True):
+            x = layer(x.contiguous(), RelationStates(self.start.unsqueeze(0)), layer_edges)
         return x
 
 
 class AnswerHead(nn.Module):
-    """f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩; without surroundings MLP([x_v, q_r])."""
+    """The score f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩ of an answer; MLP([x_v, q_r]) without neighborhoods.
 
-    def __init__(self, relations: int, width: int, surroundings: int, generator: torch.Generator) -> None:
-        """surroundings: how far around a node to look, in hops."""
+    Args:
+        num_relations: Number of relations, with inverses and the self-loop.
+        dim: Dimension of a state.
+        surroundings: Radius of neighborhoods in hops; 0 for none.
+        generator: Source of the initial weights.
+    """
+
+    def __init__(self, num_relations: int, dim: int, surroundings: int, generator: torch.Generator) -> None:
+        """Draw the initial weights."""
         super().__init__()
-        drawn = partial(drawn_weight, generator=generator)
-        inner = 2 * width
-        self.of_state, self.of_query = drawn(inner, width), drawn(inner, width)
+        uniform, inner = partial(uniform_weight, generator=generator), 2 * dim
+        self.of_state, self.of_query = uniform(inner, dim), uniform(inner, dim)
         self.bias = nn.Parameter(torch.zeros(inner))
-        self.answer, self.answer_bias = drawn(1, inner), nn.Parameter(torch.zeros(1))
-        self.surroundings = Surroundings(relations, width, surroundings, generator) if surroundings else None
-        self.of_surroundings = drawn(inner, width) if surroundings else None
-        self.fitting = drawn(width, width) if surroundings else None
+        self.answer, self.answer_bias = uniform(1, inner), nn.Parameter(torch.zeros(1))
+        self.surroundings = NeighborhoodEncoder(num_relations, dim, surroundings, generator) if surroundings else None
+        self.of_surroundings = uniform(inner, dim) if surroundings else None
+        self.fitting = uniform(dim, dim) if surroundings else None
 
-    def around(self, hops: Sequence[Hop]) -> Tensor | None:
-        """[targets, 1 or B, width]: what stands around nodes; None where nobody looks."""
-        return None if self.surroundings is None else self.surroundings(hops)
+    def neighborhoods(self, edges: Sequence[LayerEdges]) -> Tensor | None:
+        """Compute neighborhood vectors `[num_targets, 1 or num_questions, dim]`; None without neighborhoods."""
+        return None if self.surroundings is None else self.surroundings(edges)
 
-    def forward(self, x: Tensor, query: Tensor, around: Tensor | None) -> Tensor:
-        """x [n, B, width], query [B, width], around [n, 1 or B, width] → [B, n]."""
-        kind = x.dtype
-        inside = F.linear(query.to(kind), self.of_query.to(kind), self.bias.to(kind))
-        if around is not None and self.of_surroundings is not None:
-            inside = inside + F.linear(around.to(kind), self.of_surroundings.to(kind))
-        inside = torch.relu(F.linear(x, self.of_state.to(kind)) + inside)
-        scores = F.linear(inside, self.answer.to(kind), self.answer_bias.to(kind)).squeeze(-1).to(query.dtype)
-        if around is not None and self.fitting is not None:
-            wanted = F.linear(query, self.fitting)
-            shared = around.shape[1] == 1  # by all questions: then it is one product
-            scores = scores + (around.squeeze(1) @ wanted.T if shared else (around * wanted).sum(-1))
+    def forward(self, x: Tensor, query: Tensor, neighborhoods: Tensor | None) -> Tensor:
+        """Compute the scores of nodes.
+
+        Args:
+            x: States `[n, num_questions, dim]`.
+            query: Vectors of the questions' relations, `[num_questions, dim]`.
+            neighborhoods: Neighborhood vectors `[n, 1 or num_questions, dim]`, or None.
+
+        Returns:
+            Scores `[num_questions, n]`.
+        """
+        dtype = x.dtype
+        inner = F.linear(query.to(dtype), self.of_query.to(dtype), self.bias.to(dtype))
+        if neighborhoods is not None and self.of_surroundings is not None:
+            inner = inner + F.linear(neighborhoods.to(dtype), self.of_surroundings.to(dtype))
+        inner = torch.relu(F.linear(x, self.of_state.to(dtype)) + inner)
+        scores = F.linear(inner, self.answer.to(dtype), self.answer_bias.to(dtype)).squeeze(-1).to(query.dtype)
+        if neighborhoods is not None and self.fitting is not None:
+            query = F.linear(query, self.fitting)
+            is_shared = neighborhoods.shape[1] == 1  # by all questions: then it is one matrix product
+            fit = neighborhoods.squeeze(1) @ query.T if is_shared else (neighborhoods * query).sum(-1)
+            scores = scores + fit
         return scores.T
 
 
-def reached_hops(whole: Hop, start: Tensor | None, num_layers: int) -> tuple[list[Hop], list[Tensor | None]]:
-    """What each layer must compute for questions that start at nodes int64 [q]; None: at all of them.
+def reached_layer_edges(
+    whole: LayerEdges, start: Tensor | None, num_layers: int
+) -> tuple[list[LayerEdges], list[Tensor | None]]:
+    """Find what each layer must compute for questions that start at some nodes.
 
-    Returns a hop for each layer, and the nodes int64, ascending, that have a state before the first layer and after
-    each one; None: all nodes. A hop's sources are its targets: states are first laid out over these, the new ones zero.
-    No weight and no degree changes: those are the whole graph's.
+    Weights and degrees are those of the whole graph.
+
+    Args:
+        whole: All edges of the graph.
+        start: Nodes that questions start at, int64 `[num_questions]`; None for all nodes.
+        num_layers: Number of layers.
+
+    Returns:
+        The edges of each layer, whose sources are its targets; and the nodes that have a state before the first layer
+        and after each layer, int64 and ascending, or None for all nodes.
     """
     if start is None:
         return [whole] * num_layers, [None] * (num_layers + 1)
     edges, operator = whole.operator.structure, whole.operator
-    by_source, _ = edges.triple_index.seen_from("source")
-    numbers = torch.arange(edges.num_edges, device=start.device) if by_source.entry is None else by_source.entry
-    hops: list[Hop] = []
+    by_source, _ = edges.triple_index.view_from("source")
+    numbers = torch.arange(edges.num_edges, device=start.device) if by_source.value_id is None else by_source.value_id
+    layers: list[LayerEdges] = []
     nodes: list[Tensor | None] = [torch.unique(start)]
     for _ in range(num_layers):
-        given = nodes[-1]
-        if given is not None:
-            entry, _ = rows_of(by_source.pointer, given)
-            if len(entry) > MOST_OF_ALL * edges.num_edges:
-                given = None
-        if given is None:
-            hops.append(whole)
+        entry = None if nodes[-1] is None else entries_of_rows(by_source.pointer, nodes[-1])[0]
+        if entry is None or len(entry) > MAX_EDGE_SHARE * edges.num_edges:
+            layers.append(whole)
             nodes.append(None)
             continue
         edge = torch.sort(numbers[entry]).values.long()
         reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
         source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
         size, pointer = len(reached), pointer_from_sorted(target, len(reached))
-        part = operator.selected(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
-        hops.append(Hop(part, None, whole.degree[reached]))
+        part = operator.select_edges(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
+        layers.append(LayerEdges(part, None, whole.log_degree[reached]))
         nodes.append(reached)
-    return hops, nodes
+    return layers, nodes

@@ -1,4 +1,4 @@
-"""A network without a node table: every question starts a convolution of its own, and answers are what it reaches."""
+"""`PathNetwork`: a convolution for each question, from the question's node, without weights for nodes."""
 
 from __future__ import annotations
 
@@ -14,270 +14,299 @@ from rgcn.kernels.layer_update import UpdateSettings
 from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.link_network import Heard, HeardEdges, LinkNetwork, LinkPlan
+from rgcn.nn.link_network import ExplainedTriple, LinkNetwork, LinkPlan, MessageAdjacency
 from rgcn.nn.path_layers import (
     AnswerHead,
-    AskedRelationTable,
-    Hidden,
-    Hop,
-    Messages,
+    EdgeMessages,
+    HiddenEdges,
+    LayerEdges,
     PathLayer,
+    QueryRelationTable,
+    RelationStates,
     RelationTable,
-    Told,
-    reached_hops,
+    reached_layer_edges,
 )
 from rgcn.nn.scorer import Questions, Scorer, not_finite
 from rgcn.sampling.negatives import Negatives
-from rgcn.system.formatting import count, memory
+from rgcn.system.formatting import format_bytes, format_count
 from rgcn.system.memory import available_bytes
 
-# Questions of one convolution when answering, and the bytes that its states may take; fewer where caches matter.
-MOST_AT_ONCE, STATES = 64, {"cpu": 1 << 28, "cuda": 1 << 31}
+MAX_QUESTIONS_AT_ONCE = 64
+MAX_STATE_BYTES = {"cpu": 1 << 28, "cuda": 1 << 31}  # of the questions scored at once; small on a CPU for its caches
 
 
 class PathEncoder(Encoder):
-    """Convolutions that start anew for every question, from the node it is about: no vector belongs to a node."""
+    """`path`: a convolution for each question, from the question's node; no node has a vector of its own."""
 
     @classmethod
-    def for_links(cls, plan: LinkPlan) -> PathNetwork:
+    def build_link_network(cls, plan: LinkPlan) -> PathNetwork:
+        """Build the network."""
         return PathNetwork(plan)
 
     @classmethod
     def describe_links(cls, model: LinkModelConfig) -> Description:
-        kinds = {"own": "a vector for each relation", "question": "relation vectors that depend on the question"}
-        says = {"multiply": "multiplied by", "add": "added to"}[model.messages]
+        """Describe the network for reports."""
+        vectors = {"own": "a vector for each relation", "question": "relation vectors that depend on the question"}
+        verb = {"multiply": "multiplied by", "add": "added to"}[model.messages]
         architecture = (
-            f"{model.title}: {count(model.layers, 'convolution')} of width {model.width} for every question, from the "
-            "node it is about; no node has a vector of its own"
+            f"{model.title}: {format_count(model.layers, 'convolution')} of dimension {model.width} for every "
+            "question, from the question's node; no node has a vector of its own"
         )
-        summed = "mean and deviation" if model.deviation else "sum"
-        messages = f"states {says} {kinds[model.relation_vectors]}; their {summed}, normalized by {model.normalization}"
-        far = f"A node more than {count(model.layers, 'hop')} away from the asked one is told from other such nodes"
-        limits = (f"{far} {'by what stands around it alone' if model.surroundings else 'by nothing'}.",)
-        return Description({"Architecture": architecture, "Messages": messages}, limits)
+        aggregate = "mean and deviation" if model.deviation else "sum"
+        messages = f"states {verb} {vectors[model.relation_vectors]}; {aggregate}, normalized by {model.normalization}"
+        hops = format_count(model.layers, "hop")
+        limit = f"Nodes more than {hops} away from the question's node are "
+        limit += "distinguished only by their neighborhoods." if model.surroundings else "not distinguished."
+        return Description({"Architecture": architecture, "Messages": messages}, (limit,))
 
 
 class PathNetwork(LinkNetwork):
-    """x⁰_v = [v = h] q_r,  x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) where anything was heard,  L times
+    """A network that scores answers by the paths that lead to them from the question's node h.
 
-        a_v = Σ over edges (u, s, v) and the self-loop of  A_s[v, u] · x_u ⊙ w_s
-        f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩,  n_v: what stands around v, whatever is asked (`Surroundings`)
+        x⁰_v = [v = h] q_r
+        x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) where a message arrived, in each of L layers
+        a_v = Σ over edges (u, s, v) and the self-loop of A_s[v, u] · x_u ⊙ w_s
+        f(v) = MLP([x_v, q_r, n_v]) + ⟨T q_r, n_v⟩, with n_v from `NeighborhoodEncoder`
 
-    (?, r, t) is asked as (t, inverse of r, ?). Zhu et al., "Neural Bellman-Ford networks", 2021, with the self-loop of
-    RGCN in place of their boundary condition.
+    The question (?, r, t) is asked as (t, inverse of r, ?). Zhu et al., "Neural Bellman-Ford networks", 2021, with the
+    self-loop of RGCN in place of their boundary condition. It has no weights for nodes, so it answers over any graph
+    with the same relations. States are bfloat16 on a GPU, sums float32.
 
-    States are bfloat16 on a GPU, sums float32.
+    Args:
+        plan: The configuration, the adjacency and the random generator.
     """
 
-    hides_asked = True
+    must_hide_triples = True
     mean_log_degree: Tensor
-    # By relations asked for, what is known of relations and each layer's table of them. Only copies whose weights never
-    # change keep it (`rgcn.explain`), which ask the same again and again.
-    kept_tables: dict[tuple[int, ...], tuple[Told, list[Tensor]]] | None = None
+    # What has been computed of relations, by the relations asked for. Set only on copies whose weights never change
+    # (`rgcn.explain`), since they ask for the same relations many times.
+    cached_tables: dict[tuple[int, ...], tuple[RelationStates, list[Tensor]]] | None = None
 
     def __init__(self, plan: LinkPlan) -> None:
+        """Draw the initial weights."""
         super().__init__()
         model, generator, edges = plan.model, plan.generator, plan.adjacency.structure
         if not (edges.has_inverse and edges.has_self_loops):
-            raise ConfigError("the encoder path walks edges both ways, or stays: set inverse and self_loops to true")
-        self.width, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
-        self.wakes, messages = model.unreached == "awake", Messages(model.messages == "add")
-        settings = UpdateSettings(model.degree_scaling, model.layer_norm, model.skip, model.dropout, self.wakes)
-        self.learn_relations(plan)
+            raise ConfigError("the encoder path needs inverse edges and self-loops: set inverse and self_loops to true")
+        self.dim, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
+        self.updates_unreached, messages = model.unreached == "awake", EdgeMessages(model.messages == "add")
+        options = (model.degree_scaling, model.layer_norm, model.skip, model.dropout, self.updates_unreached)
+        self.init_relations(plan)
         self.layers = nn.ModuleList(
-            PathLayer(self.relation_table(plan), messages, model.width, generator, settings, model.deviation)
+            PathLayer(
+                self.relation_table(plan), messages, self.dim, generator, UpdateSettings(*options), model.deviation
+            )
             for _ in range(model.layers)
         )
-        # Nodes that no walk reaches say nothing, but for what they say of those they stand around.
-        self.only_reached = not (model.surroundings or self.wakes)
-        self.head = AnswerHead(edges.num_relations, model.width, min(model.surroundings, model.layers), generator)
-        unit = torch.log(plan.adjacency.total().clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
-        self.register_buffer("mean_log_degree", unit, persistent=self.knows_relations)
+        self.ignores_unreached_nodes = not (model.surroundings or self.updates_unreached)
+        self.head = AnswerHead(edges.num_relations, self.dim, min(model.surroundings, model.layers), generator)
+        mean_log_degree = torch.log(plan.adjacency.total().clamp(min=1.0)).mean().clamp(min=1e-3).cpu()
+        self.register_buffer("mean_log_degree", mean_log_degree, persistent=self.has_relation_weights)
 
-    def learn_relations(self, plan: LinkPlan) -> None:
-        """Make what relations are known by; before the layers."""
-        width = plan.model.width
-        self.query = nn.Parameter(torch.randn(2 * plan.num_relations, width, generator=plan.generator))
+    def init_relations(self, plan: LinkPlan) -> None:
+        """Create what relation vectors are computed from, before the layers."""
+        self.query = nn.Parameter(torch.randn(2 * plan.num_relations, self.dim, generator=plan.generator))
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
-        """What gives one layer its table of relations, from `told`."""
-        kind = AskedRelationTable if plan.model.relation_vectors == "question" else RelationTable
-        return kind(plan.adjacency.structure.num_relations, plan.model.width, plan.generator)
+        """Create the module that computes one layer's relation vectors from `RelationStates`."""
+        kind = QueryRelationTable if plan.model.relation_vectors == "question" else RelationTable
+        return kind(plan.adjacency.structure.num_relations, self.dim, plan.generator)
 
-    def told(self, asked: Tensor) -> Told:
-        """What questions know of relations that ask for these int64 [B]; inverses after the relations."""
-        return Told(take_rows(self.query, asked))
+    def relation_states(self, relations: Tensor) -> RelationStates:
+        """Compute the relation vectors of questions for edge relations int64 `[num_questions]`."""
+        return RelationStates(take_rows(self.query, relations))
 
     @property
-    def like(self) -> Tensor:
-        """A weight, for its device and precision."""
+    def reference_weight(self) -> Tensor:
+        """A weight that has the network's device and type."""
         weight: Tensor = self.layers[0].weight  # type: ignore[assignment]
         return weight
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
-        each = 2 if self.like.is_cuda else 4
-        kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # for the gradients; and the head's
-        return self.states(num_nodes) * questions * self.width * each * kept
+        """Estimate the memory of a training step from the states that are kept for the gradient."""
+        bytes_per_value = 2 if self.reference_weight.is_cuda else 4
+        num_kept = sum(3 if layer.deviation else 2 for layer in self.layers) + 10  # in the layers, and in the head
+        return self.num_states(num_nodes) * questions * self.dim * bytes_per_value * num_kept
 
-    def heard_work(self, nodes: int, edges: int) -> int:
-        of_a_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
-        return nodes * (of_a_node + self.head.of_state.numel()) + edges * self.width * self.num_layers
+    def explained_work(self, nodes: int, edges: int) -> int:
+        """Estimate the multiply-adds of a question whose relation vectors are cached."""
+        work_per_node = sum(layer.weight.numel() for layer in self.layers if isinstance(layer, PathLayer))
+        return nodes * (work_per_node + self.head.of_state.numel()) + edges * self.dim * self.num_layers
 
-    def states(self, num_nodes: int) -> int:
-        """How many states a question has."""
+    def num_states(self, num_nodes: int) -> int:
+        """Return how many states a question has in memory."""
         return num_nodes
 
-    def begun(self, node: Tensor, query: Tensor, size: int) -> Tensor:
-        """[size, B, width]: zero but for each question's own node int64 [B], which holds its query [B, width]."""
-        kind = torch.bfloat16 if query.is_cuda else query.dtype
-        number = torch.arange(len(node), device=node.device)
-        return query.new_zeros(size, len(node), self.width, dtype=kind).index_put((node, number), query.to(kind))
+    def initial_states(self, node: Tensor, query: Tensor, size: int) -> Tensor:
+        """Return `[size, num_questions, dim]`: each question's query at its node int64 `[num_questions]`, else zero."""
+        dtype = torch.bfloat16 if query.is_cuda else query.dtype
+        index = torch.arange(len(node), device=node.device)
+        states = query.new_zeros(size, len(node), self.dim, dtype=dtype)
+        return states.index_put((node, index), query.to(dtype))
 
-    def score_nodes(self, adjacency: HeardEdges, questions: Questions, hidden: Hidden | None = None) -> Tensor:
+    def score_nodes(
+        self, adjacency: MessageAdjacency, questions: Questions, hidden: HiddenEdges | None = None
+    ) -> Tensor:
+        """Score all nodes as answers, with gradients; `hidden` are edges hidden from some of the questions."""
         assert adjacency is not None
-        told = self.told(questions.edge_kind(self.num_relations))
-        x = self.begun(questions.node, told.query, adjacency.num_sources)
-        hop = Hop.along(adjacency, self.mean_log_degree, hidden)
+        states = self.relation_states(questions.edge_relation(self.num_relations))
+        x = self.initial_states(questions.node, states.query, adjacency.num_sources)
+        edges = LayerEdges.along(adjacency, self.mean_log_degree, hidden)
         for layer in self.layers:
-            x = layer(x, told, hop)
-        around = self.head.around([hop] * self.num_layers)
-        return self.head(x, told.query, around)  # type: ignore[no-any-return]
+            x = layer(x, states, edges)
+        neighborhoods = self.head.neighborhoods([edges] * self.num_layers)
+        return self.head(x, states.query, neighborhoods)  # type: ignore[no-any-return]
 
-    def score_batch(self, adjacency: HeardEdges, positives: Tensor, negatives: Negatives) -> BatchScores:
+    def score_batch(self, adjacency: MessageAdjacency, positives: Tensor, negatives: Negatives) -> BatchScores:
+        """Score a batch by one question for each positive, or two if negatives replace both of its ends."""
         subject, relation, object_ = positives.unbind(1)
-        if negatives.one_sided:  # then one question a triple is enough
-            heads = negatives.is_head.view(len(positives), -1)[:, 0]
-            node, answer = torch.where(heads, object_, subject), torch.where(heads, subject, object_)
-            scores = self.score_nodes(adjacency, Questions(node, relation, ~heads))
-            drawn = scores.gather(1, negatives.node.view(len(positives), -1)).flatten()
-            return BatchScores(scores.gather(1, answer[:, None]).squeeze(1), drawn, scores.new_zeros(()))
+        if negatives.is_one_sided:
+            is_subject = negatives.is_subject.view(len(positives), -1)[:, 0]
+            node, answer = torch.where(is_subject, object_, subject), torch.where(is_subject, subject, object_)
+            scores = self.score_nodes(adjacency, Questions(node, relation, ~is_subject))
+            negative = scores.gather(1, negatives.node.view(len(positives), -1)).flatten()
+            return BatchScores(scores.gather(1, answer[:, None]).squeeze(1), negative, scores.new_zeros(()))
         objects = self.score_nodes(adjacency, Questions(subject, relation))
         subjects = self.score_nodes(adjacency, Questions(object_, relation, False))
         both = torch.stack([objects, subjects])
-        negative = both[negatives.is_head.long(), negatives.positive, negatives.node]
+        negative = both[negatives.is_subject.long(), negatives.positive, negatives.node]
         return BatchScores(objects.gather(1, object_[:, None]).squeeze(1), negative, objects.new_zeros(()))
 
-    def score_heard(self, heard: Heard) -> Tensor:
-        inputs, asked = heard.field.inputs, heard.asked.tolist()
-        nodes, kinds, answers = zip(*heard.questions(self.num_relations), strict=True)
-        kept = {} if self.kept_tables is None else self.kept_tables
-        if kinds not in kept:
-            told = self.told(torch.tensor(kinds, device=self.like.device))
-            kept[kinds] = told, [layer.relations(told) for layer in self.layers if isinstance(layer, PathLayer)]
-        told, tables = kept[kinds]
-        x = self.begun(torch.cat([torch.nonzero(inputs == node)[0] for node in nodes]), told.query, len(inputs))
-        hops = [Hop.along(operator, self.mean_log_degree) for operator in heard.field.layers]
-        for layer, hop, table in zip(self.layers, hops, tables, strict=True):
-            x = layer(x, told, hop, table)
-        place = torch.tensor([asked.index(answer) for answer in answers], device=x.device)
-        around = self.head.around(hops)
-        scores: Tensor = self.head(x[place].to(self.like.device), told.query, None if around is None else around[place])
+    def score_explained(self, triple: ExplainedTriple) -> Tensor:
+        """Score a triple over a receptive field, with gradients for its edge weights: a score for each direction."""
+        inputs, outputs = triple.field.inputs, triple.nodes.tolist()
+        nodes, relations, answers = zip(*triple.questions(self.num_relations), strict=True)
+        cache = {} if self.cached_tables is None else self.cached_tables
+        if relations not in cache:
+            states = self.relation_states(torch.tensor(relations, device=self.reference_weight.device))
+            cache[relations] = states, [layer.relations(states) for layer in self.layers]  # type: ignore[operator]
+        states, tables = cache[relations]
+        start = torch.cat([torch.nonzero(inputs == node)[0] for node in nodes])
+        x = self.initial_states(start, states.query, len(inputs))
+        edges = [LayerEdges.along(operator, self.mean_log_degree) for operator in triple.field.layers]
+        for layer, layer_edges, table in zip(self.layers, edges, tables, strict=True):
+            x = layer(x, states, layer_edges, table)
+        row = torch.tensor([outputs.index(answer) for answer in answers], device=x.device)
+        around = self.head.neighborhoods(edges)
+        x = x[row].to(self.reference_weight.device)
+        scores: Tensor = self.head(x, states.query, None if around is None else around[row])
         return scores.diagonal()
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PathScorer:
+        """Make a scorer over the whole graph."""
         return PathScorer(self, adjacency)
 
     def relation_vectors(self) -> Tensor | None:
+        """Return the query vectors of the relations without inverses."""
         return self.query[: self.num_relations]
 
 
 class PathScorer(Scorer):
-    """Runs a convolution for each question, those of a batch side by side, over the nodes that they reach.
+    """Scores answers by a convolution for each question, over the nodes that the questions of a batch reach.
 
-    A score is the logarithm of the share that the network gives a node among all: what it learned to tell apart are
-    the answers to one question, and only as shares are those to several comparable.
+    A score is the log-probability of a node among all nodes. The network is trained to distinguish the answers to one
+    question; only probabilities are comparable between questions.
+
+    Args:
+        network: The network.
+        adjacency: The whole graph.
+
+    Raises:
+        DataError: If one question needs more memory than is free.
     """
 
-    questions_at_once: int
-    hides = True
+    questions_per_batch: int
+    can_hide_triples = True
     rounding = 4e-6  # about thirty times the precision of float32
 
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
+        """Compute what all questions share."""
         self.network, self.adjacency = network, adjacency
         self.num_nodes, self.device = adjacency.num_sources, adjacency.device
-        bytes_each = 16 * network.width * network.states(self.num_nodes) * (2 if adjacency.device.type == "cuda" else 4)
-        available, states = available_bytes(adjacency.device), STATES.get(adjacency.device.type, STATES["cpu"])
-        if available is not None and bytes_each > available:
+        bytes_per_value = 2 if adjacency.device.type == "cuda" else 4
+        question_bytes = 16 * network.dim * network.num_states(self.num_nodes) * bytes_per_value
+        available = available_bytes(adjacency.device)
+        if available is not None and question_bytes > available:
             raise DataError(
-                f"a question about {self.num_nodes:,} nodes needs about {memory(bytes_each)}, and {memory(available)} "
-                "are free: ask on a machine with more, or train with a smaller model.width"
+                f"a question about {self.num_nodes:,} nodes needs about {format_bytes(question_bytes)}, and "
+                f"{format_bytes(available)} are free: use a machine with more, or train with a smaller model.width"
             )
         self.work = network.question_work(self.num_nodes, adjacency.structure.num_edges)
-        self.questions_at_once = self.at_once = max(1, min(MOST_AT_ONCE, states // bytes_each))
-        self.whole = Hop.along(adjacency, network.mean_log_degree)
-        self.around = network.head.around([self.whole] * network.num_layers)
+        max_bytes = MAX_STATE_BYTES.get(adjacency.device.type, MAX_STATE_BYTES["cpu"])
+        self.questions_per_batch = max(1, min(MAX_QUESTIONS_AT_ONCE, max_bytes // question_bytes))
+        self.edges = LayerEdges.along(adjacency, network.mean_log_degree)
+        self.neighborhoods = network.head.neighborhoods([self.edges] * network.num_layers)
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        found = self._room(questions, candidates) if out is None else out
-        for first in range(0, questions.size, self.at_once):
-            part = questions.take(slice(first, first + self.at_once)).to(self.device)
-            found[first : first + part.size] = self._asked(part, candidates)
-        return found
+        """Score in batches of questions; see `Scorer.scores`."""
+        scores = self._allocate(questions, candidates) if out is None else out
+        for first in range(0, questions.size, self.questions_per_batch):
+            batch = questions.take(slice(first, first + self.questions_per_batch)).to(self.device)
+            scores[first : first + batch.size] = self._score_batch(batch, candidates)
+        return scores
 
-    def _room(self, questions: Questions, candidates: Tensor | None) -> Tensor:
-        """[q, n], empty."""
+    def _allocate(self, questions: Questions, candidates: Tensor | None) -> Tensor:
         columns = self.num_nodes if candidates is None else len(candidates)
-        return torch.empty(questions.size, columns, dtype=self.network.like.dtype, device=self.device)
+        return torch.empty(questions.size, columns, dtype=self.network.reference_weight.dtype, device=self.device)
 
-    def _asked(self, questions: Questions, candidates: Tensor | None) -> Tensor:
-        """[q, n] of one batch."""
+    def _score_batch(self, questions: Questions, candidates: Tensor | None) -> Tensor:
         network = self.network
-        told = network.told(questions.edge_kind(network.num_relations))
-        hops, nodes = reached_hops(self.whole, None if network.wakes else questions.node, network.num_layers)
-        begins = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
-        x = network.begun(begins, told.query, self.num_nodes if nodes[0] is None else len(nodes[0]))
-        for layer, hop, given, reached in zip(network.layers, hops, nodes[:-1], nodes[1:], strict=True):
-            if given is not None:
-                place = given if reached is None else torch.searchsorted(reached, given)
-                x = x.new_zeros(hop.operator.num_sources, *x.shape[1:]).index_copy(0, place, x)
-            x = layer(x, told, hop)
-        last, around = nodes[-1], self.around
-        if last is not None:  # what no walk reaches is zero
-            x = x.new_zeros(self.num_nodes, *x.shape[1:]).index_copy(0, last, x)
-        scores = torch.log_softmax(network.head(x, told.query, around), dim=1)
+        states = network.relation_states(questions.edge_relation(network.num_relations))
+        start = None if network.updates_unreached else questions.node
+        edges, nodes = reached_layer_edges(self.edges, start, network.num_layers)
+        start = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
+        x = network.initial_states(start, states.query, self.num_nodes if nodes[0] is None else len(nodes[0]))
+        for layer, layer_edges, sources, targets in zip(network.layers, edges, nodes[:-1], nodes[1:], strict=True):
+            if sources is not None:
+                place = sources if targets is None else torch.searchsorted(targets, sources)
+                x = x.new_zeros(layer_edges.operator.num_sources, *x.shape[1:]).index_copy(0, place, x)
+            x = layer(x, states, layer_edges)
+        if nodes[-1] is not None:  # the states of other nodes are zero
+            x = x.new_zeros(self.num_nodes, *x.shape[1:]).index_copy(0, nodes[-1], x)
+        scores = torch.log_softmax(network.head(x, states.query, self.neighborhoods), dim=1)
         return scores if candidates is None else scores.index_select(1, candidates)
 
     @torch.no_grad()
-    def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """Triples that are not known have nothing to hide: their questions are asked as ever."""
-        found = self._room(questions, candidates)
+    def scores_hiding_answers(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Score with known triples hidden; questions whose triple is not known are scored like others."""
+        scores = self._allocate(questions, candidates)
         questions, answers = questions.to(self.device), answers.to(self.device)
-        known = torch.zeros(questions.size, dtype=torch.bool)
-        known[self._edges_of(questions, answers)[1].cpu()] = True
-        free, hidden = (torch.nonzero(which).squeeze(1) for which in (~known, known))
-        found[free] = self.scores(questions.take(free), candidates)
-        for first in range(0, len(hidden), self.at_once):
-            part = hidden[first : first + self.at_once]
-            scores = self._hiding(questions.take(part), answers[part])
-            found[part] = scores if candidates is None else scores.index_select(1, candidates)
-        return found
+        is_known = torch.zeros(questions.size, dtype=torch.bool)
+        is_known[self._edges_of(questions, answers)[1].cpu()] = True
+        unknown, known = torch.nonzero(~is_known).squeeze(1), torch.nonzero(is_known).squeeze(1)
+        scores[unknown] = self.scores(questions.take(unknown), candidates)
+        for batch in torch.split(known, self.questions_per_batch) if len(known) else ():
+            hidden_scores = self._score_hiding(questions.take(batch), answers[batch])
+            scores[batch] = hidden_scores if candidates is None else hidden_scores.index_select(1, candidates)
+        return scores
 
-    def _hiding(self, questions: Questions, answers: Tensor) -> Tensor:
-        """[q, N] of one batch of known triples."""
+    def _score_hiding(self, questions: Questions, answers: Tensor) -> Tensor:
+        """Score all nodes for a batch of known triples, `[num_questions, num_nodes]`."""
         (edge, question), operator = self._edges_of(questions, answers), self.adjacency
         if operator.normalization in ("node", "none") and operator.aggregation == "sum":
             share = operator.raw[edge] / operator.total()[operator.structure.target[edge]]
-            hidden = Hidden(edge, question, share, self.network.mean_log_degree, questions.size)
+            hidden = HiddenEdges(edge, question, share, self.network.mean_log_degree, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
-        found = []  # Groups of edges share a weight here: each question has a graph of its own.
-        for number in range(questions.size):
-            raw = operator.raw.index_fill(0, edge[question == number], 0.0)
-            one = questions.take(slice(number, number + 1))
-            found.append(self.network.score_nodes(operator.reweighted(raw), one))
-        return torch.log_softmax(torch.cat(found), dim=1)
+        scores = []  # Other normalizations have groups of edges that share a weight: each question gets its own graph.
+        for index in range(questions.size):
+            raw = operator.raw.index_fill(0, edge[question == index], 0.0)
+            one = questions.take(slice(index, index + 1))
+            scores.append(self.network.score_nodes(operator.with_raw_weights(raw), one))
+        return torch.log_softmax(torch.cat(scores), dim=1)
 
     def _edges_of(self, questions: Questions, answers: Tensor) -> tuple[Tensor, Tensor]:
-        """(edge, number of the question): every edge from a question's node to its answer, and its inverse."""
-        edges, node, relations = self.adjacency.structure, questions.node, self.network.num_relations
-        size, kinds, kind = edges.num_sources, edges.num_relations, questions.edge_kind(relations)
-        keys = (edges.target.long() * kinds + edges.relation) * size + edges.source  # ascending, as edges are sorted
-        along = (answers * kinds + kind) * size + node
-        against = (node * kinds + (kind + relations) % (2 * relations)) * size + answers
-        wanted = torch.cat([along, against])
-        begin, end = torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
+        """Return (edge, index of its question) of every edge from a question's node to its answer, and its inverse."""
+        edges, node, num_relations = self.adjacency.structure, questions.node, self.network.num_relations
+        size, num_kinds, relation = edges.num_sources, edges.num_relations, questions.edge_relation(num_relations)
+        keys = (edges.target.long() * num_kinds + edges.relation) * size + edges.source  # ascending, like the edges
+        forward = (answers * num_kinds + relation) * size + node
+        inverse = (node * num_kinds + (relation + num_relations) % (2 * num_relations)) * size + answers
+        key = torch.cat([forward, inverse])
+        begin, end = torch.searchsorted(keys, key), torch.searchsorted(keys, key, right=True)
         row, edge = expanded_ranges(begin, end)
         return edge, row % questions.size
 
     def problem(self) -> str | None:
+        """Check the network's weights for NaN and infinity."""
         return not_finite(*self.network.parameters())

@@ -1,4 +1,4 @@
-"""The one stack of relational convolutions, how settings build it, and heads, which turn its states into classes."""
+"""`RelationalEncoder`, the stack of relational convolutions; how configurations build it; and heads for classes."""
 
 from __future__ import annotations
 
@@ -12,248 +12,288 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.adjacency.receptive_field import HasRows
+from rgcn.adjacency.receptive_field import RowSource
 from rgcn.config import NodeModelConfig
-from rgcn.config.fields import HasOptions, introduced
+from rgcn.config.fields import HasOptions, component_title
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.initialization import Initializer
-from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv, drop
-from rgcn.nn.row_tables import Source
+from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv, node_dropout
+from rgcn.nn.row_tables import NodeInput
 from rgcn.placement import LOCAL, Placement
 from rgcn.plugins import DECOMPOSITIONS, MESSAGE_FUNCTIONS
 
 if TYPE_CHECKING:
     from rgcn.nn.link_network import LinkPlan
 
-# Edges in all layers of a receptive field that is computed at once, about a gigabyte; and of a piece where it is not.
-FIELD_EDGES, PIECE_EDGES = 8_000_000, 1_000_000
+MAX_FIELD_EDGES = 8_000_000  # in all layers of a receptive field that is computed at once: about a gigabyte
+MAX_CHUNK_EDGES = 1_000_000  # in a chunk of nodes, if it is larger
 
-Over: TypeAlias = "ReceptiveField | RelationalAdjacency | Tensor | None"
+EncoderInput: TypeAlias = "ReceptiveField | RelationalAdjacency | Tensor | None"
 
 
 class RelationalEncoder(nn.Module):
-    """what nodes bring → conv → ReLU → … → conv
+    """A stack of relational convolutions: node input → convolution → ReLU → … → convolution.
 
-    source     what nodes bring; None for one-hot nodes, whose first layer looks rows up
-    dropout    share of an activated output that is dropped while training
-    activated  whether the last convolution's output is activated too
+    Args:
+        source: The input of the first layer: `NodeEmbedding` or `NodeFeatures`. None for one-hot nodes, whose first
+            layer looks up rows by node id.
+        layers: The convolutions.
+        dropout: Dropout rate of activated outputs.
+        activated: Whether to apply a ReLU after the last layer too.
 
-    Over a receptive field it gives the nodes of the field, over the operator of a whole graph every node in order:
-    [nodes, width]. Without layers nodes keep what they bring: over None every node, or over nodes int64 [n] these.
+    Shapes: an adjacency, for all nodes in order, or a receptive field, for its output nodes → `[num_nodes, dim]`.
+    Without layers the output is the node input: of all nodes for None, or of nodes int64 `[n]`.
+
+    >>> import rgcn
+    >>> from rgcn.nn import Initializer, NodeEmbedding, RelationalEncoder, RelationalGraphConv
+    >>> kg = rgcn.KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "knows", "c")])
+    >>> embedding = NodeEmbedding(kg.num_nodes, 8, Initializer(), torch.Generator().manual_seed(0))
+    >>> encoder = RelationalEncoder(embedding, [RelationalGraphConv(8, 4, kg.num_relations)])
+    >>> encoder(RelationalAdjacency.from_graph(kg)).shape
+    torch.Size([3, 4])
     """
 
     def __init__(
-        self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float = 0.0, activated: bool = False
+        self, source: NodeInput, layers: Sequence[RelationalGraphConv], dropout: float = 0.0, activated: bool = False
     ) -> None:
+        """Combine an input and layers."""
         super().__init__()
         if source is None and not layers:
-            raise ConfigError("one-hot nodes need at least one layer, which looks their rows up")
+            raise ConfigError("one-hot nodes need at least one layer, which looks up their rows: pass layers")
         self.source = source
         self.layers = nn.ModuleList(layers)
         self.dropout, self.activated = nn.Dropout(dropout), activated
-        self.num_layers, self.one_hot = len(layers), source is None
-        self.width = layers[-1].out_features if layers else 0 if source is None else source.width
+        self.num_layers, self.is_one_hot = len(layers), source is None
+        self.dim = layers[-1].out_features if layers else 0 if source is None else source.dim
 
-    def forward(self, over: Over) -> Tensor:
-        return self.states(over)[-1] if self.layers else self._brought(over)  # type: ignore[return-value]
+    def forward(self, over: EncoderInput) -> Tensor:
+        """Compute node vectors `[num_nodes, dim]` over an adjacency, a receptive field or, without layers, nodes."""
+        return self.layer_outputs(over)[-1] if self.layers else self._input(over)  # type: ignore[return-value]
 
-    def states(self, over: Over, depth: int | None = None) -> list[Tensor]:
-        """The output of each layer, activated but for a last one that is not; only the first `depth`, if given."""
-        return self.convolved(self._brought(over), over, depth)
+    def layer_outputs(self, over: EncoderInput, depth: int | None = None) -> list[Tensor]:
+        """Compute the output of each layer, after the ReLU if it has one; only of the first `depth` if not None."""
+        return self.convolve(self._input(over), over, depth)
 
-    def _brought(self, over: Over) -> Tensor | None:
+    def _input(self, over: EncoderInput) -> Tensor | None:
         nodes = over.inputs if isinstance(over, ReceptiveField) else over if isinstance(over, Tensor) else None
         return None if self.source is None else self.source(nodes)
 
-    def convolved(self, x: Tensor | None, over: Over, depth: int | None = None) -> list[Tensor]:
-        """The output of each layer, where x goes in."""
-        wanted = len(self.layers) if depth is None else depth
-        operators, nodes = (over.layers, over.inputs) if isinstance(over, ReceptiveField) else ((over,) * wanted, None)
-        if len(operators) != wanted:
-            raise ConfigError(f"a receptive field of {len(operators)} layers for {wanted} layers of the encoder")
-        states: list[Tensor] = []
+    def convolve(self, x: Tensor | None, over: EncoderInput, depth: int | None = None) -> list[Tensor]:
+        """Compute the output of each layer for an input x `[num_inputs, dim]`."""
+        depth = len(self.layers) if depth is None else depth
+        operators, nodes = (over.layers, over.inputs) if isinstance(over, ReceptiveField) else ((over,) * depth, None)
+        if len(operators) != depth:
+            raise ConfigError(f"a receptive field of {len(operators)} layers for {depth} layers of the encoder")
+        outputs: list[Tensor] = []
         for number, adjacency in enumerate(operators):
             if x is not None and isinstance(over, ReceptiveField):
                 x = over.layer_input(number, x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
-            if number + 1 < len(self.layers) or self.activated:
-                names = adjacency.structure.names if isinstance(adjacency, RelationalAdjacency) else None
-                x = drop(torch.relu(x), self.dropout.p, self.training, names)
-            states.append(x)
-        return states
+            if self._is_activated(number):
+                names = adjacency.structure.node_ids if isinstance(adjacency, RelationalAdjacency) else None
+                x = node_dropout(torch.relu(x), self.dropout.p, self.training, names)
+            outputs.append(x)
+        return outputs
+
+    def _is_activated(self, number: int) -> bool:
+        return number + 1 < len(self.layers) or self.activated
 
     @torch.no_grad()
-    def states_of(self, adjacency: HasRows, nodes: Tensor, depth: int | None = None) -> Tensor:
-        """[n, width]: the output of layer `depth`, or of the last, for these nodes, distinct; to look at.
+    def node_states(self, adjacency: RowSource, nodes: Tensor, depth: int | None = None) -> Tensor:
+        """Compute the output of layer `depth` (None: the last) for distinct nodes, in evaluation: `[n, dim]`.
 
-        Over their receptive field where that is small; else layer by layer over all nodes, each layer once, in pieces:
-        there is never more than two layers' states and a piece's edges.
+        This uses their receptive field if it is small. Otherwise it computes layer after layer for all nodes, in chunks
+        of nodes, so that memory holds the states of two layers and the edges of one chunk.
         """
         depth = depth or len(self.layers)
-        field = ReceptiveField.within(adjacency, nodes, depth, FIELD_EDGES)
+        field = ReceptiveField.within(adjacency, nodes, depth, MAX_FIELD_EDGES)
         if field is not None:
-            return self.states(field, depth)[-1]
+            return self.layer_outputs(field, depth)[-1]
         states, read = nodes, cast("Callable[..., Tensor] | None", self.source)
-        every = torch.arange(adjacency.num_targets, device=nodes.device)
+        all_nodes = torch.arange(adjacency.num_targets, device=nodes.device)
         for number, layer in enumerate(self.layers[:depth]):
             parts: list[Tensor] = []
-            for targets in pieces(adjacency, nodes if number + 1 == depth else every, PIECE_EDGES):
-                operator, sources = adjacency.restricted(targets)
-                operator = replace(operator, structure=replace(operator.structure, batch=True))
+            for targets in _chunks(adjacency, nodes if number + 1 == depth else all_nodes, MAX_CHUNK_EDGES):
+                operator, sources = adjacency.restrict(targets)
+                operator = replace(operator, structure=replace(operator.structure, is_batch=True))
                 x = layer(None if read is None else read(sources), operator, None if number else sources)
-                parts.append(torch.relu(x) if number + 1 < len(self.layers) or self.activated else x)
+                parts.append(torch.relu(x) if self._is_activated(number) else x)
             states = torch.cat(parts)
             read = states.__getitem__
         return states
 
-    def without_own(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Vectors [n, width] computed without any message, less what the nodes still bring around the messages."""
+    def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
+        """Subtract from vectors `[n, dim]` computed without messages what bypasses the messages; here nothing."""
         return vectors
 
 
 def edge_options(model: Any) -> dict[str, Any]:
-    """Which edges there are and how they are normalized, by the settings of a model, as an operator takes them."""
+    """Return the options of a `RelationalAdjacency` that a model's configuration sets."""
     return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
 
 
-def pieces(adjacency: HasRows, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
-    """Nodes cut, in their order, where so many edges into them are full; a hub may have more."""
-    degree = adjacency.edges_into(nodes)
+def _chunks(adjacency: RowSource, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
+    """Split nodes, in order, into chunks with about so many incoming edges; a hub may have more."""
+    degree = adjacency.num_edges_into(nodes)
     _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
     return torch.split(nodes, sizes.tolist())
 
 
-class Layer(NamedTuple):
-    """A convolution to be built: the width it gives, how its weights are written, and whether it has a bias."""
+class LayerSpec(NamedTuple):
+    """A convolution to build: its output dimension, its decomposition, and whether it has a bias."""
 
-    out: int
+    dim: int
     decomposition: Decomposition
     bias: bool
 
-    def published(self, width: int, num_relations: int, self_loops: bool) -> int:
-        """Numbers it has with a row for every input, of `width`; num_relations: inverses and self-loop included."""
+    def num_published_parameters(self, in_dim: int, num_relations: int, self_loops: bool) -> int:
+        """Count the parameters with a row for every input; num_relations includes inverses and the self-loop."""
         apart = int(self.decomposition.self_loop_apart and self_loops)
-        inside = self.decomposition.numbers(num_relations - apart, width, self.out)
-        return inside + apart * width * self.out + self.bias * self.out
+        decomposed = self.decomposition.num_parameters(num_relations - apart, in_dim, self.dim)
+        return decomposed + apart * in_dim * self.dim + self.bias * self.dim
 
 
-def stacked(
+def build_layers(
     plan: LinkPlan | NodePlan,
-    width: int | None,
-    layers: Iterable[Layer],
+    in_dim: int | None,
+    specs: Iterable[LayerSpec],
     init: Initializer,
     *,
-    reach: ReceptiveField | None = None,
+    field: ReceptiveField | None = None,
     self_loop_dropout: float = 0.0,
 ) -> list[RelationalGraphConv]:
-    """Convolutions one on another, with fresh weights, for a graph.
+    """Build a stack of convolutions with initial weights.
 
-    width: what nodes bring, None for one-hot nodes; reach: what the loss can reach of these
+    Args:
+        plan: The configuration, the adjacency and the random generator.
+        in_dim: Dimension of the node input; None for one-hot nodes.
+        specs: The convolutions.
+        init: How weights are initialized.
+        field: For one-hot nodes, the receptive field of the training nodes: other rows are not trained.
+        self_loop_dropout: Dropout rate of self-loop messages.
     """
-    built: list[RelationalGraphConv] = []
-    training = None if reach is None else (reach.layers[0], reach.inputs)
+    layers: list[RelationalGraphConv] = []
+    training = None if field is None else (field.layers[0], field.inputs)
     adjacency, edges, generator = plan.adjacency, plan.adjacency.structure, plan.generator
-    messages: type[MessageFunction] = MESSAGE_FUNCTIONS.find(plan.model.message_function)
-    for out, decomposition, bias in layers:
-        how: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
-        shape = MessageShape(adjacency.num_sources if width is None else width, out, adjacency.num_relations)
-        how["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
-        if width is None:
-            layer = RelationalGraphConv.one_hot(adjacency, out, training=training, **how)
+    messages: type[MessageFunction] = MESSAGE_FUNCTIONS.resolve(plan.model.message_function)
+    for dim, decomposition, bias in specs:
+        options: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
+        options["self_loop_dropout"] = self_loop_dropout
+        shape = MessageShape(adjacency.num_sources if in_dim is None else in_dim, dim, adjacency.num_relations)
+        options["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
+        if in_dim is None:
+            layer = RelationalGraphConv.one_hot(adjacency, dim, training=training, **options)
         else:
-            how |= {"inverse": edges.has_inverse, "self_loops": edges.has_self_loops}
-            relations = edges.num_data_relations
-            layer = RelationalGraphConv(width, out, relations, self_loop_dropout=self_loop_dropout, **how)
-        built.append(layer)
-        width = out
-    return built
+            options |= {"inverse": edges.has_inverse, "self_loops": edges.has_self_loops}
+            layer = RelationalGraphConv(in_dim, dim, edges.num_data_relations, **options)
+        layers.append(layer)
+        in_dim = dim
+    return layers
 
 
-def link_stack(plan: LinkPlan, width: int, one_hot: bool = False) -> list[RelationalGraphConv]:
-    """The convolutions of a link encoder, each as wide as what goes in."""
+def build_link_layers(plan: LinkPlan, dim: int, one_hot: bool = False) -> list[RelationalGraphConv]:
+    """Build the convolutions of a link encoder, all of the same dimension."""
     model, training = plan.model, plan.training
     init = Initializer(model.init, model.gain)
     if model.fans == "published" and model.blocks is not None:
-        init = Initializer(model.init, model.gain, fans=(plan.num_relations, width // model.blocks))
+        init = Initializer(model.init, model.gain, fans=(plan.num_relations, dim // model.blocks))
     dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
-    layer = Layer(width, DECOMPOSITIONS.find(model.decomposition).build(model, width), model.bias)
-    brought = None if one_hot else width
-    return stacked(plan, brought, [layer] * model.layers, init, self_loop_dropout=dropout)
+    spec = LayerSpec(dim, DECOMPOSITIONS.resolve(model.decomposition).build(model, dim), model.bias)
+    in_dim = None if one_hot else dim
+    return build_layers(plan, in_dim, [spec] * model.layers, init, self_loop_dropout=dropout)
 
 
 class Head(nn.Module, HasOptions, ABC):
-    """From the last states [n, width] to logits [n, classes]: a member of the axis `head`.
+    """A module that turns the last node states `[num_nodes, dim]` into logits `[num_nodes, num_classes]`.
 
-    activated  whether it wants states through ReLU
+    Register a head in `rgcn.plugins.HEADS`, or pass the class or its dotted name as `model.head`.
+
+    Attributes:
+        needs_activation: Whether the last convolution is followed by a ReLU.
     """
 
-    activated = True
+    needs_activation = True
 
     @staticmethod
-    def width(hidden: int, num_classes: int) -> int:
-        """The width it wants the last convolution to have."""
-        return hidden
+    def input_dim(dim: int, num_classes: int) -> int:
+        """Return the output dimension of the last convolution, given the configured one."""
+        return dim
 
     @classmethod
-    def build(cls, hidden: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
-        """A head with fresh weights; options: `model.options`, of which `read_options` takes the head's own."""
-        return cls(hidden, num_classes, generator)
+    def build(cls, dim: int, num_classes: int, options: Mapping[str, Any], generator: torch.Generator) -> Self:
+        """Create a head with initial weights.
+
+        Args:
+            dim: Dimension of the node states.
+            num_classes: Number of classes.
+            options: `model.options`, from which `read_options` takes those that the head declares.
+            generator: Source of the initial weights.
+        """
+        return cls(dim, num_classes, generator)
 
     @abstractmethod
-    def forward(self, states: Tensor) -> Tensor: ...
+    def forward(self, states: Tensor) -> Tensor:
+        """Compute logits `[num_nodes, num_classes]` from states `[num_nodes, dim]`."""
 
     @classmethod
-    def words(cls) -> str:
-        """What a report says of it, behind the layers."""
-        return f"; then {introduced(cls)}"
+    def description(cls) -> str:
+        """Describe the head for reports, in words that follow those on the layers."""
+        return f"; then {component_title(cls)}"
 
 
 class ConvolutionHead(Head):
-    """None of its own: the last convolution gives a number for each class, as published."""
+    """No further layer: the last convolution computes the logits, as in the paper."""
 
-    activated = False
+    needs_activation = False
 
     def __init__(self, *_: Any) -> None:
+        """Create a module without parameters."""
         super().__init__()
 
     @staticmethod
-    def width(hidden: int, num_classes: int) -> int:
+    def input_dim(dim: int, num_classes: int) -> int:
+        """Return the number of classes."""
         return num_classes
 
     def forward(self, states: Tensor) -> Tensor:
+        """Return the states."""
         return states
 
     @classmethod
-    def words(cls) -> str:
+    def description(cls) -> str:
+        """Return nothing, since there is no further layer."""
         return ""
 
 
 class LinearHead(Head):
-    """logits = H W + b, W begins Glorot-uniform."""
+    """A linear layer: logits = H W + b, with W initialized Glorot-uniform and b = 0."""
 
-    def __init__(self, hidden: int, num_classes: int, generator: torch.Generator) -> None:
+    def __init__(self, dim: int, num_classes: int, generator: torch.Generator) -> None:
+        """Draw the initial weights."""
         super().__init__()
-        weight = torch.empty(num_classes, hidden)
+        weight = torch.empty(num_classes, dim)
         self.weight = nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator))
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
     def forward(self, states: Tensor) -> Tensor:
+        """Compute logits `[num_nodes, num_classes]` from states `[num_nodes, dim]`."""
         return nn.functional.linear(states, self.weight, self.bias)
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What a network of node classification is built for.
+    """What an encoder needs to build a network for node classification.
 
-    model      its settings
-    graph      with labels; its classes are what the network tells apart
-    adjacency  the operator of the graph
-    training   what the loss can reach. Rows outside it are kept out of the parameters; None where something decays
-               them, so that all must be parameters
-    generator  where initial weights come from
-    placement  which nodes are local: the operator has their rows
+    Attributes:
+        model: The model's configuration.
+        graph: The graph with labels, whose classes the network predicts.
+        adjacency: The operator of the graph.
+        training: The receptive field of the training nodes. Rows outside it are kept out of the parameters. None if
+            all rows must be parameters, because weight decay changes them.
+        generator: Source of the initial weights.
+        placement: Which nodes are local; the operator has their rows.
     """
 
     model: NodeModelConfig
@@ -265,19 +305,22 @@ class NodePlan:
 
     @property
     def num_classes(self) -> int:
+        """Number of classes of the graph's labels."""
         assert self.graph.labels is not None
         return self.graph.labels.num_classes
 
 
 class NodeNetwork(RelationalEncoder):
-    """An encoder with a head: over a field or a graph → [nodes, classes].
+    """An encoder with a head: over an adjacency or a receptive field → logits `[num_nodes, num_classes]`.
 
-    The last convolution is not activated where it speaks for the classes itself; before any other head it is.
+    Args: as for `RelationalEncoder`, and `head`, which decides whether the last convolution is followed by a ReLU.
     """
 
-    def __init__(self, source: Source, layers: Sequence[RelationalGraphConv], dropout: float, head: Head) -> None:
-        super().__init__(source, layers, dropout, activated=head.activated)
+    def __init__(self, source: NodeInput, layers: Sequence[RelationalGraphConv], dropout: float, head: Head) -> None:
+        """Combine an input, layers and a head."""
+        super().__init__(source, layers, dropout, activated=head.needs_activation)
         self.head = head
 
-    def forward(self, over: Over) -> Tensor:
+    def forward(self, over: EncoderInput) -> Tensor:
+        """Compute logits `[num_nodes, num_classes]`."""
         return self.head(super().forward(over))  # type: ignore[no-any-return]

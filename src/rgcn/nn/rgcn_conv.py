@@ -1,9 +1,8 @@
-"""A drop-in for PyG's `RGCNConv`, computed by rgcn's kernels."""
+"""`RGCNConv`, a drop-in replacement for PyG's layer of that name, computed by rgcn's kernels."""
 
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +14,15 @@ from rgcn.nn.decompositions.basis import BasisWeights
 from rgcn.nn.decompositions.matrices import MatrixWeights
 
 NORMALIZATIONS = {"mean": "relation", "add": "none", "sum": "none"}
-NUM_CACHED = 4  # graphs whose structure a layer remembers: training, validation, test
+MAX_CACHED_GRAPHS = 4  # per layer; a training has at most three: training, validation and test
 
 
 class RGCNConv(nn.Module):
-    """x'_i = x_i W_root + Σ_r mean over edges (j, r, i) of x_j W_r + b, with the arguments of PyG's layer.
+    """The convolution x'_i = x_i W_root + Σ_r mean over edges (j, r, i) of x_j W_r + b, with PyG's arguments.
 
-    Parameters have PyG's names and shapes, so state dictionaries are interchangeable. The structure of the graph is
-    computed when an `edge_index` is met first, and reused while the same tensors are passed. Where the adjacency is
-    built once anyway, for example for several layers, use `RelationalGraphConv`.
+    Parameters have PyG's names and shapes, so state dictionaries are interchangeable. The graph's structure is computed
+    on the first call with an `edge_index`, and reused while the same tensors are passed. To build it once for several
+    layers, use `RelationalGraphConv`.
 
     Args:
         in_channels: Width of the input, or (source width, target width). Without input features: the number of nodes.
@@ -34,6 +33,9 @@ class RGCNConv(nn.Module):
         aggr: "mean" over the edges of a relation into a node, or "add".
         root_weight: Whether to add x_i W_root.
         bias: Whether to add b.
+
+    Shapes: x `[num_nodes, in_channels]`, edge_index int64 `[2, num_edges]`, edge_type int64 `[num_edges]` →
+    `[num_nodes, out_channels]`.
 
     >>> conv = RGCNConv(8, 4, num_relations=2, num_bases=2)
     >>> edge_index, edge_type = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 0])
@@ -52,9 +54,10 @@ class RGCNConv(nn.Module):
         root_weight: bool = True,
         bias: bool = True,
     ) -> None:
+        """Draw the initial weights."""
         super().__init__()
         if num_bases is not None and num_blocks is not None:
-            raise ConfigError("num_bases and num_blocks are two decompositions: give one of them")
+            raise ConfigError("num_bases and num_blocks select two different decompositions: pass only one of them")
         if aggr not in NORMALIZATIONS:
             raise ConfigError(f"aggr={aggr!r} is not supported; use 'mean' or 'add', or PyG's own layer")
         self.in_channels, self.out_channels, self.num_relations = in_channels, out_channels, num_relations
@@ -70,12 +73,15 @@ class RGCNConv(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape))
         self.root = nn.Parameter(torch.empty(root_width, out_channels)) if root_weight else None
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
-        self._cached: list[_CachedStructure] = []
-        self._functions: tuple[RelationWeights, ...] = ()  # in a tuple, so that parameters are registered here alone
+        # Weak references to edge_index and edge_type, their versions and other sizes, and the operator.
+        self._cached: list[
+            tuple[weakref.ref[Tensor], weakref.ref[Tensor], tuple[object, ...], RelationalAdjacency]
+        ] = []
+        self._functions: tuple[RelationWeights, ...] = ()  # in a tuple, so that parameters are registered only once
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new weights: uniform in ±√(6 / (fan in + fan out)) of the last two dimensions, as PyG does."""
+        """Draw new weights, uniform in ±√(6 / (fan in + fan out)) of the last two dimensions, as PyG does."""
         for parameter in (self.weight, self.comp, self.root):
             if parameter is not None:
                 bound = (6.0 / (parameter.size(-2) + parameter.size(-1))) ** 0.5
@@ -87,13 +93,13 @@ class RGCNConv(nn.Module):
         """Compute the new node vectors.
 
         Args:
-            x: Node vectors [num_nodes, in_channels]; node ids int64 [num_nodes]; None for all nodes in order; or a pair
-                for source and target nodes.
-            edge_index: Source and target of each edge, int64 [2, num_edges].
-            edge_type: Relation of each edge, int64 [num_edges].
+            x: Node vectors `[num_nodes, in_channels]`; node ids int64 `[num_nodes]`; None for all nodes in order; or a
+                pair for source and target nodes.
+            edge_index: Source and target of each edge, int64 `[2, num_edges]`.
+            edge_type: Relation of each edge, int64 `[num_edges]`.
 
         Returns:
-            [num_target_nodes, out_channels]
+            Vectors of the target nodes, `[num_target_nodes, out_channels]`.
         """
         sources, targets = x if isinstance(x, tuple) else (x, x)
         if sources is None:
@@ -104,11 +110,11 @@ class RGCNConv(nn.Module):
         adjacency = self._adjacency(edge_index, edge_type, *sizes, self.weight.dtype)
         if sources.is_floating_point():
             inputs = sources
-            if isinstance(x, tuple):  # one operator over both kinds of nodes: targets come after sources
+            if isinstance(x, tuple):  # one operator over both kinds of nodes, targets after sources
                 inputs = torch.cat([sources, sources.new_zeros(len(targets), sources.shape[1])])
             out: Tensor = self._relation_weights()(inputs, adjacency)
         else:
-            out = self._looked_up(sources, adjacency)
+            out = self._look_up(sources, adjacency)
         out = out[len(sources) :] if isinstance(x, tuple) else out
         if self.root is not None:
             out = out + (targets @ self.root.to(targets.dtype) if targets.is_floating_point() else self.root[targets])
@@ -119,8 +125,8 @@ class RGCNConv(nn.Module):
             self._functions = (_Matrices(self.weight) if self.comp is None else _Bases(self.weight, self.comp),)
         return self._functions[0]
 
-    def _looked_up(self, ids: Tensor, adjacency: RelationalAdjacency) -> Tensor:
-        """Sum rows of the weights: the same for one-hot inputs, of which `ids` [num_sources] are the positions."""
+    def _look_up(self, ids: Tensor, adjacency: RelationalAdjacency) -> Tensor:
+        """Sum the weights' rows for node ids `[num_sources]`, that is, compute the convolution of one-hot vectors."""
         if self.num_blocks is not None:
             raise ConfigError("num_blocks needs node vectors: a block-diagonal matrix cannot multiply node ids")
         weight: Tensor = self.weight
@@ -134,18 +140,22 @@ class RGCNConv(nn.Module):
     def _adjacency(
         self, edge_index: Tensor, edge_type: Tensor, num_sources: int, num_targets: int | None, dtype: torch.dtype
     ) -> RelationalAdjacency:
-        """The operator of these edges, from the cache if the same tensors were passed before.
+        """Return the operator of these edges, from the cache if the same tensors were passed before.
 
-        num_targets: None if sources and targets are the same nodes.
-        dtype: of the parameters; float64 needs edge weights of that precision.
+        Args:
+            edge_index: Source and target of each edge.
+            edge_type: Relation of each edge.
+            num_sources: Number of source nodes.
+            num_targets: Number of target nodes; None if sources and targets are the same.
+            dtype: Type of the parameters; float64 needs edge weights of that precision.
         """
         if edge_index.ndim != 2 or len(edge_index) != 2 or edge_type.shape != edge_index.shape[1:]:
             shapes = f"{list(edge_index.shape)} and {list(edge_type.shape)}"
-            raise DataError(f"edge_index is [2, num_edges] and edge_type [num_edges], not {shapes}")
-        sizes = num_sources, num_targets, dtype == torch.float64
-        for cached in self._cached:
-            if cached.is_of(edge_index, edge_type, sizes):
-                return cached.adjacency
+            raise DataError(f"edge_index must be [2, num_edges] and edge_type [num_edges], not {shapes}")
+        key = (edge_index._version, edge_type._version, num_sources, num_targets, dtype == torch.float64)
+        for index_ref, type_ref, cached_key, adjacency in self._cached:
+            if index_ref() is edge_index and type_ref() is edge_type and cached_key == key:
+                return adjacency
         first = 0 if num_targets is None else num_sources
         triples = torch.stack([edge_index[0], edge_type, edge_index[1] + first], dim=1)
         adjacency = RelationalAdjacency.from_triples(
@@ -158,36 +168,21 @@ class RGCNConv(nn.Module):
         )
         if dtype == torch.float64:
             adjacency = adjacency.to(dtype)
-        made = _CachedStructure(
-            weakref.ref(edge_index), edge_index._version, weakref.ref(edge_type), edge_type._version, sizes, adjacency
-        )
-        self._cached = [made, *(one for one in self._cached if one.edge_index() is not None)][:NUM_CACHED]
+        cached = weakref.ref(edge_index), weakref.ref(edge_type), key, adjacency
+        self._cached = [cached, *(entry for entry in self._cached if entry[0]() is not None)][:MAX_CACHED_GRAPHS]
         return adjacency
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_cached": []}  # references to tensors cannot be copied
+        """Return the state without the cache, whose weak references cannot be copied."""
+        return {**self.__dict__, "_cached": []}
 
     def extra_repr(self) -> str:
+        """Return the sizes, as PyG does."""
         return f"{self.in_channels}, {self.out_channels}, num_relations={self.num_relations}"
 
 
-class _CachedStructure(NamedTuple):
-    """The operator of an `edge_index` and `edge_type` as they were when it was built."""
-
-    edge_index: weakref.ref[Tensor]
-    index_version: int
-    edge_type: weakref.ref[Tensor]
-    type_version: int
-    sizes: tuple[int, int | None, bool]
-    adjacency: RelationalAdjacency
-
-    def is_of(self, edge_index: Tensor, edge_type: Tensor, sizes: tuple[int, int | None, bool]) -> bool:
-        same = self.edge_index() is edge_index and self.edge_type() is edge_type and self.sizes == sizes
-        return same and (self.index_version, self.type_version) == (edge_index._version, edge_type._version)
-
-
 class _Matrices(MatrixWeights):
-    """weight [num_relations, in, out], or [num_relations, num_blocks, in / num_blocks, out / num_blocks]."""
+    """Weights `[num_relations, in, out]` or `[num_relations, num_blocks, in / num_blocks, out / num_blocks]`."""
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
@@ -198,7 +193,7 @@ class _Matrices(MatrixWeights):
 
 
 class _Bases(BasisWeights):
-    """weight [num_bases, in, out] and comp [num_relations, num_bases]."""
+    """Bases `[num_bases, in, out]` and coefficients `[num_relations, num_bases]`."""
 
     def __init__(self, weight: nn.Parameter, comp: nn.Parameter) -> None:
         RelationWeights.__init__(self)

@@ -1,11 +1,11 @@
-"""Tables with a row for each node: what nodes bring to the first convolution, tables on disk, and stored weights.
+"""Tables with a row for each node: the inputs of encoders, tables on disk, and how such tables are stored.
 
-The file of a table on disk has no name from the moment it is made, so it goes with the process, however that ends.
-What is to last is written in pieces, without a copy in memory (`write_tensors`).
+The file of a table on disk is unlinked as soon as it is created, so that it disappears with the process, however that
+ends. `write_tensors` writes files that last, in chunks and without a copy in memory.
 
-The rows of a table may be stored in the two parts of a `RowTable`; in the order of nodes, without a `position` beside
-them; or, by each of several processes, those of its local nodes alone. Weights written in one of these ways can be
-loaded in any other.
+A stored table has one of three layouts: the two parts of a `RowTable`; all rows in the order of the nodes, without
+`position`; or only the rows of the nodes that are local to one of several processes. `arrange_weights` converts any
+of them to the layout of a network.
 """
 
 import json
@@ -25,106 +25,113 @@ from rgcn.kernels import FactoredGradient, take_rows
 from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.initialization import Initializer
 from rgcn.placement import NodePartition, Placement
-from rgcn.system.formatting import memory
+from rgcn.system.formatting import format_bytes
 from rgcn.system.memory import available_bytes
 
-PREFIX = "rgcn-table-"
-PIECE = 1 << 24  # numbers that are written at once
-ALIGNED = 64  # bytes: where PyTorch puts tensors; elsewhere sums may come out with other last digits
-SMALL = 1 << 24  # bytes: less is read at once rather than mapped
+FILE_PREFIX = "rgcn-table-"
+CHUNK_SIZE = 1 << 24  # numbers that are written at once
+ALIGNMENT = 64  # bytes; PyTorch's own allocations have it, and sums over other addresses may differ in the last digits
+MIN_MAPPED_BYTES = 1 << 24  # smaller tensors are read instead of mapped
 _TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
-DTYPES = {w: getattr(torch, name) for w, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
-KINDS = {dtype: word for word, dtype in DTYPES.items()}
+DTYPES = {n: getattr(torch, name) for n, name in {**_TYPES, "I8": "int8", "U8": "uint8", "BOOL": "bool"}.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NUM_CACHED_LOOKUPS = 4
 
 
-def empty_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
-    """Zeros of this shape, float32, in a file of the folder, by default that of the cache (RGCN_CACHE)."""
+def zeros_on_disk(shape: Sequence[int], folder: Path | None = None) -> Tensor:
+    """Create float32 zeros in an unlinked file of a folder, by default in the cache (RGCN_CACHE).
+
+    Raises:
+        DataError: If the disk has no room for the table.
+    """
     folder, size = folder or cache_folder() / "tables", prod(shape)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+        handle, name = tempfile.mkstemp(prefix=FILE_PREFIX, dir=folder)
         try:
-            os.posix_fallocate(handle, 0, max(1, 4 * size))  # now, for a full disk would kill the process later
+            os.posix_fallocate(handle, 0, max(1, 4 * size))  # else a disk that fills up later would kill the process
             return torch.from_file(name, shared=True, size=size).view(tuple(shape))
         finally:
             os.close(handle)
             Path(name).unlink()
     except OSError as error:
         raise DataError(
-            f"a table of nodes needs {memory(4 * size)} on the disk of {folder}: {error.strerror}; make room, or set "
-            "RGCN_CACHE to a folder elsewhere"
+            f"a table of nodes needs {format_bytes(4 * size)} on the disk of {folder}: {error.strerror}; make room, or "
+            "set RGCN_CACHE to a folder on another disk"
         ) from error
 
 
-def room_for(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Place for numbers that are about to be written: in memory, or on disk where they would take much of what is
-    left of it."""
+def allocate_tensor(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Allocate a tensor in memory, or on disk if it would take more than a quarter of the free memory."""
     free, size = available_bytes(), prod(shape) * dtype.itemsize
     if dtype == torch.float32 and free is not None and size > free // 4:
-        return empty_on_disk(shape)
+        return zeros_on_disk(shape)
     return torch.empty(tuple(shape), dtype=dtype)
 
 
 def is_on_disk(tensor: Tensor) -> bool:
-    """Whether the numbers are in such a file."""
+    """Return True if a tensor was made by `zeros_on_disk`."""
     name = tensor.untyped_storage().filename if tensor.device.type == "cpu" else None
-    return name is not None and Path(name).name.startswith(PREFIX)
+    return name is not None and Path(name).name.startswith(FILE_PREFIX)
 
 
-def zeros_beside(table: Tensor) -> Tensor:
-    """Zeros like the table, where it is: in memory, on a GPU, on disk."""
+def zeros_stored_like(table: Tensor) -> Tensor:
+    """Create zeros like a table, where it is: in memory, on a GPU or on disk."""
     if not is_on_disk(table):
         return torch.zeros_like(table, memory_format=torch.preserve_format)
-    return empty_on_disk(table.shape, Path(str(table.untyped_storage().filename)).parent)
+    return zeros_on_disk(table.shape, Path(str(table.untyped_storage().filename)).parent)
 
 
-def copy_beside(table: Tensor, values: Tensor) -> Tensor:
-    """A copy of the values, where the table is, if they are as large as it; else on its device."""
+def copy_stored_like(table: Tensor, values: Tensor) -> Tensor:
+    """Copy values to where a table is: to disk if they have its shape, else to its device."""
     if is_on_disk(table) and values.shape == table.shape:
-        return zeros_beside(table).copy_(values)
+        return zeros_stored_like(table).copy_(values)
     return values.detach().to(table.device, copy=True)
 
 
-def mapped_tensors(path: Path) -> dict[str, Tensor]:
-    """What a file of safetensors holds. Large tables stay where they lie: pages are read when somebody asks, what
-    nobody reads is never loaded, and changes stay ours."""
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file. Large tensors are mapped: only pages that are used are read, changes are not written."""
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        mapped = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    for name, tensor in mapped.items():
-        if tensor.nbytes < SMALL or tensor.data_ptr() % ALIGNED:
-            mapped[name] = tensor.clone()
-    return mapped
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    for name, tensor in tensors.items():
+        if tensor.nbytes < MIN_MAPPED_BYTES or tensor.data_ptr() % ALIGNMENT:
+            tensors[name] = tensor.clone()
+    return tensors
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """A safetensors file of them, written a piece at a time: their own library makes a copy of all of them first.
+    """Write a safetensors file in chunks. The safetensors library would copy all tensors in memory first.
 
-    metadata: further words for its header
+    Args:
+        tensors: The tensors by name.
+        path: The file.
+        metadata: Further texts for the header of the file.
     """
-    # Widest numbers first, so that each is found at a multiple of its own size; of these the largest tables.
-    ordered = dict(sorted(tensors.items(), key=lambda of: (-of[1].element_size(), -of[1].numel(), of[0])))
-    about: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
+    # Widest types first, so that each tensor is aligned to its own size.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), -item[1].numel(), item[0])))
+    entries: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     end = 0
     for name, tensor in ordered.items():
-        begin, end = end, end + tensor.numel() * tensor.element_size()
-        about[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    header = json.dumps(about).encode()
-    header += b" " * (-(len(header) + 8) % ALIGNED)
+        begin, end = end, end + tensor.nbytes
+        entries[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-(len(header) + 8) % ALIGNMENT)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         for tensor in ordered.values():
-            for part in torch.split(tensor.detach().reshape(-1), PIECE):
-                file.write(part.cpu().view(torch.uint8).numpy().data)
+            for chunk in torch.split(tensor.detach().reshape(-1), CHUNK_SIZE):
+                file.write(chunk.cpu().view(torch.uint8).numpy().data)
 
 
-KNOWN = 4  # lists of nodes whose places are kept
+class GatheredRows(NamedTuple):
+    """Rows of a table that a training step read.
 
-
-class TakenRows(NamedTuple):
-    """Rows int64 [m] of a table that a step took, sorted, each once (but for padding: `distinct`), and the leaf
-    [m, width] that holds their values and gets their gradient."""
+    Attributes:
+        rows: Row numbers in ascending order, distinct but for padding, int64 `[num_rows]`.
+        leaf: Their values `[num_rows, dim]`, a leaf tensor that receives their gradient.
+    """
 
     rows: Tensor
     leaf: Tensor
@@ -133,42 +140,50 @@ class TakenRows(NamedTuple):
 class NodeTable(nn.Module):
     """A parameter `trained` with a row for each node, or for each local node.
 
-    partition  where nodes are divided among processes: which nodes have their rows here
-    taken      within `RowOptimizer.factoring`: the rows that the step has taken so far; None elsewhere
+    Args:
+        values: The initial rows `[num_rows, dim]`, which the table takes over without a copy.
+        partition: Which nodes are local, if nodes are partitioned over processes.
+
+    Attributes:
+        gathered_rows: Within `RowOptimizer.factoring`, the rows that the step has read so far; else None.
     """
 
     partition: NodePartition | None
-    taken: list[TakenRows] | None = None
+    gathered_rows: list[GatheredRows] | None = None
 
     def __init__(self, values: Tensor, partition: NodePartition | None = None) -> None:
-        """values [rows, width]: the initial rows, which now belong to the table."""
+        """Create a table of these values."""
         super().__init__()
         self.partition, self.trained = partition, nn.Parameter(values)
 
     def rows_of(self, nodes: Tensor) -> Tensor:
-        """Where the rows of nodes int64 [n] are."""
+        """Return the row numbers of nodes int64 `[n]`."""
         return nodes if self.partition is None else self.partition.row(nodes)
 
     def take(self, rows: Tensor) -> Tensor:
-        """trained[rows]; within `RowOptimizer.factoring` as a leaf of its own, so that no gradient of the whole table
-        is ever made."""
-        if self.taken is None:
+        """Return `trained[rows]`; within `RowOptimizer.factoring` as a leaf, so that no dense gradient is made."""
+        if self.gathered_rows is None:
             return take_rows(self.trained, rows)
-        self.taken.append(TakenRows(rows, self.trained.detach().index_select(0, rows).requires_grad_()))
-        return self.taken[-1].leaf
+        self.gathered_rows.append(GatheredRows(rows, self.trained.detach().index_select(0, rows).requires_grad_()))
+        return self.gathered_rows[-1].leaf
 
 
 class RowTable(NodeTable):
-    """Rows [rows, ...] held in two parts: `trained`, a parameter, and `still`, rows no loss ever reaches.
+    """A table in two parts: `trained`, a parameter, and `still`, a buffer of rows that never receive a gradient.
 
-    A row that no training edge touches gets no gradient, and Adam leaves such a row where it began (unless something
-    decays it). Holding those rows apart spares the optimizer reading and writing them in every step, and changes no
-    value. `position` says where each row is: in the trained part, or after it.
+    Rows that no training edge uses have no gradient, and Adam does not change them (without weight decay). Keeping them
+    out of the parameter spares the optimizer reading and writing them in each step, and changes no value.
 
-    With a partition, its rows are those of the local nodes, all of them trained.
+    `position` maps a row to its place: in the trained part, or after it. With a partition the rows are those of the
+    local nodes, and all of them are trained.
 
-    factored_gradients  where an optimizer takes this table's gradients as factors (`rgcn.training.optimizers`); None:
-                        they are dense
+    Args:
+        values: The initial rows `[num_rows, ...]`, which the table takes over.
+        trained: Which rows can receive a gradient, bool `[num_rows]`; None for all.
+        partition: Which nodes are local, if nodes are partitioned over processes.
+
+    Attributes:
+        factored_gradients: Where an optimizer collects this table's gradients as factors; None for dense gradients.
     """
 
     position: Tensor
@@ -176,61 +191,74 @@ class RowTable(NodeTable):
     factored_gradients: list[FactoredGradient] | None = None
 
     def __init__(self, values: Tensor, trained: Tensor | None = None, partition: NodePartition | None = None) -> None:
-        """values [rows, ...]: the initial rows, which now belong to the table; trained bool [rows]: those a loss can
-        reach (None: all)."""
+        """Create a table of these values."""
         still, position = values[:0].clone(), torch.arange(len(values) if partition is None else 0)
         if trained is not None and not trained.all():
-            reached = trained.cpu()
-            values, still = values[reached], values[~reached]
-            position[reached] = torch.arange(len(values))
-            position[~reached] = torch.arange(len(values), len(reached))
+            is_trained = trained.cpu()
+            values, still = values[is_trained], values[~is_trained]
+            position[is_trained] = torch.arange(len(values))
+            position[~is_trained] = torch.arange(len(values), len(is_trained))
         super().__init__(values.contiguous(), partition)
         self.register_buffer("still", still)
         self.register_buffer("position", position)
 
     def __len__(self) -> int:
+        """Return the number of rows, trained or not."""
         return self.position.numel() if self.partition is None else len(self.partition)
 
     def rows_of(self, nodes: Tensor) -> Tensor:
-        """Where the rows of nodes int64 [n] are: in the trained part, or after it."""
+        """Return where the rows of nodes int64 `[n]` are: in the trained part, or after it."""
         return super().rows_of(nodes) if self.partition is not None else self.position.index_select(0, nodes)
 
     @property
     def all_trained(self) -> bool:
-        """Whether every row is a parameter; the trained part then holds them in the order they were given."""
+        """True if every row is a parameter; the trained part then has them in the original order."""
         return self.still.shape[0] == 0
 
     def table_for(self, positions: Tensor) -> Tensor:
-        """The rows, in the order of `position`, up to the last one that `positions` needs."""
-        # Where all are trained there is nothing to look up, and on a GPU nothing to wait for.
+        """Return the trained part if it has all rows that `positions` refers to, else both parts."""
+        # If all rows are trained, a GPU must not be waited for.
         if self.all_trained or positions.numel() == 0 or int(positions.max()) < len(self.trained):
             return self.trained
         return self.whole()
 
     def whole(self) -> Tensor:
-        """Both parts, in the order of `position`."""
+        """Return both parts, in the order of `position`."""
         return self.trained if self.all_trained else torch.cat([self.trained, self.still])
 
-    def picked(self, rows: Tensor) -> Tensor:
-        """Some of the trained rows int64 [n], distinct and ascending: what a batch takes of a table."""
+    def take_trained(self, rows: Tensor) -> Tensor:
+        """Return distinct trained rows int64 `[n]`, in ascending order, as a batch reads them."""
         return take_rows(self.trained.flatten(1), rows).view(len(rows), *self.trained.shape[1:])
 
     def values(self) -> Tensor:
-        """All rows, in the order they were given."""
+        """Return all rows in the original order."""
         return self.trained if self.all_trained else self.whole()[self.position]
 
 
-class EmbeddingInput(nn.Module):
-    """A learned vector for each node: E [nodes, width]; nodes [n] (None: all, in order) → [n, width].
+class NodeEmbedding(nn.Module):
+    """Learned node vectors E `[num_nodes, dim]`: an encoder's input without node features.
 
-    activated: add a bias and pass through ReLU, as the original link predictor does. on_disk: E is a file, mapped into
-    memory. partition: E is divided among processes; this one holds the rows of its local nodes and gives no others.
+    Args:
+        num_nodes: Number of nodes.
+        dim: Dimension of a vector.
+        init: How the vectors are initialized.
+        generator: Source of the initial vectors.
+        trained: Nodes whose vectors can receive a gradient, bool `[num_nodes]`; None for all.
+        activated: Whether to add a bias and apply a ReLU, as the original link predictor does.
+        on_disk: Whether to keep E in a memory-mapped file.
+        partition: Which nodes are local, if nodes are partitioned over processes; only their vectors are held.
+
+    Shapes: node ids int64 `[n]`, or None for all nodes in order → `[n, dim]`.
+
+    >>> embedding = NodeEmbedding(5, 3, Initializer("normal"), torch.Generator().manual_seed(0))
+    >>> embedding(torch.tensor([4, 0])).shape
+    torch.Size([2, 3])
     """
 
     def __init__(
         self,
         num_nodes: int,
-        width: int,
+        dim: int,
         init: Initializer,
         generator: torch.Generator,
         trained: Tensor | None = None,
@@ -238,81 +266,94 @@ class EmbeddingInput(nn.Module):
         on_disk: bool = False,
         partition: NodePartition | None = None,
     ) -> None:
+        """Draw the initial vectors."""
         super().__init__()
-        self.width = width
-        size = num_nodes if partition is None else len(partition), width
-        values = empty_on_disk(size) if on_disk else torch.empty(size)
+        self.dim = dim
+        shape = num_nodes if partition is None else len(partition), dim
+        values = zeros_on_disk(shape) if on_disk else torch.empty(shape)
         if partition is None:
-            init.draw(size, generator, out=values)
+            init.draw(shape, generator, out=values)
         else:
-            for nodes, part in init.drawn_in_parts((num_nodes, width), generator):
-                local = partition.is_local(nodes)
-                values[partition.row(nodes[local])] = part[local]
+            for nodes, chunk in init.draw_in_chunks((num_nodes, dim), generator):
+                is_local = partition.is_local(nodes)
+                values[partition.row(nodes[is_local])] = chunk[is_local]
         self.rows = RowTable(values, trained, partition)
-        self.bias = nn.Parameter(torch.zeros(width)) if activated else None
-        self._known: tuple[tuple[Tensor, bool, SparsePattern | None], ...] = ()
+        self.bias = nn.Parameter(torch.zeros(dim)) if activated else None
+        self._lookups: tuple[tuple[Tensor, bool, SparsePattern | None], ...] = ()
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
+        """Look up the vectors of nodes int64 `[n]`, or of all nodes: `[n, dim]`."""
         if nodes is None:
             rows = self.rows.values()
-        elif self.rows.taken is not None:  # then every row is trained, in the order of nodes
+        elif self.rows.gathered_rows is not None:  # then every row is trained, in the order of the nodes
             rows = self.rows.take(NodeTable.rows_of(self.rows, nodes))
         else:
-            within, pattern = self._where(nodes)
-            table = self.rows.trained if within else self.rows.whole()
+            in_trained, pattern = self._lookup(nodes)
+            table = self.rows.trained if in_trained else self.rows.whole()
             rows = table if pattern is None else take_rows(table, pattern)
         return rows if self.bias is None else torch.relu(rows + self.bias)
 
-    def _where(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
-        """Whether the trained rows suffice, and which rows the nodes take, None for all in order.
+    def _lookup(self, nodes: Tensor) -> tuple[bool, SparsePattern | None]:
+        """Return whether the trained part has all rows, and which rows the nodes need; None for all in order.
 
-        Most calls name the same nodes again, those that are learned from and those that are measured on, and the
-        answers are kept: a step that a GPU recorded could not wait for them.
+        Results are cached, because most calls pass the training or the validation nodes again, and because a step that
+        a GPU recorded cannot wait for them.
         """
-        found = next((each for each in self._known if each[0] is nodes), None)
+        found = next((lookup for lookup in self._lookups if lookup[0] is nodes), None)
         if found is None:
             position = self.rows.rows_of(nodes)
             size = self.rows.table_for(position).shape[0]
             in_order = len(nodes) == size and torch.equal(position, torch.arange(size, device=position.device))
-            rows = None if in_order else SparsePattern.picking(position, size)
-            # One tuple, set at once: another thread that asks about other nodes meanwhile must not change the answer.
-            found = nodes, size == len(self.rows.trained), rows
-            self._known = (found, *self._known[: KNOWN - 1])
+            pattern = None if in_order else SparsePattern.selection(position, size)
+            found = nodes, size == len(self.rows.trained), pattern
+            # One assignment, so that another thread never sees a part of it.
+            self._lookups = (found, *self._lookups[: NUM_CACHED_LOOKUPS - 1])
         return found[1:]
 
 
-class FeatureInput(nn.Module):
-    """Given features X [nodes, width], not learned; nodes [n] (None: all, in order) → [n, width]."""
+class NodeFeatures(nn.Module):
+    """Constant node features X `[num_nodes, dim]`: an encoder's input that is not learned.
+
+    Args:
+        features: The features `[num_nodes, dim]`.
+
+    Shapes: node ids int64 `[n]`, or None for all nodes in order → `[n, dim]`.
+    """
 
     features: Tensor
 
     def __init__(self, features: Tensor) -> None:
+        """Register the features as a buffer."""
         super().__init__()
-        self.width = features.shape[1]
+        self.dim = features.shape[1]
         self.register_buffer("features", features)
 
     def forward(self, nodes: Tensor | None = None) -> Tensor:
+        """Look up the features of nodes int64 `[n]`, or of all nodes: `[n, dim]`."""
         return self.features if nodes is None else self.features.index_select(0, nodes)
 
 
-Source: TypeAlias = "EmbeddingInput | FeatureInput | None"  # what nodes bring; None for one-hot nodes
+NodeInput: TypeAlias = "NodeEmbedding | NodeFeatures | None"  # an encoder's input; None for one-hot nodes
 
 
 def partitions_by_name(network: nn.Module) -> dict[str, NodePartition]:
-    """The parameters of which this process holds the rows of its local nodes alone."""
+    """Return the partition of each parameter that has rows for local nodes only, by the parameter's name."""
     tables = ((path, module) for path, module in network.named_modules() if isinstance(module, NodeTable))
     return {f"{path}.trained": table.partition for path, table in tables if table.partition is not None}
 
 
 def local_row_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """The same parameters themselves."""
+    """Return the parameters that have rows for local nodes only."""
     return [network.get_parameter(name) for name in partitions_by_name(network)]
 
 
-def whole_weights(network: nn.Module, placement: Placement, in_order: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """A network's state by name, as a single process has it; where rows are divided only the main process gets them.
+def gather_weights(network: nn.Module, placement: Placement, in_order: bool = False) -> Iterator[tuple[str, Tensor]]:
+    """Yield the names and tensors of a network's state as a single process would have it. All ranks call this together.
 
-    in_order: with all rows of a table in their order, whether trained or not. All processes go through it together.
+    Args:
+        network: The network.
+        placement: Which rows are local. Only the main process receives the rows of all ranks.
+        in_order: Whether to yield the rows of each `RowTable` in their original order instead of in two parts.
     """
     partitions, tables = partitions_by_name(network), _row_tables(network)
     for name, tensor in sorted(network.state_dict().items()):
@@ -320,8 +361,8 @@ def whole_weights(network: nn.Module, placement: Placement, in_order: bool = Fal
         table = tables.get(path)
         if name in partitions:
             shape = (partitions[name].num_nodes, *tensor.shape[1:])
-            place = room_for(shape, tensor.dtype) if placement.is_main else None
-            gathered = placement.gather_rows(tensor, place)
+            memory_for_all = allocate_tensor(shape, tensor.dtype) if placement.is_main else None
+            gathered = placement.gather_rows(tensor, memory_for_all)
             yield name, tensor[:0] if gathered is None else gathered
         elif table is None or (table.partition is None and not in_order):
             yield name, tensor
@@ -331,29 +372,43 @@ def whole_weights(network: nn.Module, placement: Placement, in_order: bool = Fal
             yield name, table.values() if part == "trained" else tensor[:0]
 
 
-def arranged(network: nn.Module, kept: Mapping[str, Tensor], local: Collection[str] = ()) -> dict[str, Tensor]:
-    """Stored weights by name, with the rows of tables as this network has them. ValueError where they are of another.
+def arrange_weights(network: nn.Module, stored: Mapping[str, Tensor], local: Collection[str] = ()) -> dict[str, Tensor]:
+    """Return stored weights with the rows of tables in the layout of a network.
 
-    local  parameters of which `kept` has the rows of this process's local nodes already
+    Args:
+        network: The network that the weights are for.
+        stored: The weights by name.
+        local: Names of parameters of which `stored` has the rows of this process already.
+
+    Raises:
+        ValueError: If a stored table has another number of rows.
     """
-    found, tables = dict(kept), _row_tables(network)
-    for name, places in moved_rows(network, kept, local).items():
+    arranged, tables = dict(stored), _row_tables(network)
+    for name, places in find_moved_rows(network, stored, local).items():
         path = name.rpartition(".")[0]
-        found[name] = rows = rows_at(places, kept[name], kept.get(f"{path}.still"))
+        arranged[name] = rows = take_stored_rows(places, stored[name], stored.get(f"{path}.still"))
         if (table := tables.get(path)) is not None:
             count = len(table.trained)
-            found |= {name: rows[:count], f"{path}.still": rows[count:], f"{path}.position": table.position}
+            arranged |= {name: rows[:count], f"{path}.still": rows[count:], f"{path}.position": table.position}
     parts = {f"{path}.{part}": getattr(table, part) for path, table in tables.items() for part in ("still", "position")}
-    return parts | found
+    return parts | arranged
 
 
-def moved_rows(network: nn.Module, kept: Mapping[str, Tensor], local: Collection[str] = ()) -> dict[str, Tensor]:
-    """By parameter, where each row that this network has lies in `kept`: int64, counted through both parts, trained
-    rows first. Only of parameters whose rows lie elsewhere than here."""
+def find_moved_rows(network: nn.Module, stored: Mapping[str, Tensor], local: Collection[str] = ()) -> dict[str, Tensor]:
+    """Find where the rows of a network's tables are in stored weights, for tables whose layout differs.
+
+    Args:
+        network: The network.
+        stored: The weights by name.
+        local: Names of parameters of which `stored` has the rows of this process already.
+
+    Returns:
+        By parameter name, the place of each row of the network in the stored parts, the trained one first: int64.
+    """
     found, partitions, tables = {}, partitions_by_name(network), _row_tables(network)
-    for name in sorted({*partitions, *(f"{path}.trained" for path in tables)} & set(kept) - set(local)):
+    for name in sorted({*partitions, *(f"{path}.trained" for path in tables)} & set(stored) - set(local)):
         path = name.rpartition(".")[0]
-        table, position, still = tables.get(path), kept.get(f"{path}.position"), kept.get(f"{path}.still")
+        table, position, still = tables.get(path), stored.get(f"{path}.position"), stored.get(f"{path}.still")
         if name in partitions:
             rows, count = partitions[name].nodes, partitions[name].num_nodes
         elif table is None or (table.all_trained if position is None else torch.equal(position, table.position.cpu())):
@@ -361,24 +416,24 @@ def moved_rows(network: nn.Module, kept: Mapping[str, Tensor], local: Collection
         else:
             rows, count = torch.argsort(table.position).cpu(), len(table)
         places = rows if position is None else position[rows]
-        held = len(kept[name]) + (0 if still is None else len(still))
-        if held != count or (len(places) and not 0 <= int(places.min()) <= int(places.max()) < held):
-            raise ValueError(f"{name} has {held:,} rows there, and {count:,} here")
+        num_stored = len(stored[name]) + (0 if still is None else len(still))
+        if num_stored != count or (len(places) and not 0 <= int(places.min()) <= int(places.max()) < num_stored):
+            raise ValueError(f"{name} has {num_stored:,} rows in the file and {count:,} in the network")
         found[name] = places
     return found
 
 
-def rows_at(places: Tensor, trained: Tensor, still: Tensor | None = None) -> Tensor:
-    """Rows of a table held in two parts; zeros for those of a second part that is not given."""
+def take_stored_rows(places: Tensor, trained: Tensor, still: Tensor | None = None) -> Tensor:
+    """Return rows of a table stored in two parts; zeros for rows of the second part if it is None."""
     places = places.to(trained.device)
-    first = places < len(trained)
-    if bool(first.all()):
+    in_trained = places < len(trained)
+    if bool(in_trained.all()):
         return trained[places]
-    found = trained.new_zeros(len(places), *trained.shape[1:])
-    found[first] = trained[places[first]]
+    rows = trained.new_zeros(len(places), *trained.shape[1:])
+    rows[in_trained] = trained[places[in_trained]]
     if still is not None:
-        found[~first] = still[places[~first] - len(trained)]
-    return found
+        rows[~in_trained] = still[places[~in_trained] - len(trained)]
+    return rows
 
 
 def _row_tables(network: nn.Module) -> dict[str, RowTable]:

@@ -1,7 +1,7 @@
-"""What answers: *score these (node, relation) questions against all nodes, or against these candidates*.
+"""`Scorer`, the interface that ranking, prediction, calibration, explanations and the server ask for scores.
 
-Ranking, predictions, completion, calibration, explanations and the server ask this and nothing else. Whether a model
-compares vectors that were computed once, or runs a convolution for each question, is its own affair.
+A scorer answers one kind of request: score these (node, relation) questions against all nodes, or against some
+candidates. It hides whether the model compares vectors that were computed once or runs a convolution for each question.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from torch import Tensor
 from rgcn.nn.decoders import Decoder
 from rgcn.placement import LOCAL, NodePartition, Placement
 
-# Scores held at once where given triples are scored by asking their questions: 64 MB of float32.
-MOST_SCORES = 1 << 24
-NOT_FINITE = "the model's numbers are not finite; its training has diverged"
-FINITE_AT_ONCE = 1 << 16  # rows of a table that are looked at
+MAX_SCORES_AT_ONCE = 1 << 24  # held while known triples are scored: 64 MB of float32
+NOT_FINITE = "the model's weights or vectors contain NaN or infinity: its training has diverged"
+CHECKED_ROWS = 1 << 16  # rows of a tensor that are checked at once
 
 
 class Questions(NamedTuple):
-    """(node, relation, ?) where objects are asked for, (?, relation, node) where not.
+    """A batch of questions (node, relation, ?) for objects, or (?, relation, node) for subjects.
 
-    node, relation  int64 [q]
-    for_objects     bool for all of them, or bool [q]: on the CPU where a scorer is asked, with the rest in training
+    Attributes:
+        node: The known node of each question, int64 `[num_questions]`.
+        relation: The relation of each question, int64 `[num_questions]`.
+        for_objects: True if all questions ask for objects, False if all ask for subjects, or bool `[num_questions]`.
+            Such a tensor is on the CPU when a scorer is asked, and on the device of the rest in training.
     """
 
     node: Tensor
@@ -35,88 +37,108 @@ class Questions(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Number of questions."""
         return self.node.numel()
 
-    def asks_objects(self) -> Tensor:
-        """bool [q], on the CPU unless it was given elsewhere."""
+    def is_for_objects(self) -> Tensor:
+        """Return `for_objects` as bool `[num_questions]`, on the CPU unless it was a tensor elsewhere."""
         if isinstance(self.for_objects, Tensor):
             return self.for_objects
         return torch.full(self.node.shape, self.for_objects)
 
-    def edge_kind(self, num_relations: int) -> Tensor:
-        """int64 [q]: the relation whose edges lead to the answers; where subjects are asked for, it is the inverse."""
-        sides, turned = self.for_objects, self.relation + num_relations
+    def edge_relation(self, num_relations: int) -> Tensor:
+        """Return the relation id of the edges that lead to the answers, int64 `[num_questions]`.
+
+        Questions for subjects follow the inverse relation, whose id is `relation + num_relations`.
+        """
+        sides, inverse = self.for_objects, self.relation + num_relations
         if isinstance(sides, bool):
-            return self.relation if sides else turned
-        return torch.where(sides.to(self.relation.device, non_blocking=True), self.relation, turned)
+            return self.relation if sides else inverse
+        return torch.where(sides.to(self.relation.device, non_blocking=True), self.relation, inverse)
 
     def to(self, device: torch.device | str) -> Questions:
+        """Move nodes and relations to a device."""
         return Questions(self.node.to(device), self.relation.to(device), self.for_objects)
 
     def take(self, part: slice | Tensor) -> Questions:
+        """Select some of the questions."""
         sides = self.for_objects
         return Questions(self.node[part], self.relation[part], sides[part] if isinstance(sides, Tensor) else sides)
 
     def parts(self, size: int) -> Iterator[Questions]:
-        """All of them, `size` at a time."""
+        """Yield the questions in batches of `size`."""
         for first in range(0, self.size, size):
             yield self.take(slice(first, first + size))
 
 
 class Scorer(ABC):
-    """A trained model, ready to be asked; higher scores are likelier. Safe to ask from several threads.
+    """A trained model that is ready to score answers; a higher score means more likely. Thread-safe.
 
-    num_nodes          nodes that may be answers
-    device             where questions are taken and scores are given
-    questions_at_once  how many questions suit one call, where each costs a computation of its own; more may be asked,
-                       and take as many times as long. None where scores are a product: as many as memory holds
-    placement          which of the nodes are scored in this process; where nodes are divided among processes, all of
-                       these ask the same questions at the same time
-    work               multiply-adds of a question, where each costs a computation of its own; else 0
-    rounding           scores that differ by less than this share are equal but for rounding: edges are added up in the
-                       order of the ids, which follow the order of the input's rows
-    in_blocks          whether a few candidates cost less than all nodes, so that ranking may go in blocks of nodes
-    hides              whether `scores_hiding` hides. Else its scores of known triples say little: they were learned, or
-                       are heard
+    Attributes:
+        num_nodes: Number of nodes that can be answers.
+        device: Where questions are scored and scores are returned.
+        questions_per_batch: Suggested number of questions for one call, if each question needs a computation of its
+            own. More may be asked and take proportionally longer. None if scores are one matrix product.
+        work: Multiply-adds of one question if each needs a computation of its own, else 0.
+        rounding: Relative difference below which two scores are considered equal. Sums over edges follow the order of
+            the ids, so that reordering the input's rows changes the last digits.
+        has_cheap_candidates: True if scoring a few candidates costs less than scoring all nodes, so that ranking can
+            work in blocks of nodes.
+        placement: Which nodes this process scores. If nodes are partitioned, all ranks ask the same questions together.
+        can_hide_triples: True if `scores_hiding_answers` hides known triples. Otherwise scores of known triples prove
+            little, because the model was trained on them or reads them as messages.
     """
 
     num_nodes: int
     device: torch.device
-    questions_at_once: int | None = None
+    questions_per_batch: int | None = None
     work: int = 0
     rounding: float = 0.0
-    in_blocks: bool = False
+    has_cheap_candidates: bool = False
     placement: Placement = LOCAL
-    hides: bool = False
+    can_hide_triples: bool = False
 
     @abstractmethod
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """[q, n]: every question against candidates int64 [n], ascending, or against all nodes in order.
+        """Score all nodes, or some candidates, as answers to each question.
 
-        out  memory [q, n] that may be used for the result, where a scorer can
+        Args:
+            questions: The questions.
+            candidates: Ids of the candidates in ascending order, int64 `[num_candidates]`; None for all nodes.
+            out: Memory `[num_questions, num_candidates]` that the scorer may use for the result.
+
+        Returns:
+            Scores `[num_questions, num_candidates]`.
         """
 
-    def scores_hiding(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
-        """[q, n]: `scores`, each question as if the triple it makes with its one of answers int64 [q] were not known.
+    def scores_hiding_answers(self, questions: Questions, answers: Tensor, candidates: Tensor | None = None) -> Tensor:
+        """Score like `scores`, each question as if the triple it forms with its answer were not in the graph.
 
-        Here nothing is hidden: who compares what was computed once does not walk along the triple asked about. The
-        scorer of a network that `hides_asked` should hide it, and its inverse, and say so (`hides`).
+        This implementation hides nothing: vectors that were computed once do not depend on the question. The scorer of
+        a network with `must_hide_triples` hides the triple and its inverse, and sets `can_hide_triples`.
+
+        Args:
+            questions: The questions.
+            answers: The answer of each question whose triple is hidden, int64 `[num_questions]`.
+            candidates: As for `scores`.
+
+        Returns:
+            Scores `[num_questions, num_candidates]`.
         """
         return self.scores(questions, candidates)
 
     def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
-        """[q]: the score of one answer int64 [q] to each question, its triple hidden where it is known and can be."""
-        size = max(1, MOST_SCORES // self.num_nodes)
-        asked, wanted = questions.to(self.device).parts(size), torch.split(answers.to(self.device), size)
-        pairs = zip(asked, wanted, strict=False)  # of no answers there is a part, of no questions none
-        found = [self.scores_hiding(part, given).gather(1, given[:, None])[:, 0] for part, given in pairs]
-        return torch.cat(found) if found else torch.empty(0, device=self.device)
+        """Score one answer int64 `[num_questions]` to each question, its triple hidden if known: `[num_questions]`."""
+        size = max(1, MAX_SCORES_AT_ONCE // self.num_nodes)
+        parts = zip(questions.to(self.device).parts(size), torch.split(answers.to(self.device), size), strict=False)
+        scores = [self.scores_hiding_answers(part, answer).gather(1, answer[:, None])[:, 0] for part, answer in parts]
+        return torch.cat(scores) if scores else torch.empty(0, device=self.device)
 
     def triple_scores(self, triples: Tensor) -> Tensor:
-        """[t]: the score of each of the triples int64 [t, 3], which is one number, whichever end is asked from.
+        """Score triples int64 `[num_triples, 3]`: one number each, `[num_triples]`.
 
-        The mean of its two scores as an answer, to (subject, relation, ?) and to (?, relation, object), a known triple
-        hidden (`answer_scores`). A scorer whose two scores are the same computes one of them.
+        It is the mean of the triple's scores as an answer to (subject, relation, ?) and to (?, relation, object), a
+        known triple being hidden (`answer_scores`). Scorers for which both are equal compute one of them.
         """
         subject, relation, object_ = triples.unbind(1)
         as_object = self.answer_scores(Questions(subject, relation), object_)
@@ -124,43 +146,51 @@ class Scorer(ABC):
         return (as_object + as_subject) / 2
 
     def local(self, questions: Questions) -> Scorer:
-        """What scores these questions against the local nodes, by their rows; here all nodes are local."""
+        """Return a scorer of these questions against the local nodes, numbered by their local rows."""
         return self
 
     def problem(self) -> str | None:
-        """Why nothing should be asked, such as numbers that are not finite; None where all is well."""
-        nothing = torch.zeros(1, dtype=torch.int64, device=self.device)
-        return not_finite(self.scores(Questions(nothing, nothing)))
+        """Return why the model should not be used, such as scores that are not finite; None if it can be."""
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        return not_finite(self.scores(Questions(zero, zero)))
 
 
 class VectorScorer(Scorer):
-    """Compares vectors [N, d'] that were computed once."""
+    """Scores by comparing node vectors that were computed once.
 
-    in_blocks = True
+    Args:
+        decoder: Scores triples of vectors.
+        nodes: A vector for each node, `[num_nodes, dim]`, as `Decoder.prepare` returns them.
+        query_nodes: Vectors of the questions' nodes, `[num_questions, dim]`, for a scorer of certain questions. None:
+            they are looked up in `nodes`.
+    """
 
-    def __init__(self, decoder: Decoder, nodes: Tensor, given: Tensor | None = None) -> None:
-        """given [q, d']: vectors of the asked nodes of certain questions; None: of any, which are among the nodes."""
-        self.decoder, self.nodes, self.given = decoder, nodes, given
+    has_cheap_candidates = True
+
+    def __init__(self, decoder: Decoder, nodes: Tensor, query_nodes: Tensor | None = None) -> None:
+        """Keep the decoder and the vectors."""
+        self.decoder, self.nodes, self.query_nodes = decoder, nodes, query_nodes
         self.num_nodes, self.device = len(nodes), nodes.device
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None  # candidates and their vectors
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Score with the decoder; see `Scorer.scores`."""
         node, relation, for_objects = questions.to(self.device)
-        given = self.nodes.index_select(0, node) if self.given is None else self.given
-        return self.decoder.score_questions(given, relation, for_objects, self._among(candidates), out)
+        query_nodes = self.nodes.index_select(0, node) if self.query_nodes is None else self.query_nodes
+        return self.decoder.score_questions(query_nodes, relation, for_objects, self._vectors_of(candidates), out)
 
-    def _among(self, candidates: Tensor | None) -> Tensor:
+    def _vectors_of(self, candidates: Tensor | None) -> Tensor:
         if candidates is None:
             return self.nodes
         last = self._last
-        if last is None or last[0] is not candidates:  # blocks of questions ask about the same candidates again
+        if last is None or last[0] is not candidates:  # consecutive blocks of questions have the same candidates
             self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
         return last[1]
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
-        # From both ends a decoder's score is the same, and nothing can be hidden from vectors.
+        """Score triples with the decoder: its score is the same in both directions, and vectors hide no triple."""
         parts = [
             self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
             for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
@@ -168,60 +198,68 @@ class VectorScorer(Scorer):
         return torch.cat(parts)
 
     def problem(self) -> str | None:
+        """Check the vectors, the decoder's weights and a score for NaN and infinity."""
         return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
 
 
 class PartitionedScorer(Scorer):
-    """Compares vectors [local nodes, d'] of this process; all processes ask the same questions at the same time.
+    """Scores by comparing vectors of nodes partitioned over the ranks; all ranks ask the same questions together.
 
-    Callers that only need the scores of local nodes, and sum or merge what follows from them, use `local`.
+    Callers that need only the scores of local nodes, and reduce what follows from them, use `local`.
+
+    Args:
+        decoder: Scores triples of vectors.
+        nodes: A vector for each local node, `[num_local_nodes, dim]`.
+        placement: Which nodes are local; it has a partition.
     """
 
-    in_blocks = True
+    has_cheap_candidates = True
 
     def __init__(self, decoder: Decoder, nodes: Tensor, placement: Placement) -> None:
+        """Keep the decoder and the local vectors."""
         assert placement.partition is not None
         self.decoder, self.nodes, self.placement = decoder, nodes, placement
         self.partition: NodePartition = placement.partition
         self.num_nodes, self.device = self.partition.num_nodes, nodes.device
 
-    def vectors(self, ids: Tensor) -> Tensor:
-        """[n, d']: of nodes int64 [n], wherever they are held."""
-        wanted, back = torch.unique(ids.to(self.device), return_inverse=True)
-        exchange = self.placement.exchange(wanted)
-        return exchange(self.nodes[self.partition.row(exchange.needed)])[back]
+    def vectors(self, nodes: Tensor) -> Tensor:
+        """Return the vectors `[n, dim]` of nodes int64 `[n]`, whichever rank holds them."""
+        distinct, index = torch.unique(nodes.to(self.device), return_inverse=True)
+        exchange = self.placement.exchange(distinct)
+        return exchange(self.nodes[self.partition.row(exchange.needed)])[index]
 
     def local(self, questions: Questions) -> VectorScorer:
+        """Fetch the vectors of the questions' nodes, to compare them with the local nodes."""
         return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Score the local candidates and gather the scores of all ranks; see `Scorer.scores`."""
         partition = self.partition
-        asked = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
-        mine = partition.is_local(asked)
-        found = self.local(questions).scores(questions, partition.row(asked[mine]))
-        # Columns in the order of processes, then in that of the candidates.
-        columns = self.placement.all_gather(found.T.contiguous()).T
-        order = torch.argsort(partition.owner(asked), stable=True)
-        every = torch.empty_like(columns) if out is None else out
-        return every.index_copy_(1, order, columns.contiguous())
+        nodes = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
+        local_rows = partition.row(nodes[partition.is_local(nodes)])
+        local_scores = self.local(questions).scores(questions, local_rows)
+        # Columns arrive in the order of ranks, each with its candidates in ascending order.
+        columns = self.placement.all_gather(local_scores.T.contiguous()).T
+        order = torch.argsort(partition.owner(nodes), stable=True)
+        scores = torch.empty_like(columns) if out is None else out
+        return scores.index_copy_(1, order, columns.contiguous())
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
-        mine = triples[self.placement.share(len(triples))].to(self.device)
-        subject, relation, object_ = mine.unbind(1)
+        """Score a share of the triples on each rank and gather the scores of all; see `Scorer.triple_scores`."""
+        share = triples[self.placement.share(len(triples))].to(self.device)
+        subject, relation, object_ = share.unbind(1)
         ends = self.vectors(torch.cat([subject, object_]))
-        return self.placement.all_gather(self.decoder.score(ends[: len(mine)], relation, ends[len(mine) :]))
+        return self.placement.all_gather(self.decoder.score(ends[: len(share)], relation, ends[len(share) :]))
 
     def problem(self) -> str | None:
-        wrong = not_finite(self.nodes, *self.decoder.parameters()) is not None
-        return NOT_FINITE if self.placement.any(wrong)[0] else super().problem()
+        """Check the vectors of all ranks, the decoder's weights and a score for NaN and infinity."""
+        has_problem = not_finite(self.nodes, *self.decoder.parameters()) is not None
+        return NOT_FINITE if self.placement.any(has_problem)[0] else super().problem()
 
 
 def not_finite(*tensors: Tensor) -> str | None:
-    """What to say where a number is NaN or infinite; None where none is."""
-    parts = (
-        part for tensor in tensors for part in torch.split(tensor if tensor.ndim else tensor[None], FINITE_AT_ONCE)
-    )
-    finite = all(bool(torch.isfinite(part).all()) for part in parts)
-    return None if finite else NOT_FINITE
+    """Return an error message if a tensor contains NaN or infinity, else None."""
+    parts = (part for tensor in tensors for part in torch.split(tensor if tensor.ndim else tensor[None], CHECKED_ROWS))
+    return None if all(bool(torch.isfinite(part).all()) for part in parts) else NOT_FINITE

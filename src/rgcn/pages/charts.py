@@ -1,9 +1,9 @@
-"""Small charts for pages that open anywhere: inline SVG and tables, no scripts needed, no outside files.
+"""Charts for pages and for the terminal.
 
-Each chart of a page computes scales and hands them to a template of its name. Colors are CSS variables of the page
-(`--series-1` ..., `--heat-0` ...), so that a chart follows light and dark; text keeps its size on a narrow screen,
-because only the drawing is stretched. `text_plot` draws curves on a terminal, in Braille dots: two across and four down
-in each character.
+A chart on a page is inline SVG with a table of its numbers. It needs no script and loads nothing. The functions compute
+scales and pass them to a template of the same name. Colors are CSS variables of the page (`--series-1` ...,
+`--heat-0` ...), so charts follow light and dark mode. Only the drawing is stretched to the width of the screen: text
+keeps its size. `text_plot` draws curves on a terminal in Braille characters, each with two by four dots.
 """
 
 from __future__ import annotations
@@ -19,20 +19,27 @@ from markupsafe import Markup
 
 from rgcn.pages.layout import compact, decimal, render
 
-DOTTED_BELOW, LISTED = 25, 12
-# Which bit of a Braille character is the dot at [row, column].
+MAX_DOTTED_POINTS = 25  # curves with at most so many points show each of them
+MAX_TABLE_ROWS = 12
+MAX_LETTERS_PER_ROW = 3
+# The bit of a Braille character that is the dot at [row, column].
 _DOTS = np.array([(0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)])
 _BRAILLE = 0x2800
-MOST_TOGETHER = 3
 
 Point = tuple[float, float]
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten.
+    """Return round numbers from at most `low` to at least `high`, in steps of 1, 2 or 5 times a power of ten.
 
-    >>> nice_ticks(0, 0.87), nice_ticks(1, 50)
-    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
+    Args:
+        low: The smallest value to cover.
+        high: The largest value to cover.
+        about: The approximate number of steps.
+
+    Examples:
+        >>> nice_ticks(0, 0.87), nice_ticks(1, 50)
+        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 10.0, 20.0, 30.0, 40.0, 50.0])
     """
     if high <= low:
         low, high = (low - 0.5, high + 0.5) if low else (0.0, 1.0)
@@ -44,66 +51,76 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 class Scale(NamedTuple):
-    """A range of numbers laid out from 0 to 100 percent."""
+    """Maps the numbers from `low` to `high` to 0 to 100 percent."""
 
     low: float
     high: float
 
     def place(self, value: float) -> float:
-        """Percent along the axis.
+        """Return the position along the axis in percent.
 
-        >>> Scale(10, 30).place(15)
-        25.0
+        Examples:
+            >>> Scale(10, 30).place(15)
+            25.0
         """
         return round(100 * (value - self.low) / (self.high - self.low), 3)
 
     def from_top(self, value: float) -> float:
-        """The same for an axis that goes up, counted downwards as screens count."""
+        """Return the position on an axis that points upward, counted from the top of the screen."""
         return round(100 - self.place(value), 3)
 
     @classmethod
     def around(cls, values: Sequence[float]) -> Scale:
-        """From the least to the greatest; a single value stands in the middle."""
+        """Return the scale from the smallest to the largest value; a single value is in the middle."""
         low, high = min(values), max(values)
         return cls(low, high) if high > low else cls(low - 1, high + 1)
 
 
-def thinned(points: Sequence[Point], most: int = 600) -> list[Point]:
-    """At most about `most` points whose picture is the same: of each stretch its ends, its lowest and its highest.
+def thin_out(points: Sequence[Point], limit: int = 600) -> list[Point]:
+    """Return about `limit` points whose curve looks the same: of each section the first, last, lowest and highest.
 
-    >>> dense = [(float(i), 1.0 if i == 70_001 else 0.0) for i in range(100_000)]
-    >>> len(thinned(dense)) <= 600, (70_001.0, 1.0) in thinned(dense)
-    (True, True)
+    Examples:
+        >>> dense = [(float(i), 1.0 if i == 70_001 else 0.0) for i in range(100_000)]
+        >>> len(thin_out(dense)) <= 600, (70_001.0, 1.0) in thin_out(dense)
+        (True, True)
     """
-    if len(points) <= most:
+    if len(points) <= limit:
         return list(points)
-    stretches = max(1, most // 4)
-    kept: list[Point] = []
-    for number in range(stretches):
-        part = range(number * len(points) // stretches, (number + 1) * len(points) // stretches)
+    num_sections = max(1, limit // 4)
+    result: list[Point] = []
+    for number in range(num_sections):
+        part = range(number * len(points) // num_sections, (number + 1) * len(points) // num_sections)
         lowest, highest = min(part, key=lambda i: points[i][1]), max(part, key=lambda i: points[i][1])
-        kept += [points[i] for i in sorted({part[0], lowest, highest, part[-1]})]
-    return kept
+        result += [points[i] for i in sorted({part[0], lowest, highest, part[-1]})]
+    return result
 
 
 @dataclass(frozen=True)
 class Series:
-    """One curve."""
+    """One curve.
+
+    Attributes:
+        name: Its name in the legend.
+        points: (x, y) with ascending x. Points with an infinite or undefined y are left out.
+        band: (x, low, high) around the curve, such as a standard error.
+        color: The number of its color on the page, from 0; None for its number in the chart.
+        joined: True if a line joins the points; otherwise each one is a dot.
+    """
 
     name: str
-    points: Sequence[Point]  # (x, y), x ascending; a y that is not finite is left out
-    band: Sequence[tuple[float, float, float]] = ()  # (x, low, high) around the curve, such as a standard error
-    color: int | None = None  # which color of the page, from 0; None takes the series' own number
-    joined: bool = True  # whether a line joins the points; else each is a dot
+    points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()
+    color: int | None = None
+    joined: bool = True
 
-    def drawn(self, number: int) -> Series:
-        """The same as number so and so of a chart: finite points, not too many, and a color."""
+    def prepared(self, number: int) -> Series:
+        """Return the curve with finite points, not too many, and a color by its `number` in the chart."""
         points = [(float(x), float(y)) for x, y in self.points if math.isfinite(x) and math.isfinite(y)]
-        return replace(self, points=thinned(points), color=number if self.color is None else self.color)
+        return replace(self, points=thin_out(points), color=number if self.color is None else self.color)
 
 
 class Mark(NamedTuple):
-    """Something that happened: a line across at x, or a ring around the point (x, y)."""
+    """An event: a vertical line at x, or a ring around the point (x, y)."""
 
     label: str
     x: float
@@ -121,35 +138,44 @@ def line_chart(
     y_format: Callable[[float], str] = compact,
     value_format: Callable[[float], str] = decimal,
 ) -> Markup:
-    """Curves with thin grid lines, a legend, marks, and the numbers in a table below.
+    """Draw curves with grid lines, a legend, marks, and a table of the numbers.
 
-    y_range  fixed ends of the y axis; None: from the data, from zero where that is not far
+    Args:
+        series: The curves.
+        title: What the chart shows, for screen readers.
+        x_label: What the x axis shows.
+        y_label: What the y axis shows.
+        marks: Events to mark.
+        y_range: Fixed ends of the y axis. None takes the end from the data, or zero if the data are above it.
+        y_format: Formats the numbers on the y axis.
+        value_format: Formats the numbers in the table.
 
-    >>> chart = line_chart([Series("loss", [(1, 2.0), (2, 1.0)])], title="Loss", x_label="epoch", y_label="loss")
-    >>> "<svg" in chart and "http" not in chart
-    True
+    Examples:
+        >>> chart = line_chart([Series("loss", [(1, 2.0), (2, 1.0)])], title="Loss", x_label="epoch", y_label="loss")
+        >>> "<svg" in chart and "http" not in chart
+        True
     """
-    drawn = [one for number, given in enumerate(series) if (one := given.drawn(number)).points]
-    if not drawn:
-        return _nothing(title)
-    xs = sorted({x for one in drawn for x, _ in one.points})
-    ys = [y for one in drawn for y in (*(y for _, y in one.points), *(y for _, *ends in one.band for y in ends))]
-    low, high = (end if given is None else given for end, given in zip((min(ys), max(ys)), y_range, strict=True))
+    curves = [curve for number, each in enumerate(series) if (curve := each.prepared(number)).points]
+    if not curves:
+        return _empty(title)
+    xs = sorted({x for curve in curves for x, _ in curve.points})
+    ys = [y for curve in curves for y in (*(y for _, y in curve.points), *(y for _, *ends in curve.band for y in ends))]
+    low, high = (end if fixed is None else fixed for end, fixed in zip((min(ys), max(ys)), y_range, strict=True))
     y_ticks = nice_ticks(0.0 if y_range[0] is None and 0 <= low < high else low, high)
     x_ticks = [x for x in nice_ticks(xs[0], xs[-1]) if x == round(x) and xs[0] <= x <= xs[-1]]
-    places = min(LISTED, len(xs))
+    num_rows = min(MAX_TABLE_ROWS, len(xs))
     return render(
         "line_chart.html",
-        series=drawn,
+        series=curves,
         across=Scale.around(xs),
         up=Scale(y_ticks[0], y_ticks[-1]),
         x_ticks=x_ticks or xs[:1],
         y_ticks=y_ticks,
         y_format=y_format,
-        words=value_format,
-        dotted=max(len(one.points) for one in drawn) <= DOTTED_BELOW,
-        listed=[xs[round(i * (len(xs) - 1) / max(1, places - 1))] for i in range(places)],
-        is_all=places == len(xs),
+        value_format=value_format,
+        dotted=max(len(curve.points) for curve in curves) <= MAX_DOTTED_POINTS,
+        listed=[xs[round(i * (len(xs) - 1) / max(1, num_rows - 1))] for i in range(num_rows)],
+        is_all=num_rows == len(xs),
         marks=marks,
         title=title,
         x_label=x_label,
@@ -160,20 +186,20 @@ def line_chart(
 def column_chart(
     labels: Sequence[str], series: Sequence[tuple[str, Sequence[float]]], *, title: str, x_label: str, y_label: str
 ) -> Markup:
-    """Columns over labels; several series, each (name, a value for each label), stand side by side."""
+    """Draw columns over labels. Several series, each (name, one value per label), stand side by side."""
     if not labels or not series:
-        return _nothing(title)
+        return _empty(title)
     ticks = nice_ticks(0, max(max(values) for _, values in series) or 1, 4)
-    up, shown = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
-    return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **shown)
+    up, texts = Scale(ticks[0], ticks[-1]), {"title": title, "x_label": x_label, "y_label": y_label}
+    return render("column_chart.html", labels=labels, series=series, up=up, ticks=ticks, **texts)
 
 
-def _nothing(title: str) -> Markup:
-    return render("empty.html", words=f"Nothing has been measured yet for “{title}”.")
+def _empty(title: str) -> Markup:
+    return render("empty.html", message=f"Nothing has been measured yet for “{title}”.")
 
 
 class Bar(NamedTuple):
-    """A row: its label, a value for each column of bars (None: there is none), and further cells."""
+    """A row of a bar chart: its label, one value per column of bars (None if there is none), and further cells."""
 
     label: str
     values: Sequence[float | None]
@@ -190,10 +216,20 @@ def bar_chart(
     value_format: Callable[[float], str] = decimal,
     sortable: bool = False,
 ) -> Markup:
-    """A row for each bar; columns of bars drawn to one scale from 0 to `maximum` (None: the largest value)."""
+    """Draw a table with a row of horizontal bars for each `Bar`.
+
+    Args:
+        bars: The rows.
+        columns: Headings of the columns of bars.
+        label: Heading of the labels.
+        notes: Headings of the further cells.
+        maximum: The value of a full bar; None for the largest value.
+        value_format: Formats the values.
+        sortable: Sort the rows when a heading is clicked.
+    """
     full = maximum or max((value for bar in bars for value in bar.values if value is not None), default=1.0)
-    shown = {"label": label, "columns": columns, "notes": notes, "words": value_format, "sortable": sortable}
-    return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **shown)
+    options = {"label": label, "columns": columns, "notes": notes, "value_format": value_format, "sortable": sortable}
+    return render("bar_chart.html", bars=bars, full=full if full > 0 else 1.0, **options)
 
 
 def heat_map(
@@ -202,21 +238,27 @@ def heat_map(
     counts: Sequence[Sequence[int]],
     *,
     corner: str,
-    said: str = "{count} of {total} of {row} in {column}",
+    hover: str = "{count} of {total} of {row} in {column}",
 ) -> Markup:
-    """Counts [rows][columns], each shaded by its share of its row; many columns are numbered, and the rows say which.
+    """Draw counts as a table, each cell shaded by its share of its row. Many columns get numbers instead of names.
 
-    said  what hovering over a cell says: a format of row, column, count and total
+    Args:
+        row_names: Headings of the rows.
+        column_names: Headings of the columns.
+        counts: The counts, [num_rows][num_columns].
+        corner: Heading of the row names.
+        hover: The text for hovering over a cell, a format of row, column, count and total.
 
-    >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="truly")
-    True
+    Examples:
+        >>> "2 of 3 of a in b" in heat_map(["a"], ["a", "b"], [[1, 2]], corner="true class")
+        True
     """
     rows = list(zip(row_names, counts, strict=True))
-    return render("heat_map.html", rows=rows, columns=column_names, corner=corner, said=said)
+    return render("heat_map.html", rows=rows, columns=column_names, corner=corner, hover=hover)
 
 
 class Cell(NamedTuple):
-    """A character and the series it belongs to; None: an axis."""
+    """Characters of a text plot, and the number of the series they belong to; None for the axes."""
 
     text: str
     series: int | None = None
@@ -229,50 +271,59 @@ def text_plot(
     height: int = 12,
     y_format: Callable[[float], str] = compact,
 ) -> list[list[Cell]]:
-    """Rows of cells: an axis at the left, the curves, and at the right the letter of each curve where it ends.
+    """Draw curves for a terminal.
 
-    series  (letter, curve); a curve without points is left out
+    Args:
+        series: (letter, curve). The letter stands where the curve ends. Curves without points are left out.
+        width: Number of characters in a row.
+        height: Number of rows without the x axis.
+        y_format: Formats the numbers on the y axis.
 
-    >>> rows = text_plot([("a", Series("a", [(0.0, 0.0), (10.0, 1.0)]))], width=20, height=3)
-    >>> print("\\n".join("".join(cell.text for cell in row).rstrip() for row in rows))
-       1 ┤      ⢀⡠⠔⠊ a
-     0.5 ┤   ⢀⠤⠒⠁
-       0 ┤⡠⠔⠊⠁
-         └──────────
-          0       10
+    Returns:
+        Rows of cells.
+
+    Examples:
+        >>> rows = text_plot([("a", Series("a", [(0.0, 0.0), (10.0, 1.0)]))], width=20, height=3)
+        >>> for row in rows:
+        ...     print("".join(cell.text for cell in row).rstrip())
+           1 ┤      ⢀⡠⠔⠊ a
+         0.5 ┤   ⢀⠤⠒⠁
+           0 ┤⡠⠔⠊⠁
+             └──────────
+              0       10
     """
-    drawn = [(number, letter, one.points) for number, (letter, one) in enumerate(series) if one.points]
-    if not drawn:
+    curves = [(number, letter, one.points) for number, (letter, one) in enumerate(series) if one.points]
+    if not curves:
         return []
-    xs, ys = zip(*(point for _, _, points in drawn for point in points), strict=True)
+    xs, ys = zip(*(point for _, _, points in curves for point in points), strict=True)
     ticks = nice_ticks(min(ys), max(ys), 4)
     across, up = Scale.around(xs), Scale(ticks[0], ticks[-1])
     margin = max(len(y_format(tick)) for tick in ticks) + 1
-    columns = max(10, width - margin - 3 - MOST_TOGETHER)
+    columns = max(10, width - margin - 3 - MAX_LETTERS_PER_ROW)
 
     def dot(x: float, y: float) -> tuple[int, int]:
         return round(across.place(x) / 100 * (columns * 2 - 1)), round(up.from_top(y) / 100 * (height * 4 - 1))
 
     bits, owner = np.zeros((height, columns), dtype=np.int64), np.full((height, columns), -1)
-    for number, _, points in drawn:
+    for number, _, points in curves:
         dots = [dot(*point) for point in points]
-        for one, other in pairwise([dots[0], *dots]):
-            steps = max(abs(one[0] - other[0]), abs(one[1] - other[1]), 1)
-            x, y = np.linspace(one, other, steps + 1).round().astype(np.int64).T
+        for start, end in pairwise([dots[0], *dots]):
+            num_dots = max(abs(start[0] - end[0]), abs(start[1] - end[1]), 1) + 1
+            x, y = np.linspace(start, end, num_dots).round().astype(np.int64).T
             np.bitwise_or.at(bits, (y // 4, x // 2), _DOTS[y % 4, x % 2])
-            owner[y // 4, x // 2] = number  # a character has the color of the curve drawn last
+            owner[y // 4, x // 2] = number  # a character has the color of the last curve in it
     letters: list[list[Cell]] = [[] for _ in range(height)]
-    for row, number, letter in sorted((dot(*points[-1])[1] // 4, number, letter) for number, letter, points in drawn):
-        while len(letters[row]) >= MOST_TOGETHER and row + 1 < height:  # curves that end together share a row
+    for row, number, letter in sorted((dot(*points[-1])[1] // 4, number, letter) for number, letter, points in curves):
+        while len(letters[row]) >= MAX_LETTERS_PER_ROW and row + 1 < height:
             row += 1
         letters[row].append(Cell(letter, number))
     numbers = {dot(xs[0], tick)[1] // 4: y_format(tick) for tick in ticks}
     rows = []
     for row in range(height):
         axis = f"{numbers.get(row, ''):>{margin}} {'┤' if row in numbers else '│'}"
-        filled = zip(bits[row].tolist(), owner[row].tolist(), strict=True)
-        curves = [Cell(chr(_BRAILLE | dots), number) if dots else Cell(" ") for dots, number in filled]
-        rows.append([Cell(axis), *curves, Cell(" "), *letters[row]])
+        characters = zip(bits[row].tolist(), owner[row].tolist(), strict=True)
+        cells = [Cell(chr(_BRAILLE | dots), number) if dots else Cell(" ") for dots, number in characters]
+        rows.append([Cell(axis), *cells, Cell(" "), *letters[row]])
     first, last = compact(across.low), compact(across.high)
     below = f"{'':>{margin}} └{'─' * columns}", f"{'':>{margin + 2}}{first}{last:>{columns - len(first)}}"
     return [*rows, *([Cell(line)] for line in below)]

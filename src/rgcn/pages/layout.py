@@ -1,8 +1,8 @@
-"""Pages are templates in one frame: a file each, style and script inside it, nothing loaded from anywhere.
+"""Pages from templates: one HTML file each with its styles and scripts, which loads nothing from anywhere.
 
-A template in `templates/` says what stands where; a function collects the values it shows. Every value is escaped where
-it is written, unless it is markup already (`markupsafe.Markup`), so that forgetting is harmless. At the end of the file
-are the filters: numbers, moments and names as text on pages. See also `rgcn.system.formatting`.
+A template in `templates/` contains the text and the layout. A function collects the values. Every value is escaped when
+it is written, unless it is markup (`markupsafe.Markup`). The filters at the end of this file turn numbers, times and
+names into text for pages. See also `rgcn.system.formatting`.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from markupsafe import Markup, escape
 from rgcn.errors import DataError
 from rgcn.graph.titles import short_name
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.formatting import count, duration, memory, printable, setting
+from rgcn.system.formatting import format_bytes, format_count, format_duration, format_setting, replace_unprintable
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from jinja2.nodes import EvalContext
 
-SPLIT_WORDS = {"train": "training", "valid": "validation", "test": "test"}
-LONGEST_TITLE = 600
-# What Markdown reads as more than text, what a page would make a link or a mention of.
+SPLIT_TITLES = {"train": "training", "valid": "validation", "test": "test"}
+MAX_TITLE_LENGTH = 600
+# Characters that Markdown does not read as text, or that a page would turn into a link or a mention.
 _MARKDOWN = re.compile(r"([\\`*_\[\]#|~$]|(?<=www)\.|:(?=//)|@(?=\w))")
 
 
 class PageSection(NamedTuple):
-    """A card: a heading, a sentence that says what is seen, and the content."""
+    """A section of a page: its heading, a sentence that explains what it shows, and its content."""
 
     heading: str
     explanation: str
@@ -47,7 +47,7 @@ class PageSection(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """A number worth reading first."""
+    """An important number at the top of a page."""
 
     name: str
     value: str
@@ -56,7 +56,9 @@ class Tile(NamedTuple):
 
 @dataclass
 class PageParts:
-    """What stands between the title and the footer of a page, put there by a template:
+    """The content of a page between its title and its footer.
+
+    A template adds parts with:
 
     {% call introduction() %} content {% endcall %}
     {{ tile(name, value, note) }}
@@ -68,32 +70,37 @@ class PageParts:
     introduction: str = ""
 
     def introduce(self, *, caller: Callable[[], str]) -> str:
+        """Set the introduction."""
         self.introduction = caller()
         return ""
 
     def add_tile(self, name: str, value: str, note: str = "") -> str:
+        """Add a tile."""
         self.tiles.append(Tile(name, value, note))
         return ""
 
     def add_section(self, heading: str, explanation: str = "", *, caller: Callable[[], str]) -> str:
+        """Add a section."""
         self.sections.append(PageSection(heading, explanation, caller()))
         return ""
 
 
 def render(template: str, **values: object) -> Markup:
-    """What a template makes of some values.
+    """Render a template with some values.
 
-    >>> print(render("empty.html", words="Nothing & nobody."), end="")
-    <p class="empty">Nothing &amp; nobody.</p>
+    Examples:
+        >>> print(render("empty.html", message="Nothing & no one."), end="")
+        <p class="empty">Nothing &amp; no one.</p>
     """
-    return Markup(printable(_environment().get_template(template).render(values)))
+    return Markup(replace_unprintable(_environment().get_template(template).render(values)))
 
 
 def parts(template: str, **values: object) -> PageParts:
-    """What a template puts on a page."""
-    made = PageParts()
-    render(template, introduction=made.introduce, tile=made.add_tile, section=made.add_section, **values)
-    return made
+    """Render a template that adds parts to a page, and return the parts."""
+    content = PageParts()
+    callbacks = {"introduction": content.introduce, "tile": content.add_tile, "section": content.add_section}
+    render(template, **callbacks, **values)
+    return content
 
 
 def page(
@@ -102,26 +109,38 @@ def page(
     footer: str = f"Written by rgcn {__version__}. This page loads nothing from anywhere.",
     extras: Sequence[str] = (),
 ) -> str:
-    """A whole page; extras: names of templates whose .css and .js only this page needs.
+    """Return a whole page.
 
-    The policy in its head lets a browser run the page's own script and nothing else, so that even a name from the data
-    that got through the escaping could not do anything.
+    The content security policy in its head allows only the page's own script. So even a name from the data that is not
+    escaped could not run code.
 
-    >>> text = page("A page", PageParts([PageSection("First", "What is seen here.", "Content")]))
-    >>> text.startswith("<!DOCTYPE html>"), "http://" in text
-    (True, False)
+    Args:
+        title: The title.
+        content: The parts of the page.
+        footer: The text at the end.
+        extras: Names of templates whose .css and .js this page needs.
+
+    Examples:
+        >>> text = page("A page", PageParts([PageSection("First", "An example.", "Content")]))
+        >>> text.startswith("<!DOCTYPE html>"), "http://" in text
+        (True, False)
     """
-    own = resources.files("rgcn.pages") / "templates"
+    folder = resources.files("rgcn.pages") / "templates"
     styles, scripts = (
-        [Markup((own / f"{name}.{kind}").read_text(encoding="utf-8")) for name in ("page", *extras)]
+        [Markup((folder / f"{name}.{kind}").read_text(encoding="utf-8")) for name in ("page", *extras)]
         for kind in ("css", "js")
     )
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    shown = {"title": title, "content": content, "footer": footer}
-    return str(render("layout.html", styles=styles, scripts=scripts, digests=digests, **shown))
+    texts = {"title": title, "content": content, "footer": footer}
+    return str(render("layout.html", styles=styles, scripts=scripts, digests=digests, **texts))
 
 
 def save_page(target: Path, text: str) -> None:
+    """Write a page to a file.
+
+    Raises:
+        DataError: The file cannot be written.
+    """
     if target.is_dir():
         raise DataError(f"{target} is a folder; --out takes the name of a file")
     try:
@@ -132,16 +151,16 @@ def save_page(target: Path, text: str) -> None:
 
 @cache
 def _environment() -> Environment:
-    """Templates of .html and .svg escape what they show for these, those of .md for Markdown."""
+    """Return the Jinja environment. Templates in .html and .svg escape values for these, those in .md for Markdown."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context, select_autoescape
 
-    from rgcn.pages.charts import Bar, bar_chart, column_chart  # which are templates themselves
+    from rgcn.pages.charts import Bar, bar_chart, column_chart  # which import this module
 
     @pass_eval_context
     def finalize(context: EvalContext, value: Any) -> Any:
         return value if context.autoescape or isinstance(value, Markup) else markdown_text(value)
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("rgcn.pages"),
         autoescape=select_autoescape(["html", "svg"]),
         undefined=StrictUndefined,
@@ -152,23 +171,25 @@ def _environment() -> Environment:
         auto_reload=False,
         extensions=["jinja2.ext.do"],
     )
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    of_pages = [breakable, compact, decimal, moment, named, percent, prose, split_sizes]
-    made.filters |= {function.__name__: function for function in (*of_pages, duration, memory, setting, short_name)}
-    made.filters |= {"g": "{:g}".format, "number": "{:,}".format}
-    made.globals |= {"bar": Bar, "bar_chart": bar_chart, "column_chart": column_chart, "count": count}
-    made.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_words": SPLIT_WORDS}
-    return made
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    functions = [breakable, compact, decimal, moment, name_markup, percent, prose, short_name, split_sizes]
+    environment.filters |= {function.__name__: function for function in functions}
+    environment.filters |= {"duration": format_duration, "memory": format_bytes, "setting": format_setting}
+    environment.filters |= {"g": "{:g}".format, "number": "{:,}".format}
+    environment.globals |= {"bar": Bar, "bar_chart": bar_chart, "column_chart": column_chart, "count": format_count}
+    environment.globals |= {"in_percent": percent, "whole": "{:,.0f}".format, "split_titles": SPLIT_TITLES}
+    return environment
 
 
-# -- numbers, moments and names as text --------------------------------------------------------------------
+# -- numbers, times and names as text ----------------------------------------------------------------------
 
 
 def decimal(value: float) -> str:
-    """Three figures that matter.
+    """Return a number with three significant digits.
 
-    >>> decimal(0.38249), decimal(12.345), decimal(40943.0), decimal(0.00012345)
-    ('0.382', '12.3', '40,943', '0.000123')
+    Examples:
+        >>> decimal(0.38249), decimal(12.345), decimal(40943.0), decimal(0.00012345)
+        ('0.382', '12.3', '40,943', '0.000123')
     """
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
@@ -181,18 +202,21 @@ def decimal(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """
-    >>> percent(0.88235)
-    '88.2 %'
+    """Return a share in percent.
+
+    Examples:
+        >>> percent(0.88235)
+        '88.2 %'
     """
     return f"{100 * value:.1f} %"
 
 
 def compact(value: float) -> str:
-    """For axes, where there is little room.
+    """Return a short form of a number, for axes.
 
-    >>> compact(0.25), compact(1500), compact(20000), compact(2_000_000), compact(0)
-    ('0.25', '1.5k', '20k', '2M', '0')
+    Examples:
+        >>> compact(0.25), compact(1500), compact(20000), compact(2_000_000), compact(0)
+        ('0.25', '1.5k', '20k', '2M', '0')
     """
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
@@ -201,18 +225,21 @@ def compact(value: float) -> str:
 
 
 def split_sizes(sizes: Mapping[str, int]) -> str:
+    """Return the sizes of splits as text.
+
+    Examples:
+        >>> split_sizes({"train": 4000, "valid": 0, "test": 12})
+        'training 4,000, test 12'
     """
-    >>> split_sizes({"train": 4000, "valid": 0, "test": 12})
-    'training 4,000, test 12'
-    """
-    return ", ".join(f"{SPLIT_WORDS[split]} {size:,}" for split, size in sizes.items() if size) or "none"
+    return ", ".join(f"{SPLIT_TITLES[split]} {size:,}" for split, size in sizes.items() if size) or "none"
 
 
 def moment(written: object) -> str:
-    """A time as a run writes it, without fractions of a second; anything else as it is.
+    """Return a time from a run's files without fractions of a second. Anything else is returned as it is.
 
-    >>> moment("2026-11-20T09:30:12.123456+00:00")
-    '2026-11-20 09:30:12 UTC'
+    Examples:
+        >>> moment("2026-11-20T09:30:12.123456+00:00")
+        '2026-11-20 09:30:12 UTC'
     """
     try:
         when = datetime.fromisoformat(str(written).replace("Z", "+00:00"))
@@ -223,41 +250,48 @@ def moment(written: object) -> str:
 
 
 def breakable(text: str) -> Markup:
-    """Text that may go on in the next line after an underscore, a dot or a slash, not in the middle of a word.
+    """Return text that may be wrapped after an underscore, a dot, a colon or a slash.
 
-    >>> print(breakable("has_part"))
-    has_<wbr>part
+    Examples:
+        >>> print(breakable("has_part"))
+        has_<wbr>part
     """
     return Markup("<wbr>").join(re.split(r"(?<=[_./:])(?=\w)", text))
 
 
-def named(name: str, title: str | None = None) -> Markup:
-    """A name from the data: its title (None: its short form), the whole of it on hovering; its writing direction
-    stays inside it.
+def name_markup(name: str, title: str | None = None) -> Markup:
+    """Return a name from the data as markup that isolates its writing direction, and shows the full name on hovering.
 
-    >>> print(named("http://example.org/people#ada"))
-    <bdi title="http://example.org/people#ada">ada</bdi>
+    Args:
+        name: The name.
+        title: What to show; None for the short form of the name.
+
+    Examples:
+        >>> print(name_markup("http://example.org/people#ada"))
+        <bdi title="http://example.org/people#ada">ada</bdi>
     """
     shown = short_name(name) if title is None else title
-    whole = name if len(name) <= LONGEST_TITLE else name[:LONGEST_TITLE] + "…"
-    hover = "" if whole == shown else Markup(' title="{}"').format(whole)
+    full = name if len(name) <= MAX_TITLE_LENGTH else name[:MAX_TITLE_LENGTH] + "…"
+    hover = "" if full == shown else Markup(' title="{}"').format(full)
     return Markup("<bdi{}>{}</bdi>").format(hover, breakable(shown))
 
 
 def prose(text: str) -> Markup:
-    """Text in which `words in backticks` are code.
+    """Return text as markup; parts in backticks become code.
 
-    >>> print(prose("see `rgcn data`"))
-    see <code>rgcn data</code>
+    Examples:
+        >>> print(prose("see `rgcn data`"))
+        see <code>rgcn data</code>
     """
     return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
-def markdown_text(words: object) -> Markup:
-    """Words from the data or from a file as Markdown that is read as they are, in one line.
+def markdown_text(text: object) -> Markup:
+    r"""Return text from the data or from a file as one line of Markdown that is displayed literally.
 
-    >>> print(markdown_text("a*b_c <b>|\\nwww.example.org"))
-    a\\*b\\_c &lt;b&gt;\\| www\\.example.org
+    Examples:
+        >>> print(markdown_text("a*b_c <b>|\nwww.example.org"))
+        a\*b\_c &lt;b&gt;\| www\.example.org
     """
-    plain = html.escape(printable(" ".join(str(words).split())), quote=False)
+    plain = html.escape(replace_unprintable(" ".join(str(text).split())), quote=False)
     return Markup(_MARKDOWN.sub(r"\\\1", plain))

@@ -1,6 +1,6 @@
-"""What a task brings to pages about runs: what is measured, drawn and said of its models.
+"""What a task contributes to pages about its runs: measurements, charts and text about its models.
 
-Nothing has to be brought: a task without a `Reporting` of its own has the figures and curves of its metrics.
+A task need not bring a `Reporting` of its own: by default, its metrics and their curves are shown.
 """
 
 from __future__ import annotations
@@ -15,159 +15,199 @@ from rgcn.graph.titles import Titles
 from rgcn.models.estimator import Estimator
 from rgcn.models.task import Task
 from rgcn.pages.charts import Mark, Series, line_chart
-from rgcn.pages.layout import SPLIT_WORDS, PageSection, Tile, compact, decimal, named, parts
+from rgcn.pages.layout import SPLIT_TITLES, PageSection, Tile, compact, decimal, name_markup, parts
 from rgcn.training.history import Metric
 
 OnProgress = Callable[[int, int], None]
-Figures = Mapping[str, Mapping[str, Any]]
+SplitMetrics = Mapping[str, Mapping[str, Any]]
 
-LOSS = Metric("loss", "loss", higher=False)
+LOSS = Metric("loss", "loss", higher_is_better=False)
 
 
 class Panel(NamedTuple):
-    """One picture of a training: a figure, and the columns of the reports that hold it, with what each is of."""
+    """A chart of one metric during a training.
+
+    Attributes:
+        metric: The metric.
+        columns: (column of the reports, its title) for each curve.
+        unit: What the reports are numbered by: "epoch" or "step".
+    """
 
     metric: Metric
     columns: tuple[tuple[str, str], ...]
+    unit: str
 
     @property
     def title(self) -> str:
+        """The title of the chart."""
         name = self.metric.title[:1].upper() + self.metric.title[1:]
-        return f"Validation {self.metric.title}" if [of for _, of in self.columns] == ["validation"] else name
+        return f"Validation {self.metric.title}" if [title for _, title in self.columns] == ["validation"] else name
 
     @property
     def y_format(self) -> Callable[[float], str]:
-        return "{:.0%}".format if self.metric.share else compact
+        """Formats the numbers on the y axis."""
+        return "{:.0%}".format if self.metric.is_share else compact
 
     @property
     def value_format(self) -> Callable[[float], str]:
-        return self.metric.words if self.metric.share else decimal
+        """Formats values of the metric."""
+        return self.metric.format if self.metric.is_share else decimal
 
     def chart(self, title: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Markup:
+        """Draw the chart."""
         return line_chart(
             series,
             title=title,
-            x_label="epoch",
+            x_label=self.unit,
             y_label=self.metric.title,
             marks=marks,
-            y_range=(0.0, 1.0) if self.metric.share else (0.0 if self.metric.higher else None, None),
+            y_range=(0.0, 1.0) if self.metric.is_share else (0.0 if self.metric.higher_is_better else None, None),
             y_format=self.y_format,
             value_format=self.value_format,
         )
 
 
-class Measured(NamedTuple):
-    """A model on one split, for people and programs."""
+class SplitEvaluation(NamedTuple):
+    """A model measured on one split, for people and programs.
+
+    Attributes:
+        split: The split.
+        values: Plain values for JSON, among them the metrics of the task by name.
+        tiles: The most important numbers.
+        sections: Further sections of the page.
+        cautions: What to know before relying on the numbers, a sentence or two each.
+    """
 
     split: str
-    values: Mapping[str, Any]  # plain ones, ready for JSON; the task's metrics by name among them
-    tiles: Sequence[Tile]  # what to read first
-    sections: Sequence[PageSection] = ()  # what else there is to see
-    cautions: Sequence[str] = ()  # what to know before believing it, a sentence or two each
+    values: Mapping[str, Any]
+    tiles: Sequence[Tile]
+    sections: Sequence[PageSection] = ()
+    cautions: Sequence[str] = ()
 
 
-class NamesOnPage(NamedTuple):
-    """What people call the nodes, relations and classes of a graph, as markup; their names on hovering."""
+class NameMarkup(NamedTuple):
+    """The display names of nodes, relations and classes as markup, with the full names on hovering."""
 
     titles: Titles
 
     def node(self, name: str) -> Markup:
-        return named(name, self.titles.of(self.titles.graph.nodes[name]))
+        """Return the markup of a node."""
+        return name_markup(name, self.titles.of(self.titles.graph.nodes[name]))
 
     def relation(self, name: str) -> Markup:
-        return named(name, self.titles.relation(self.titles.graph.relations[name]))
+        """Return the markup of a relation."""
+        return name_markup(name, self.titles.relation(self.titles.graph.relations[name]))
 
     def class_(self, name: str) -> Markup:
-        return named(name, self.titles.class_(self.titles.classes[name]))
+        """Return the markup of a class."""
+        return name_markup(name, self.titles.class_(self.titles.classes[name]))
 
 
 class Reporting:
-    """What pages and cards say of a task's runs."""
+    """What pages and model cards say about the runs of a task. Subclasses override what their task needs.
 
-    titles: Titles | None = None  # of the model's graph, where its data set has some; None: as the graph has them
+    Attributes:
+        task: The task.
+        titles: The display names of the model's graph, if its data set has some; None for those of the graph.
+    """
+
+    titles: Titles | None = None
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
     def titles_of(self, graph: KnowledgeGraph) -> Titles:
+        """Return the display names of a graph."""
         return self.titles or Titles(graph)
 
     # -- a page ------------------------------------------------------------------------------------------
 
-    def held_out(self, model: Estimator) -> list[str]:
-        """Splits that were kept from training and have something to measure, test first."""
-        there = model.measured_splits()
-        return [split for split in ("test", "valid") if split in there]
+    def held_out_splits(self, model: Estimator) -> list[str]:
+        """Return the splits that were held out and have something to measure, test first."""
+        measured = model.measured_splits()
+        return [split for split in ("test", "valid") if split in measured]
 
-    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> Measured:
-        """A model on one of its held-out splits; on_progress is called with (done, total) where that takes long."""
-        figures = model.evaluate(split=split)
-        there = [metric for metric in self.task.metrics if metric.name in figures]
-        tiles = [Tile(f"{SPLIT_WORDS[split]} {metric.title}", metric.words(figures[metric.name])) for metric in there]
-        return Measured(split, {"split": split, **figures}, tiles)
+    def measure(self, model: Estimator, split: str, on_progress: OnProgress | None = None) -> SplitEvaluation:
+        """Measure a model on a held-out split.
 
-    def laid_out(
-        self, template: str, model: Estimator, found: Mapping[str, Any], cautions: Sequence[str], **shown: Any
-    ) -> Measured:
-        """What a template makes of what was measured."""
-        graph, names = model.graph_, NamesOnPage(self.titles_of(model.graph_))
-        content = parts(template, found=found, graph=graph, names=names, calibration=model.calibration_, **shown)
-        return Measured(found["split"], found, content.tiles, content.sections, cautions)
+        Args:
+            model: The model.
+            split: The split.
+            on_progress: Called with (done, total) if the measurement takes long.
+        """
+        values = model.evaluate(split=split)
+        metrics = [metric for metric in self.task.metrics if metric.name in values]
+        tiles = [Tile(f"{SPLIT_TITLES[split]} {each.title}", each.format(values[each.name])) for each in metrics]
+        return SplitEvaluation(split, {"split": split, **values}, tiles)
 
-    def panels(self, reported: Collection[str], watch: Metric) -> list[Panel]:
-        """The pictures of a training whose reports have these columns, and which goes by this validation figure."""
-        found = []
+    def render_evaluation(
+        self, template: str, model: Estimator, found: Mapping[str, Any], cautions: Sequence[str], **values: Any
+    ) -> SplitEvaluation:
+        """Render a template with the results of a measurement, `found`."""
+        graph, names = model.graph_, NameMarkup(self.titles_of(model.graph_))
+        content = parts(template, found=found, graph=graph, names=names, calibration=model.calibration_, **values)
+        return SplitEvaluation(found["split"], found, content.tiles, content.sections, cautions)
+
+    def panels(self, reported: Collection[str], watch: Metric, unit: str) -> list[Panel]:
+        """Return the charts of a training.
+
+        Args:
+            reported: The columns of its reports.
+            watch: The validation metric that selects the weights.
+            unit: What the reports are numbered by: "epoch" or "step".
+        """
+        panels = []
         for metric in dict.fromkeys([self.task.headline, watch, LOSS]):
             trained = "loss" if metric == LOSS else f"train_{metric.name}"
-            both = (trained, "training"), (f"valid_{metric.name}", "validation")
-            found.append(Panel(metric, tuple(column for column in both if column[0] in reported)))
-        return [panel for panel in found if panel.columns]
+            columns = (trained, "training"), (f"valid_{metric.name}", "validation")
+            panels.append(Panel(metric, tuple(column for column in columns if column[0] in reported), unit))
+        return [panel for panel in panels if panel.columns]
 
     # -- the data ----------------------------------------------------------------------------------------
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
-        """{what is split: {split: how many}}"""
+        """Return `{what is split: {split: size}}`."""
         statistics = graph.statistics()
-        every = {"triples": statistics.triples_per_split, "labelled nodes": statistics.labels_per_split}
-        return {what: sizes for what, sizes in every.items() if sizes}
+        sizes = {"triples": statistics.triples_per_split, "labelled nodes": statistics.labels_per_split}
+        return {what: size for what, size in sizes.items() if size}
 
     def data_parts(self, graph: KnowledgeGraph) -> list[Markup]:
-        """What a page shows of the data beside counts and relations."""
+        """Return what a page shows about the data besides counts and relations."""
         return []
 
     # -- a model card, in Markdown -----------------------------------------------------------------------
 
     def uses(self, graph: KnowledgeGraph | None) -> str:
-        """What a model is good for."""
-        return self.task.about
+        """Describe what a model can be used for."""
+        return self.task.description
 
     def limits(self) -> list[str]:
-        """What no figure shows, a sentence each."""
+        """Return limits of a model that no metric shows, a sentence each."""
         return []
 
-    def results(self, figures: Figures, graph: KnowledgeGraph | None) -> list[str]:
-        """The figures a run wrote down, {split: {metric: value}}, as paragraphs."""
-        return [markdown_table(*self.figure_rows(figures))]
+    def results(self, metrics: SplitMetrics, graph: KnowledgeGraph | None) -> list[str]:
+        """Return the metrics of a run, `{split: {metric: value}}`, as paragraphs."""
+        return [markdown_table(*self.metric_rows(metrics))]
 
-    def figure_rows(self, figures: Figures) -> tuple[list[str], list[list[str]]]:
-        """The same as a head and rows, a split each."""
-        there = [metric for metric in self.task.metrics if any(metric.name in one for one in figures.values())]
+    def metric_rows(self, metrics: SplitMetrics) -> tuple[list[str], list[list[str]]]:
+        """Return the head and the rows of a table of metrics, one row per split."""
+        known = [metric for metric in self.task.metrics if any(metric.name in values for values in metrics.values())]
         rows = [
-            [SPLIT_WORDS[split], *(metric.words(one[metric.name]) if metric.name in one else "" for metric in there)]
-            for split, one in figures.items()
+            [SPLIT_TITLES[split], *(each.format(values[each.name]) if each.name in values else "" for each in known)]
+            for split, values in metrics.items()
         ]
-        return ["split", *(metric.title for metric in there)], rows
+        return ["split", *(metric.title for metric in known)], rows
 
     def cautions(self, model: Estimator) -> list[str]:
-        """What to know before believing the figures, without measuring what takes long."""
+        """Return what to know before relying on the metrics, without measurements that take long."""
         return []
 
     def commands(self) -> list[str]:
-        """How a model is asked; RUN is its folder."""
+        """Return the commands that use a model; RUN stands for its folder."""
         return [command for kind in self.task.kinds for command in kind.commands]
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column holds words, and the others figures."""
+    """Return a Markdown table. The first column is aligned to the left, the others to the right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""Several runs side by side, and as one page: what was set otherwise, what came out, and what cannot be compared."""
+"""Compare several runs, and show the comparison as a page: settings that differ, metrics, and learning curves."""
 
 import itertools
 import math
@@ -14,17 +14,16 @@ from rgcn.models.task import Task
 from rgcn.pages.charts import Series
 from rgcn.pages.layout import page, parts
 from rgcn.pages.reporting import Panel, Reporting
-from rgcn.runs.configuration import WITHOUT_EFFECT, flat_settings, without_folders
+from rgcn.runs.configuration import SETTINGS_WITHOUT_EFFECT, flat_settings, with_short_paths
 from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.training.history import Metric
 from rgcn.version import __version__
 
-# Curves of a series are averaged where all its runs reported; so many places are enough for a picture.
-CURVE_PLACES = 400
+MAX_CURVE_POINTS = 400  # of the mean curve of a series
 
 
 class Entry(NamedTuple):
-    """What stands in one column: a run, or a series of runs that differ in their seeds alone."""
+    """One column of a comparison: a run, or a series of runs that differ only in their seeds."""
 
     letter: str
     name: str
@@ -33,64 +32,76 @@ class Entry(NamedTuple):
 
     @property
     def first(self) -> RunRecord:
+        """The first run."""
         return self.runs[0]
 
     @property
-    def finished(self) -> int:
+    def num_finished(self) -> int:
+        """The number of finished runs."""
         return sum(run.result is not None for run in self.runs)
 
     @property
     def state(self) -> str:
-        return f"{self.finished} of {len(self.runs)} finished" if self.is_series else self.first.status
+        """The state of the run or series as text."""
+        return f"{self.num_finished} of {len(self.runs)} finished" if self.is_series else self.first.status
 
     def settings(self) -> dict[str, Any]:
-        """Every setting under its dotted name; a series has a list of seeds."""
-        flat = flat_settings(without_folders(self.first.config), WITHOUT_EFFECT)
+        """Return every setting by its dotted key; a series has a list of seeds."""
+        settings = flat_settings(with_short_paths(self.first.config), SETTINGS_WITHOUT_EFFECT)
         if self.is_series:
-            flat["seed"] = ", ".join(str(run.config.seed) for run in self.runs)
-        return flat
+            settings["seed"] = ", ".join(str(run.config.seed) for run in self.runs)
+        return settings
 
-    def knows(self, setting: str) -> bool:
-        """Whether there is such a setting: another task has others."""
+    def has_setting(self, setting: str) -> bool:
+        """Return True if there is such a setting; different tasks have different ones."""
         return setting in self.settings()
 
     def spread(self, split: str, metric: str) -> Spread | None:
+        """Return mean and spread of a metric over the finished runs, or None."""
         results = [(run.result or {}).get("metrics", {}).get(split, {}) for run in self.runs]
-        values = [float(figures[metric]) for figures in results if figures.get(metric) is not None]
+        values = [float(metrics[metric]) for metrics in results if metrics.get(metric) is not None]
         return Spread.of(values) if values else None
 
     def curve(self, column: str, color: int) -> Series:
-        """A column of the metrics; of a series its mean, with a band of one standard error."""
+        """Return the curve of one column; of a series the mean, with a band of one standard error."""
         curves = [dict(curve) for run in self.runs if (curve := run.curve(column))]
         if len(curves) < 2:
             return Series(self.name, sorted(curves[0].items()) if curves else [], color=color)
         shared = sorted(set.intersection(*map(set, curves)))
-        places = shared[:: max(1, math.ceil(len(shared) / CURVE_PLACES))]
+        places = shared[:: max(1, math.ceil(len(shared) / MAX_CURVE_POINTS))]
         spreads = [(x, Spread.of([curve[x] for curve in curves])) for x in places]
         band = [(x, one.mean - (error := one.standard_error or 0.0), one.mean + error) for x, one in spreads]
         return Series(f"{self.name} (mean of {len(curves)})", [(x, one.mean) for x, one in spreads], band, color)
 
 
-class FigureRow(NamedTuple):
-    """One metric of one split for every entry; `best` are the columns that stand out, none where that means nothing."""
+class MetricRow(NamedTuple):
+    """One metric on one split for every entry.
+
+    Attributes:
+        split: The split.
+        metric: The metric.
+        spreads: Mean and spread of each entry, None if there is none.
+        best: The numbers of the best entries; empty if they cannot be compared.
+    """
 
     split: str
     metric: Metric
     spreads: list[Spread | None]
     best: frozenset[int]
 
-    def words(self, column: int) -> str:
-        """A figure as it is shown: a mean, with its standard error where there are several runs.
+    def text(self, column: int) -> str:
+        """Return the metric of an entry as text: the mean, with its standard error if there are several runs.
 
-        >>> FigureRow("test", Metric("mrr", "MRR"), [Spread.of([0.9, 0.8])], frozenset()).words(0)
-        '0.850 ± 0.050'
+        Examples:
+            >>> MetricRow("test", Metric("mrr", "MRR"), [Spread.of([0.9, 0.8])], frozenset()).text(0)
+            '0.850 ± 0.050'
         """
         spread = self.spreads[column]
-        return "" if spread is None else self.metric.words(spread.mean, spread.standard_error)
+        return "" if spread is None else self.metric.format(spread.mean, spread.standard_error)
 
 
-class ComparedCurves(NamedTuple):
-    """One column of the metrics of several entries: {letter: curve}."""
+class ComparisonChart(NamedTuple):
+    """The curves of one column of the reports, by the letters of the entries."""
 
     title: str
     panel: Panel
@@ -99,101 +110,107 @@ class ComparedCurves(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Entries, and what can be said of them together."""
+    """Several runs or series, and their differences."""
 
     entries: list[Entry]
 
     @property
     def tasks(self) -> list[Task]:
+        """The tasks of the entries, each once."""
         return list(dict.fromkeys(entry.first.task for entry in self.entries))
 
     def settings(self) -> dict[str, list[Any]]:
-        """Settings that are not the same everywhere: {name: a value for each entry, None where it has no such}."""
-        every = [entry.settings() for entry in self.entries]
+        """Return the settings that differ: `{key: one value per entry, None if it has no such setting}`."""
+        settings = [entry.settings() for entry in self.entries]
         different: dict[str, list[Any]] = {}
-        for name in dict.fromkeys(itertools.chain(*every)):
-            there = [settings[name] for settings in every if name in settings]  # another task has other settings
-            if there.count(there[0]) < len(there):
-                different[name] = [settings.get(name) for settings in every]
+        for name in dict.fromkeys(itertools.chain(*settings)):
+            values = [each[name] for each in settings if name in each]
+            if values.count(values[0]) < len(values):
+                different[name] = [each.get(name) for each in settings]
         return different
 
-    def figures(self) -> list[FigureRow]:
-        """Every metric that a finished run has, split by split."""
+    def metric_rows(self) -> list[MetricRow]:
+        """Return every metric that a finished run has, split by split."""
         rows, metrics = [], dict.fromkeys(one for task in self.tasks for one in task.metrics)
         for split, metric in itertools.product(SPLITS, metrics):
             spreads = [entry.spread(split, metric.name) for entry in self.entries]
             if means := {i: spread.mean for i, spread in enumerate(spreads) if spread is not None}:
-                prints = {self.entries[i].first.fingerprint for i in means}
-                best = (max if metric.higher else min)(means.values())
-                found = frozenset(i for i, mean in means.items() if mean == best)
-                is_told = len(prints) == 1 and None not in prints and split != "train" and len(found) < len(means)
-                rows.append(FigureRow(split, metric, spreads, found if is_told else frozenset()))
+                data = {self.entries[i].first.fingerprint for i in means}
+                optimum = (max if metric.higher_is_better else min)(means.values())
+                best = frozenset(i for i, mean in means.items() if mean == optimum)
+                is_comparable = len(data) == 1 and None not in data and split != "train" and len(best) < len(means)
+                rows.append(MetricRow(split, metric, spreads, best if is_comparable else frozenset()))
         return rows
 
     def warnings(self) -> list[str]:
-        """What cannot be compared, and what should not be made too much of."""
-        words = []
+        """Return what cannot be compared, and which differences mean little."""
+        warnings = []
         same_metrics = len({task.metrics for task in self.tasks}) == 1
         if not same_metrics:
             tasks = " and ".join(task.title for task in self.tasks)
-            what = f"These runs do different tasks ({tasks}): their figures measure different things"
-            words.append(f"{what} and cannot be compared.")
+            warnings.append(f"These runs have different tasks ({tasks}), so their metrics cannot be compared.")
         by_data: dict[str | None, list[Entry]] = {}
         for entry in self.entries:
             by_data.setdefault(entry.first.fingerprint, []).append(entry)
-        letters = {print_: ", ".join(entry.letter for entry in some) for print_, some in by_data.items()}
+        letters = {data: ", ".join(entry.letter for entry in entries) for data, entries in by_data.items()}
         if None in by_data:
-            words.append(f"It is not known which data {letters[None]} learned from: no best is marked.")
+            warnings.append(f"The data of {letters[None]} are not known, so no best value is marked.")
         elif len(by_data) > 1:
-            titles = {print_: some[0].first.config.data.title for print_, some in by_data.items()}
-            sides = "; ".join(f"{letters[one]}: {titles[one]} ({str(one)[:8]})" for one in by_data)
-            what = f"These runs learned from different data ({sides})"
-            words.append(f"{what}: figures on different data cannot be compared.")
-        for entry in (one for one in self.entries if one.finished < len(one.runs)):
-            of_series = f"{entry.finished} of {len(entry.runs)} runs are finished; figures are of these."
-            of_run = f"this run is not finished ({entry.first.status}); it has curves, no figures."
-            words.append(f"{entry.letter}: {of_series if entry.is_series else of_run}")
-        comparable = same_metrics and len(by_data) == 1 and None not in by_data
-        return [*words, *self._about_chance()] if comparable else words
+            sides = "; ".join(
+                f"{letters[data]}: {entries[0].first.config.data.title} ({str(data)[:8]})"
+                for data, entries in by_data.items()
+            )
+            warnings.append(f"These runs have different data ({sides}), so their metrics cannot be compared.")
+        for entry in (one for one in self.entries if one.num_finished < len(one.runs)):
+            of_series = f"{entry.num_finished} of {len(entry.runs)} runs are finished; only their metrics are shown."
+            of_run = f"this run is not finished ({entry.first.status}); it has curves, but no metrics."
+            warnings.append(f"{entry.letter}: {of_series if entry.is_series else of_run}")
+        if same_metrics and len(by_data) == 1 and None not in by_data:
+            warnings += self._chance_warnings()
+        return warnings
 
-    def _about_chance(self) -> list[str]:
-        """Whether the difference of the two best is more than seeds make."""
+    def _chance_warnings(self) -> list[str]:
+        """Warn if the difference of the two best entries may be due to their seeds."""
         metric = self.tasks[0].headline
-        rows = [row for row in self.figures() if row.metric == metric and row.best]
+        rows = [row for row in self.metric_rows() if row.metric == metric and row.best]
         if not rows:
             return []
-        there = [spread for spread in rows[-1].spreads if spread is not None]
-        if any(spread.standard_error is None for spread in there):
+        spreads = [spread for spread in rows[-1].spreads if spread is not None]
+        if any(spread.standard_error is None for spread in spreads):
             return [
-                "A single run says little about which setting is better: the seed alone moves the figures. "
-                "Several seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
+                "A single run says little about which settings are better, because metrics vary with the seed. Several "
+                "seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
             ]
-        first, second, *_ = sorted(there, key=lambda one: one.mean, reverse=metric.higher)
+        first, second, *_ = sorted(spreads, key=lambda one: one.mean, reverse=metric.higher_is_better)
         if abs(first.mean - second.mean) >= 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
             return []
-        which = f"{rows[-1].split} {metric.title}"
-        return [f"The two best differ by less than two standard errors in {which}: by these runs, a tie."]
+        return [
+            f"The two best differ by less than two standard errors in {rows[-1].split} {metric.title}: by these runs, "
+            "it is a tie."
+        ]
 
-    def pictures(self, task: Task) -> list[ComparedCurves]:
-        """The pictures to draw for the entries of one task, the most telling first."""
+    def charts(self, task: Task) -> list[ComparisonChart]:
+        """Return the charts for the entries of one task, validation metrics first."""
         entries = [(number, entry) for number, entry in enumerate(self.entries) if entry.first.task is task]
         reported = {column for _, entry in entries for run in entry.runs for column in run.reported}
-        watches = dict.fromkeys(task.watch(entry.first.config.training) for _, entry in entries)
-        panels = dict.fromkeys(panel for one in watches for panel in task.to(Reporting).panels(reported, one))
-        found = []
-        for panel, (column, of) in ((each, of) for each in panels for of in each.columns):
+        trainings = [entry.first.config.training for _, entry in entries]
+        watched = dict.fromkeys((task.watch(training), training.unit) for training in trainings)
+        panels = dict.fromkeys(panel for each in watched for panel in task.make_part(Reporting).panels(reported, *each))
+        charts = []
+        for panel, (column, column_title) in ((each, column) for each in panels for column in each.columns):
             curves = {entry.letter: entry.curve(column, number) for number, entry in entries}
             if any(curve.points for curve in curves.values()):
-                title = panel.title if len(panel.columns) == 1 else f"{panel.title}, {of}"
-                found.append((not column.startswith("valid_"), ComparedCurves(title, panel, curves)))
-        return [picture for _, picture in sorted(found, key=lambda one: one[0])]
+                title = panel.title if len(panel.columns) == 1 else f"{panel.title}, {column_title}"
+                charts.append((not column.startswith("valid_"), ComparisonChart(title, panel, curves)))
+        return [chart for _, chart in sorted(charts, key=lambda one: one[0])]
 
     def as_dict(self) -> dict[str, Any]:
-        rows = self.figures()
+        """Return the comparison as plain values: the output of `rgcn compare --json`."""
+        rows = self.metric_rows()
 
-        def by_split(of_row: Callable[[FigureRow], list[Any]]) -> dict[str, dict[str, list[Any]]]:
+        def by_split(values_of: Callable[[MetricRow], list[Any]]) -> dict[str, dict[str, list[Any]]]:
             splits = dict.fromkeys(row.split for row in rows)
-            return {split: {row.metric.name: of_row(row) for row in rows if row.split == split} for split in splits}
+            return {split: {row.metric.name: values_of(row) for row in rows if row.split == split} for split in splits}
 
         return {
             "runs": [
@@ -204,7 +221,7 @@ class Comparison:
                     "dataset": entry.first.config.data.title,
                     "model": entry.first.config.model.title,
                     "fingerprint": entry.first.fingerprint,
-                    **{name: [getattr(run, name) for run in entry.runs] for name in ("status", "epochs", "seconds")},
+                    **{name: [getattr(run, name) for run in entry.runs] for name in ("status", "length", "seconds")},
                 }
                 for entry in self.entries
             ],
@@ -216,7 +233,12 @@ class Comparison:
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
-    """Read runs, or folders of series (FOLDER/seed-0/, FOLDER/seed-1/, ...), to compare them."""
+    """Read runs, or folders of series with seed-0/, seed-1/, ..., to compare them.
+
+    Raises:
+        ConfigError: There are fewer than two, or too many.
+        DataError: A folder is not a run.
+    """
     letters = string.ascii_lowercase
     if not 2 <= len(folders) <= len(letters):
         raise ConfigError(f"a comparison needs at least two runs, and at most {len(letters)} can be compared at once")
@@ -230,9 +252,10 @@ def compare_runs(folders: Sequence[Path]) -> Comparison:
 
 
 def comparison_page(comparison: Comparison) -> str:
+    """Return the page of a comparison."""
     names = [entry.name for entry in comparison.entries]
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    pictures = [picture for task in comparison.tasks for picture in comparison.pictures(task)]
-    content = parts("comparison.html", comparison=comparison, pictures=pictures)
-    footer = f"Written by rgcn {__version__} from the runs' own files. This page loads nothing from anywhere."
+    charts = [chart for task in comparison.tasks for chart in comparison.charts(task)]
+    content = parts("comparison.html", comparison=comparison, charts=charts)
+    footer = f"Written by rgcn {__version__} from the files of the runs. This page loads nothing from anywhere."
     return page(f"Comparison of {', '.join(names[:4])}{more}", content, footer=footer)

@@ -1,8 +1,8 @@
-"""The paper's figures beside ours: what is published, what we get, and whether the two agree."""
+"""Reproduction of the paper: its published results, our results, and whether they agree."""
 
 from collections.abc import Mapping
 
-# The tasks the paper trains for, and what its tables of them are.
+# The tasks of the paper, and its tables about them.
 NODE, LINK = "node-classification", "link-prediction"
 TASKS: Mapping[str, str] = {
     NODE: "Accuracy on AIFB, MUTAG, BGS and AM (Table 2): RGCN and e-RGCN, trained now.",

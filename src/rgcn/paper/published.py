@@ -1,7 +1,4 @@
-"""The paper's figures beside ours: what is published (published.yaml), how the two are judged, and how they are shown.
-
-A table is laid out as cells of text, and a report of several written as Markdown, as HTML and as JSON.
-"""
+"""The published results (published.yaml), their comparison with ours, and tables of both as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
@@ -23,62 +20,70 @@ from rgcn.errors import RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.pages.layout import page, parts
 from rgcn.runs.folder import environment
-from rgcn.system.formatting import count, duration, times
+from rgcn.system.formatting import format_count, format_duration, format_number
 
 Kind = Literal["number", "count", "percent", "time"]
 
 PAPER = "Torch-RGCN"  # the paper's own code
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10")
 STATISTICS = ("min", "max", "mean", "std")
-LINK_EPOCHS_TIMED = 7_000
+LINK_TIMED_STEPS = 7_000
 GPU, CPU = "one GTX 1080 Ti", "12 cores"
 
-NO_FIGURE = "none"
+NO_RESULT = "none"
 STANDARD_ERRORS = 2.0
 RULE = (
-    "agrees: the difference is at most 2 standard errors, √(ours² + the paper's²), the paper's taken as 0 where it "
-    "gives none; else ours is above or below. One run has no error: it is only said whether it is higher or lower."
+    "agrees: the difference is at most 2 standard errors, √(ours² + the paper's²), where a missing one of the paper "
+    "counts as 0; else ours is above or below. A single run has no standard error: it is only higher or lower."
 )
 COLUMNS = ("what", "of", "published", "ours", "runs", "time", "verdict")
-NUMBERS = ("ours", "runs", "time")  # set to the right
-GOOD = ("agrees", "equal", "within")
-BAD = ("below", "differs", "outside")
+NUMBERS = ("ours", "runs", "time")  # aligned right
+GOOD_VERDICTS = ("agrees", "equal", "within")
+BAD_VERDICTS = ("below", "differs", "outside")
 
 
-# -- what is published -------------------------------------------------------------------------------------
+# -- published results --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A published figure."""
+class PaperResult:
+    """A result in the paper.
 
-    value: float | None = None  # None where the paper gives words only
-    by: str = ""  # whose figure it is: TF-RGCN, Torch-RGCN, e-RGCN or c-RGCN; empty where it is of no model
-    where: str = ""  # in the paper
-    error: float | None = None  # standard error, where one is given
-    words: str | None = None  # what the paper says instead of a number, or with another unit than we would
+    Args:
+        value: The number; None if the paper only describes the result.
+        by: The model: TF-RGCN, Torch-RGCN, e-RGCN or c-RGCN; empty if there is none.
+        where: The table or section of the paper.
+        error: The standard error, if the paper states one.
+        words: The paper's text, if it is no number or has another unit.
+    """
+
+    value: float | None = None
+    by: str = ""
+    where: str = ""
+    error: float | None = None
+    words: str | None = None
 
 
 class PublishedTensor(NamedTuple):
-    """A row of Table 4: `STATISTICS` by whose they are; TF-RGCN holds the blocks of inverses apart."""
+    """A row of Table 4: for each implementation the `STATISTICS` of a tensor."""
 
     name: str
     shape: str
-    figures: Mapping[str, Sequence[float]]
+    statistics: Mapping[str, Sequence[float]]
 
     @property
     def allowed(self) -> float:
-        """How far our standard deviation may be off: outputs follow from more random numbers than initial values."""
+        """The allowed relative deviation of our standard deviation; outputs depend on more random numbers."""
         return 0.10 if self.name.endswith("output") else 0.02
 
 
-def _figures(given: Mapping[str, Any]) -> dict[str, Figure]:
-    return {name: Figure(**figure) for name, figure in given.items()}
+def _results(values: Mapping[str, Any]) -> dict[str, PaperResult]:
+    return {name: PaperResult(**result) for name, result in values.items()}
 
 
-def _ranking(by: str, where: str, values: list[float], errors: Sequence[Any] = (None,) * 4) -> dict[str, Figure]:
+def _ranking(by: str, where: str, values: list[float], errors: Sequence[Any] = (None,) * 4) -> dict[str, PaperResult]:
     rows = zip(METRICS, values, errors, strict=True)
-    return {metric: Figure(value, by, where, error) for metric, value, error in rows}
+    return {metric: PaperResult(value, by, where, error) for metric, value, error in rows}
 
 
 _READ = yaml.safe_load((resources.files("rgcn.paper") / "published.yaml").read_text(encoding="utf-8"))
@@ -87,102 +92,132 @@ TITLES: Mapping[str, str] = _READ["titles"]
 NODE_DATASETS: Mapping[str, Mapping[str, int]] = _READ["node datasets"]
 LINK_DATASETS: Mapping[str, Mapping[str, int]] = _READ["link datasets"]
 PRUNED: list[str] = _READ["pruned"]
-ACCURACY = {name: tuple(Figure(**one, where="Table 2") for one in given) for name, given in _READ["accuracy"].items()}
-# {configuration: a dictionary {metric: figure} for each published row}
+ACCURACY = {
+    name: tuple(PaperResult(**row, where="Table 2") for row in rows) for name, rows in _READ["accuracy"].items()
+}
+# configuration -> for each published row: metric -> result
 RANKING = {name: tuple(_ranking(**row) for row in rows) for name, rows in _READ["ranking"].items()}
 DESCRIBED: Mapping[str, Mapping[str, Any]] = _READ["described"]
-SHARES = _figures(_READ["parameters"])
-NODE_TIMES, LINK_TIMES = _figures(_READ["times"]["cpu"]), _figures(_READ["times"]["link"])
-NODE_TIME_ON_GPU, FREEBASE_TIME, DISTMULT_TIME = (Figure(**_READ["times"][k]) for k in ("gpu", "freebase", "distmult"))
+PARAMETER_SHARES = _results(_READ["parameters"])
+NODE_TIMES, LINK_TIMES = _results(_READ["times"]["cpu"]), _results(_READ["times"]["link"])
+GPU_TIME, FREEBASE_TIME, DISTMULT_TIME = (PaperResult(**_READ["times"][k]) for k in ("gpu", "freebase", "distmult"))
 TENSORS = tuple(PublishedTensor(**tensor) for tensor in _READ["tensors"])
 
 
-# -- how it is judged --------------------------------------------------------------------------------------
+# -- comparison with ours -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A published figure, and what ours is to it."""
+class Judgment:
+    """A published result, and how ours compares with it."""
 
-    figure: Figure
+    figure: PaperResult
     verdict: str
 
 
-def judge(figure: Figure, ours: float, error: float | None) -> Judged:
-    """Whether a figure lies within two standard errors of ours (see RULE).
+def judge(published: PaperResult, ours: float, error: float | None) -> Judgment:
+    """Compare our result, with its standard error, with a published one (see RULE).
 
-    >>> judge(Figure(95.56, "Torch-RGCN", "Table 2", error=0.61), 96.67, 0.37).verdict
+    >>> judge(PaperResult(95.56, "Torch-RGCN", "Table 2", error=0.61), 96.67, 0.37).verdict
     'agrees'
-    >>> judge(Figure(0.749, "Torch-RGCN", "Table 5"), 0.808, None).verdict
+    >>> judge(PaperResult(0.749, "Torch-RGCN", "Table 5"), 0.808, None).verdict
     'higher'
     """
-    assert figure.value is not None
-    difference = ours - figure.value
+    assert published.value is not None
+    difference = ours - published.value
     if error is None:
-        return Judged(figure, "higher" if difference > 0 else "lower" if difference < 0 else "equal")
-    allowed = STANDARD_ERRORS * math.hypot(error, figure.error or 0.0)
-    return Judged(figure, "agrees" if abs(difference) <= allowed else "above" if difference > 0 else "below")
+        return Judgment(published, "higher" if difference > 0 else "lower" if difference < 0 else "equal")
+    allowed = STANDARD_ERRORS * math.hypot(error, published.error or 0.0)
+    return Judgment(published, "agrees" if abs(difference) <= allowed else "above" if difference > 0 else "below")
 
 
-def judge_time(figure: Figure, seconds: float) -> Judged:
-    """How many times faster or slower ours is.
+def judge_time(published: PaperResult, seconds: float) -> Judgment:
+    """Compare our time with a published one.
 
-    >>> judge_time(Figure(45.0, "Torch-RGCN", "Section 5.3"), 0.5).verdict
+    >>> judge_time(PaperResult(45.0, "Torch-RGCN", "Section 5.3"), 0.5).verdict
     '90 × faster'
     """
-    if figure.value is None:
-        return Judged(figure, "")
-    ratio = times(max(seconds / figure.value, figure.value / seconds))
-    return Judged(figure, "equal" if ratio == "1" else f"{ratio} × {'faster' if seconds < figure.value else 'slower'}")
+    if published.value is None:
+        return Judgment(published, "")
+    ratio = format_number(max(seconds / published.value, published.value / seconds))
+    return Judgment(
+        published, "equal" if ratio == "1" else f"{ratio} × {'faster' if seconds < published.value else 'slower'}"
+    )
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """Something the paper states figures of."""
+    """A quantity with published results and ours.
 
-    subject: str  # what it is about: "AIFB, RGCN"
-    quantity: str  # what was measured: "MRR"
-    published: tuple[Judged, ...] = ()  # the figures it is held against
-    ours: float | None = None  # None: we have no figure, and `note` says why
-    error: float | None = None  # standard error of ours
+    Args:
+        subject: The data set and the model: "AIFB, RGCN".
+        quantity: What is measured: "MRR".
+        published: The published results, compared with ours.
+        ours: Our result; if it is None, `note` says why.
+        error: The standard error of ours.
+        runs: The number of our runs.
+        seconds: The median time of a run.
+        extrapolated: True if ours was computed from a shorter measurement, which `note` describes.
+        note: A footnote.
+        detail: Shown instead of the subject in its second row.
+        kind: The kind of number.
+        digits: The number of decimal places.
+    """
+
+    subject: str
+    quantity: str
+    published: tuple[Judgment, ...] = ()
+    ours: float | None = None
+    error: float | None = None
     runs: int | None = None
-    seconds: float | None = None  # a run took (the median)
-    extrapolated: bool = False  # ours was computed from a shorter measurement, which `note` describes
-    note: str = ""  # what a reader must know of this row
-    detail: str = ""  # what else to say of the subject, where it has more than one row
+    seconds: float | None = None
+    extrapolated: bool = False
+    note: str = ""
+    detail: str = ""
     kind: Kind = "number"
     digits: int = 3
 
-    def without_figure(self, figures: Sequence[Figure], reason: str) -> PaperRow:
-        """The row of something we could not measure: it stays, with the reason."""
-        return replace(self, published=tuple(Judged(figure, NO_FIGURE) for figure in figures), note=reason)
+    def without_result(self, results: Sequence[PaperResult], reason: str) -> PaperRow:
+        """Return the row of something that we could not measure, with the reason as its note."""
+        return replace(self, published=tuple(Judgment(result, NO_RESULT) for result in results), note=reason)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Rows judged by one rule."""
+    """A table of rows that are judged by one rule.
+
+    Args:
+        name: Its name in JSON.
+        title: Its title.
+        rows: Its rows.
+        rule: The rule in words.
+        notes: Notes on the whole table.
+        changed: Settings that differ from the built-in configurations: then it is a trial, not a reproduction.
+    """
 
     name: str
     title: str
     rows: Sequence[PaperRow]
     rule: str
     notes: Sequence[str] = ()
-    changed: Sequence[str] = ()  # settings unlike the shipped configurations, for a trial that reproduces nothing
+    changed: Sequence[str] = ()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> PaperTable:
+        """Make a table from its JSON form."""
         return TypeAdapter(cls).validate_python(values)
 
 
 @dataclass(frozen=True)
 class PaperReport:
-    """Tables, and what they were made with: the command, the day, the machine."""
+    """Tables, and how they were made: the command, the date, the machine."""
 
     tables: Sequence[PaperTable]
     about: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def made_here(cls, tables: Sequence[PaperTable]) -> PaperReport:
+        """Make a report of tables that this process computed."""
         here = environment()
         machine = {key: here["hardware"][key] for key in ("cpu", "cores", "gpu", "system")}
         about = {"command": here["command"], "date": time.strftime("%Y-%m-%d")}
@@ -190,38 +225,48 @@ class PaperReport:
 
 
 def load_or_reason(name: str, mirror: Path | None) -> KnowledgeGraph | str:
+    """Load a data set, or return why that is not possible."""
     try:
         return load(name, mirror=mirror)
     except RgcnError as error:
-        return reason(error)
+        return failure_reason(error)
 
 
-def reason(error: RgcnError) -> str:
+def failure_reason(error: RgcnError) -> str:
+    """Return the first line of an error, or a short text if the data cannot be downloaded."""
     if isinstance(error, NoSourceError):
         return "the data are neither on this machine nor could they be fetched (`rgcn data get` tells why)"
     return str(error).splitlines()[0]
 
 
-# -- how it is shown ---------------------------------------------------------------------------------------
+# -- output -------------------------------------------------------------------------------------------------
 
 
-class Laid(NamedTuple):
-    """A table ready to be drawn: its title, the columns that hold anything, lines as {column: text}, and notes."""
+class TableLayout(NamedTuple):
+    """A table as cells of text.
+
+    Args:
+        title: Its title.
+        columns: The columns that are not empty.
+        lines: Column -> text, for each line.
+        footnotes: Numbered footnotes, to which the lines refer.
+        notes: Notes on the whole table.
+    """
 
     title: str
     columns: tuple[str, ...]
     lines: list[dict[str, str]]
-    footnotes: list[str]  # numbered, as the lines refer to them
-    notes: list[str]  # on the whole table
+    footnotes: list[str]
+    notes: list[str]
 
     @property
     def headings(self) -> list[str]:
-        """The columns' names; `of` has none, since what stands in it explains itself."""
+        """The headings of the columns; the first two have none."""
         return ["" if column in ("what", "of") else column for column in self.columns]
 
 
-def lay_out(table: PaperTable) -> Laid:
-    """Lines with cells as text; a row with several published figures takes as many lines, ours on the first."""
+def layout_table(table: PaperTable) -> TableLayout:
+    """Convert a table to cells of text. A row has one line for each published result, and ours on the first."""
     notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
     lines: list[dict[str, str]] = []
     before, shown_detail = None, ""
@@ -243,46 +288,47 @@ def lay_out(table: PaperTable) -> Laid:
         warnings = ["Settings were changed: this is a trial, not a reproduction."]
     footnotes = [f"[{number}] {note}" for number, note in enumerate(notes, 1)]
     columns = tuple(column for column in COLUMNS if column in filled)
-    return Laid(title, columns, lines, footnotes, [*warnings, table.rule, *table.notes])
+    return TableLayout(title, columns, lines, footnotes, [*warnings, table.rule, *table.notes])
 
 
 def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[dict[str, str]]:
-    ours = "" if row.ours is None else figure_text(row.ours, row.error, row.kind, row.digits)
+    ours = "" if row.ours is None else format_result(row.ours, row.error, row.kind, row.digits)
     first = dict.fromkeys(COLUMNS, "") | {"what": subject, "of": row.quantity, "verdict": mark}
     first["ours"] = f"≈ {ours}" if row.extrapolated else ours
     first["runs"] = "" if row.runs is None else str(row.runs)
-    first["time"] = "" if row.seconds is None else duration(row.seconds)
+    first["time"] = "" if row.seconds is None else format_duration(row.seconds)
     if not row.published:
         yield first
     for number, judged in enumerate(row.published):
         line = dict.fromkeys(COLUMNS, "") if number else first
-        published = f"{judged.figure.by} {published_text(judged.figure, row.kind, row.digits)}".strip()
+        published = f"{judged.figure.by} {format_published(judged.figure, row.kind, row.digits)}".strip()
         yield {**line, "published": published, "verdict": f"{judged.verdict} {line['verdict']}".strip()}
 
 
-def published_text(figure: Figure, kind: Kind, digits: int) -> str:
-    """A published figure as the paper writes it.
+def format_published(published: PaperResult, kind: Kind, digits: int) -> str:
+    """Format a published result as in the paper.
 
-    >>> published_text(Figure(95.56, "Torch-RGCN", "Table 2", error=0.61), "percent", 2)
+    >>> format_published(PaperResult(95.56, "Torch-RGCN", "Table 2", error=0.61), "percent", 2)
     '95.56 ± 0.61'
     """
-    return figure.words or figure_text(figure.value, figure.error, kind, digits)
+    return published.words or format_result(published.value, published.error, kind, digits)
 
 
-def figure_text(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
-    """12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
+def format_result(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
+    """Format a number: 12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
     if value is None:
         return ""
     if kind == "time":
-        return duration(value)
+        return format_duration(value)
     return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
 def markdown_table(table: PaperTable) -> str:
-    return _markdown(lay_out(table))
+    """Return a table as Markdown."""
+    return _markdown(layout_table(table))
 
 
-def _markdown(laid: Laid) -> str:
+def _markdown(laid: TableLayout) -> str:
     align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
     lines = [f"| {' | '.join(laid.headings)} |", f"|{'|'.join(align)}|"]
     lines += [f"| {' | '.join(_escaped(line[column]) for column in laid.columns)} |" for line in laid.lines]
@@ -294,37 +340,47 @@ def _escaped(text: str) -> str:
 
 
 def markdown(report: PaperReport) -> str:
-    text = ["# The paper's figures beside ours\n", about_text(report.about) + "\n"]
-    for laid in map(lay_out, report.tables):
+    """Return a report as Markdown."""
+    text = ["# The paper's results and ours\n", about_text(report.about) + "\n"]
+    for laid in map(layout_table, report.tables):
         text += [f"## {laid.title}\n", _markdown(laid), "\n".join(f"{line}\n" for line in laid.notes)]
     return "\n".join(text)
 
 
 def html_page(report: PaperReport) -> str:
-    content = parts("reproduction.html", tables=[*map(lay_out, report.tables)], numbers=NUMBERS, mood=mood)
-    return page("The paper's figures beside ours", content, footer=about_text(report.about))
+    """Return a report as an HTML page."""
+    tables = [*map(layout_table, report.tables)]
+    content = parts("reproduction.html", tables=tables, numbers=NUMBERS, mood=verdict_color)
+    return page("The paper's results and ours", content, footer=about_text(report.about))
 
 
 def json_text(report: PaperReport) -> str:
-    tables = [asdict(table) for table in report.tables]
-    told = {"format": "rgcn-reproduction", "version": 1, **report.about, "tables": tables}
-    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+    """Return a report as JSON."""
+    content = {"format": "rgcn-reproduction", "version": 1, **report.about}
+    return json.dumps(content | {"tables": [*map(asdict, report.tables)]}, indent=1, ensure_ascii=False) + "\n"
 
 
-def mood(verdict: str) -> str:
-    """How a verdict is colored: good, bad, or quiet where nothing is wrong and nothing is the same.
+def verdict_color(verdict: str) -> str:
+    """Return the color of a verdict: "good", "bad" or "quiet".
 
-    >>> mood("agrees"), mood("+0.1%, within 2%"), mood("below"), mood("above"), mood("90 × faster")
+    >>> (
+    ...     verdict_color("agrees"),
+    ...     verdict_color("+0.1%, within 2%"),
+    ...     verdict_color("below"),
+    ...     verdict_color("above"),
+    ...     verdict_color("90 × faster"),
+    ... )
     ('good', 'good', 'bad', 'quiet', 'quiet')
     """
-    if any(word in verdict for word in GOOD):
+    if any(word in verdict for word in GOOD_VERDICTS):
         return "good"
-    return "bad" if any(word in verdict for word in BAD) else "quiet"
+    return "bad" if any(word in verdict for word in BAD_VERDICTS) else "quiet"
 
 
 def about_text(about: dict[str, Any]) -> str:
+    """Return the command, the date and the machine in one line."""
     machine = about.get("machine", {})
     cores = machine.get("cores")
-    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else count(cores, "core")
+    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else format_count(cores, "core")
     hardware = ", ".join(str(part) for part in parts if part)
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)

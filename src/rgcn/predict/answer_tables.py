@@ -1,6 +1,6 @@
-"""Answers in bulk: classes of many nodes and scored triples, as tables and as files.
+"""Write predictions as tables and files: classes of nodes, and scored triples.
 
-CSV, TSV, Parquet, JSON Lines, N-Triples. A file appears when it is whole, or not at all.
+Formats are CSV, TSV, Parquet, JSON Lines and N-Triples. A file is replaced atomically when it is complete.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.links.top_k import ScoredTriples
 from rgcn.models.answer_kind import AnswerKind, ClassKind
-from rgcn.system.atomic_files import full_disk, replace_atomically
-from rgcn.system.compression import compressing, compression_of
+from rgcn.system.atomic_files import disk_error_message, replace_atomically
+from rgcn.system.compression import compression_from_name, open_compressor
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,88 +31,105 @@ if TYPE_CHECKING:
 Ids = NDArray[np.int64]
 Numbers = NDArray[np.float32]
 
-CHUNK = 1 << 16
-NEARLY_ALL, MOST = 0.9, 0.8  # of labelled nodes, of what they share
-# The predicate of predictions written as RDF, where nobody knows which relation the labels came from.
+CHUNK_ROWS = 1 << 16
+# A trait is shared if this share of the labelled nodes has it; a node is like them if it has this share of the traits.
+SHARED_TRAIT, SHARED_TRAITS = 0.9, 0.8
+# Predicate of predictions as RDF, if the relation that the labels came from is unknown.
 PREDICATE = "urn:rgcn:predictedClass"
 Format = Literal["csv", "tsv", "parquet", "jsonl", "nt"]
 
 SUFFIXES: dict[str, Format] = {**{f".{format}": format for format in get_args(Format)}, ".nt.gz": "nt"}
-WORDS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
+NAME_COLUMNS = ("subject", "relation", "object", "subject_title", "relation_title", "object_title")
 
 
 @dataclass(frozen=True, eq=False)
 class ClassAnswers:
-    """The classes of n nodes."""
+    """Predicted classes of n nodes.
 
-    node: Ids  # [n]
-    class_: Ids  # [n]: the most likely
-    scores: Numbers  # [n, C]: the model's own number for every class
-    probabilities: Numbers | None  # [n, C]: calibrated; None where there was nothing to calibrate on
+    Args:
+        node: int64 [n].
+        class_: int64 [n]: the most likely class.
+        scores: [n, C]: raw scores of all classes.
+        probabilities: [n, C]: calibrated; None if the model is not calibrated.
+    """
+
+    node: Ids
+    class_: Ids
+    scores: Numbers
+    probabilities: Numbers | None
 
     def __len__(self) -> int:
+        """Return the number of nodes."""
         return len(self.node)
 
     @property
     def score(self) -> Numbers:
-        """[n]: of the most likely class."""
+        """Score of the most likely class, [n]."""
         return self.scores[np.arange(len(self)), self.class_]
 
     @property
     def probability(self) -> Numbers | None:
-        """[n]: likewise."""
+        """Probability of the most likely class, [n]."""
         return None if self.probabilities is None else self.probabilities[np.arange(len(self)), self.class_]
 
 
 class NodeTables(ABC):
-    """Answers about nodes as tables, as `rgcn predict` writes and prints them: each kind of answers brings its own.
+    """Tables of answers about nodes, as `rgcn predict` writes and prints them; the interface for kinds of answers."""
 
-    answer  the column that people are shown
-    """
-
-    answer: ClassVar[str]
+    answer: ClassVar[str]  # the column that is printed
 
     def __init__(self, kind: AnswerKind) -> None:
+        """Set the kind of answers."""
         self.kind = kind
 
     @abstractmethod
     def frame(self, opened: OpenModel, ids: Ids, nested: bool = False) -> pl.DataFrame:
-        """A row a node, with the columns of `known_columns` and the answer; score and probability where there are any.
+        """Return a table with one row per node: `known_columns`, the answer, score and probability if there are any.
 
-        nested: what has a column for each class is one column of {class: number}, for JSON.
+        Args:
+            opened: The model.
+            ids: Node ids.
+            nested: Put numbers per class into one column of {class: number}, for JSON.
         """
 
     def words(self, opened: OpenModel, value: Any) -> str:
-        """An answer, or a label, as people say it."""
+        """Return an answer or a label as text."""
         return f"{value:.4g}" if isinstance(value, float) else str(value)
 
     def lines(self, opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
-        """The same as N-Triples, where they can be said so."""
-        raise ConfigError(f"a model that {self.kind.does} gives no triples: name a file of another format")
+        """Yield the answers as N-Triples.
+
+        Raises:
+            ConfigError: If they are no triples.
+        """
+        raise ConfigError(f"a model that {self.kind.ability} gives no triples: name a file of another format")
 
 
 class ClassTables(NodeTables):
-    """The class of each node, and what every class is given."""
+    """Tables of the class of each node, with scores and probabilities of all classes."""
 
     answer = "class"
 
     def frame(self, opened: OpenModel, ids: Ids, nested: bool = False) -> pl.DataFrame:
+        """Return a table of the classes."""
         return class_frame(opened, next(predict_classes(opened, ids, len(ids))), nested)
 
     def words(self, opened: OpenModel, value: Any) -> str:
+        """Return the title of a class."""
         return opened.titles.class_(opened.titles.classes[value])
 
     def lines(self, opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
+        """Yield (node, predicate, class) as N-Triples."""
         return class_triples(opened, ids, frame, predicate)
 
 
 def known_columns(opened: OpenModel, ids: Ids) -> dict[str, list[Any]]:
-    """node, title, and what the graph knows: label, label_split."""
+    """Return the columns node, title, label and label_split."""
     graph, labels = opened.graph, opened.graph.labels
-    place = np.full(graph.num_nodes, -1, dtype=np.int64)
+    index = np.full(graph.num_nodes, -1, dtype=np.int64)
     if labels is not None:
-        place[labels.nodes] = np.arange(len(labels))
-    rows = place[ids].tolist()
+        index[labels.nodes] = np.arange(len(labels))
+    rows = index[ids].tolist()
     return {
         "node": [graph.nodes[node] for node in ids.tolist()],
         "title": [opened.titles.of(node) for node in ids.tolist()],
@@ -122,28 +139,31 @@ def known_columns(opened: OpenModel, ids: Ids) -> dict[str, list[Any]]:
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
-    """Nodes of the kind that has labels; where nothing was trained, without those that have one.
+    """Return the nodes to classify: those of the kind that has labels. A pretrained model skips labelled nodes.
 
-    every  all that are no literals, whatever they are
+    Args:
+        opened: The model.
+        every: All nodes except literals.
     """
-    graph = opened.graph if opened.untrained is None else opened.untrained
+    graph = opened.graph if opened.zero_shot_graph is None else opened.zero_shot_graph
     labels = graph.labels
     assert labels is not None
-    if (told := getattr(opened.model, "class_relation_", graph.num_relations)) < graph.num_relations:
-        graph = graph.without_relations([graph.relations[told]])  # it tells who has a label, not what has one
-    found = np.flatnonzero(~graph.is_literal) if every else of_labelled_kind(graph)
-    return found if opened.untrained is None else np.setdiff1d(found, labels.of("train")[0])
+    if (relation := getattr(opened.model, "class_relation_", graph.num_relations)) < graph.num_relations:
+        # The relation of the labels describes labelled nodes only.
+        graph = graph.without_relations([graph.relations[relation]])
+    result = np.flatnonzero(~graph.is_literal) if every else nodes_like_labelled(graph)
+    return result if opened.zero_shot_graph is None else np.setdiff1d(result, labels.of("train")[0])
 
 
-def of_labelled_kind(graph: KnowledgeGraph) -> Ids:
-    """The labelled nodes, and others that have most of what nearly all of them share, ascending; no literals.
+def nodes_like_labelled(graph: KnowledgeGraph) -> Ids:
+    """Return the labelled nodes and nodes that have most of their shared traits, ascending, without literals.
 
-    What nodes share: to be a relation's subject, or its object, or its subject with the same object. Where labelled
-    nodes share nothing, all are of their kind.
+    A trait is to be the subject of a relation, its object, or its subject with a certain object. If the labelled nodes
+    share no traits, all nodes are returned.
 
     >>> people = [("Ada", "lives_in", "London"), ("Bob", "lives_in", "Rome"), ("Eve", "lives_in", "Rome")]
     >>> graph = KnowledgeGraph.from_triples(people, labels={"Ada": "old", "Bob": "young"})
-    >>> [graph.nodes[node] for node in of_labelled_kind(graph)]
+    >>> [graph.nodes[node] for node in nodes_like_labelled(graph)]
     ['Ada', 'Bob', 'Eve']
     """
     assert graph.labels is not None
@@ -153,27 +173,36 @@ def of_labelled_kind(graph: KnowledgeGraph) -> Ids:
     pairs = np.unique(np.concatenate([subject, object_, subject]) * len(names) + trait)
     node, trait = pairs // max(1, len(names)), pairs % max(1, len(names))
     labelled = np.isin(np.arange(nodes), graph.labels.nodes)
-    shared = np.bincount(trait[labelled[node]], minlength=len(names)) >= NEARLY_ALL * labelled.sum()
+    shared = np.bincount(trait[labelled[node]], minlength=len(names)) >= SHARED_TRAIT * labelled.sum()
     has = np.bincount(node[shared[trait]], minlength=nodes)
-    return np.flatnonzero((labelled | (has >= MOST * shared.sum())) & ~graph.is_literal)
+    return np.flatnonzero((labelled | (has >= SHARED_TRAITS * shared.sum())) & ~graph.is_literal)
 
 
-def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK) -> Iterator[ClassAnswers]:
-    """The classes of nodes, in the order given, `chunk` of them at a time."""
-    opened.must_answer(ClassKind)
-    wanted = np.asarray(ids, dtype=np.int64)
-    for first in range(0, len(wanted), chunk):
-        part = wanted[first : first + chunk]
+def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK_ROWS) -> Iterator[ClassAnswers]:
+    """Yield the predicted classes of nodes in the given order, `chunk` nodes at a time.
+
+    Raises:
+        DataError: If the model predicts no classes.
+    """
+    opened.require_kind(ClassKind)
+    nodes = np.asarray(ids, dtype=np.int64)
+    for first in range(0, len(nodes), chunk):
+        part = nodes[first : first + chunk]
         logits, calibration = opened.logits(part.tolist()), opened.calibration
         shares = calibration.class_probabilities(logits).float().numpy() if calibration.fitted else None
         yield ClassAnswers(part, logits.argmax(1).numpy(), logits.float().numpy(), shares)
 
 
 def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) -> pl.DataFrame:
-    """A row a node: node, title, class, class_title, score, probability, label, label_split, and of every class its
-    score(...) and, where there are any, its probability p(...).
+    """Return a table of classes with one row per node.
 
-    nested: the classes' scores and probabilities as columns of {class: number}, for JSON.
+    The columns are node, title, class, class_title, score, probability, label and label_split. Every class has a column
+    score(...) and, if the model is calibrated, p(...).
+
+    Args:
+        opened: The model.
+        answers: The predicted classes.
+        nested: Put scores and probabilities into columns of {class: number}, for JSON.
     """
     import polars as pl
 
@@ -186,7 +215,7 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
             "class": [names[number] for number in classes],
             "class_title": [titles[number] for number in classes],
             "score": answers.score,
-            "probability": _or_nothing(answers.probability, len(answers)),
+            "probability": _optional_shares(answers.probability, len(answers)),
             "label": known["label"],
             "label_split": known["label_split"],
         },
@@ -202,7 +231,7 @@ def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) 
 
 
 def class_triples(opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
-    """Lines of N-Triples, with score and probability in a comment; literals, which can be no subject, are left out."""
+    """Yield N-Triples with score and probability in a comment. Literals cannot be subjects and are skipped."""
     from rgcn.graph.rdf_terms import rdf_class
 
     classes, (node_term, _) = {name: str(rdf_class(name)) for name in opened.classes}, _terms(opened.graph)
@@ -212,82 +241,85 @@ def class_triples(opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: s
 
 
 def label_relation(opened: OpenModel) -> str | None:
-    """The relation that the labels were taken from, where that is known."""
-    found = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
-    if found:
-        return str(found[0])
+    """Return the relation that the labels were taken from, if it is known."""
+    result = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
+    if result:
+        return str(result[0])
     return None if opened.data is None else opened.data.labels_from
 
 
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
-    """subject, relation, object, their titles, score, probability, known; at least one frame.
+    """Yield tables of triples: subject, relation, object, their titles, score, probability, known; at least one table.
 
-    Of answers to questions also note: what is to be said of the question.
+    Answers to questions also have a column note.
     """
     import polars as pl
 
     nodes, relations, titles = opened.graph.nodes, opened.graph.relations, opened.titles
     written = [names.__getitem__ for names in (nodes, relations, nodes)] + [titles.of, titles.relation, titles.of]
     for part in _parts(rows):
-        columns = part.triples.T.tolist() * 2 if len(part) else [[]] * len(WORDS)
+        columns = part.triples.T.tolist() * 2 if len(part) else [[]] * len(NAME_COLUMNS)
         yield pl.DataFrame(
             {
-                **{name: [*map(word, column)] for name, word, column in zip(WORDS, written, columns, strict=True)},
+                **{
+                    name: [*map(word, column)]
+                    for name, word, column in zip(NAME_COLUMNS, written, columns, strict=True)
+                },
                 "score": part.score,
-                "probability": _or_nothing(part.probability, len(part)),
+                "probability": _optional_shares(part.probability, len(part)),
                 "known": part.known,
                 **({} if part.note is None else {"note": part.note.tolist()}),
             },
-            schema_overrides={**dict.fromkeys((*WORDS, "note"), pl.String), "probability": pl.Float32},
+            schema_overrides={**dict.fromkeys((*NAME_COLUMNS, "note"), pl.String), "probability": pl.Float32},
         )
 
 
 def link_triples(opened: OpenModel, rows: ScoredTriples) -> Iterator[str]:
-    """Lines of N-Triples, score and probability in a comment; literals, which can be no subject, are left out."""
+    """Yield N-Triples with score and probability in a comment. Literals cannot be subjects and are skipped."""
     node_term, relation_term = _terms(opened.graph)
     for part in _parts(rows):
         lines = ((s, f"{node_term(s)} {relation_term(r)} {node_term(o)}") for s, r, o in part.triples.tolist())
-        yield from _statements(opened.graph, lines, part.score.tolist(), _or_nothing(part.probability, len(part)))
+        yield from _statements(opened.graph, lines, part.score.tolist(), _optional_shares(part.probability, len(part)))
 
 
 def _parts(rows: ScoredTriples) -> Iterator[ScoredTriples]:
-    """`CHUNK` rows at a time; at least one part."""
-    return (rows[first : first + CHUNK] for first in range(0, max(len(rows), 1), CHUNK))
+    """Yield blocks of `CHUNK_ROWS` rows, at least one."""
+    return (rows[first : first + CHUNK_ROWS] for first in range(0, max(len(rows), 1), CHUNK_ROWS))
 
 
 def _statements(
     graph: KnowledgeGraph, rows: Iterable[tuple[int, str]], scores: list[float], shares: list[float | None]
 ) -> Iterator[str]:
-    """A line for each answer, given its subject and its triple in N-Triples, where the subject is no literal."""
+    """Yield a line for each (subject, triple in N-Triples) whose subject is not a literal."""
     for (subject, triple), score, p in zip(rows, scores, shares, strict=True):
         if not graph.is_literal[subject]:
-            yield f"{triple} . # {said(score, p)}"
+            yield f"{triple} . # {format_scores(score, p)}"
 
 
-def _or_nothing(shares: Numbers | None, size: int) -> list[float | None]:
+def _optional_shares(shares: Numbers | None, size: int) -> list[float | None]:
     if shares is None:
         return [None] * size
-    return [None if share != share else share for share in shares.tolist()]  # what is known has none
+    return [None if share != share else share for share in shares.tolist()]  # NaN for known answers
 
 
-def said(score: float, probability: float | None) -> str:
-    """What a model says of an answer, for a comment.
+def format_scores(score: float, probability: float | None) -> str:
+    """Return score and probability as text, for a comment.
 
-    >>> said(1.25, None), said(1.25, 0.5)
+    >>> format_scores(1.25, None), format_scores(1.25, 0.5)
     ('score 1.25', 'score 1.25, probability 0.5')
     """
     return f"score {score:.4g}" + ("" if probability is None else f", probability {probability:.4g}")
 
 
 def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int], str]]:
-    """The N-Triples forms of a graph's nodes and of its relations, each made once."""
+    """Return cached functions from node and relation ids to N-Triples terms."""
     from rgcn.graph.rdf_terms import rdf_node, rdf_relation
 
     return cache(lambda node: str(rdf_node(graph, node))), cache(lambda relation: str(rdf_relation(graph, relation)))
 
 
 def predicate_term(name: str) -> str:
-    """A relation that the graph need not have, in N-Triples: an IRI as it is, a plain name under urn:rgcn:relation.
+    """Return any relation as an N-Triples term: an IRI as it is, a plain name under urn:rgcn:relation.
 
     >>> predicate_term("http://example.org/worksAt"), predicate_term("works at")
     ('<http://example.org/worksAt>', '<urn:rgcn:relation:works%20at>')
@@ -302,7 +334,11 @@ def predicate_term(name: str) -> str:
 
 
 def format_of(path: Path) -> Format:
-    """The format that a file's name asks for; asked before anything is computed.
+    """Return the format for a file name; call it before anything is computed.
+
+    Raises:
+        ConfigError: If the suffix is unknown.
+        DataError: If the path is a folder.
 
     >>> format_of(Path("new.nt.gz"))
     'nt'
@@ -313,18 +349,23 @@ def format_of(path: Path) -> Format:
             if path.is_dir():
                 raise DataError(f"{path} is a folder; name a file to write")
             return format
-    raise ConfigError(f"{path}: the name says what to write, and must end in {', '.join(SUFFIXES)}")
+    raise ConfigError(f"{path}: the suffix chooses the format, and must be one of {', '.join(SUFFIXES)}")
 
 
 def write_table(path: Path, frames: Iterable[pl.DataFrame], keep_formulas: bool = False) -> int:
-    """Write frames of the same columns one after the other, and say how many rows they had.
+    """Write tables with the same columns to one file, and return the number of rows.
 
-    Frames are written as they come; only Parquet needs all of them at once. In CSV and TSV, which spreadsheets open,
-    cells that begin like formulas are made text, unless these are kept.
+    Args:
+        path: The file; its suffix chooses the format.
+        frames: The tables. They are written one by one; only Parquet needs all of them at once.
+        keep_formulas: Do not escape cells of CSV and TSV files that spreadsheets would run as formulas.
+
+    Raises:
+        DataError: If the file cannot be written.
     """
     import polars as pl
 
-    from rgcn.data.tables import without_formulas
+    from rgcn.data.tables import escape_formulas
 
     format, rows = format_of(path), list[int]()
 
@@ -337,7 +378,7 @@ def write_table(path: Path, frames: Iterable[pl.DataFrame], keep_formulas: bool 
                 elif format == "jsonl":
                     frame.write_ndjson(file)
                 else:
-                    written = frame if keep_formulas else without_formulas(frame)
+                    written = frame if keep_formulas else escape_formulas(frame)
                     written.write_csv(file, separator="," if format == "csv" else "\t", include_header=not rows)
                 rows.append(frame.height)
 
@@ -346,12 +387,16 @@ def write_table(path: Path, frames: Iterable[pl.DataFrame], keep_formulas: bool 
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write lines of text, compressed where the name ends in .gz, and say how many there were."""
+    """Write lines of text, compressed if the name ends in .gz, and return their number.
+
+    Raises:
+        DataError: If the file cannot be written.
+    """
     count = 0
 
     def write(temporary: Path) -> None:
         nonlocal count
-        with temporary.open("wb") as raw, compressing(raw, compression_of(path)) as file:
+        with temporary.open("wb") as raw, open_compressor(raw, compression_from_name(path)) as file:
             for line in lines:
                 file.write(f"{line}\n".encode())
                 count += 1
@@ -364,4 +409,6 @@ def _replace(path: Path, write: Callable[[Path], None]) -> None:
     try:
         replace_atomically(path, write)
     except OSError as error:
-        raise DataError(full_disk(error, path) or f"{path}: cannot be written: {error.strerror or error}") from None
+        raise DataError(
+            disk_error_message(error, path) or f"{path}: cannot be written: {error.strerror or error}"
+        ) from None

@@ -1,11 +1,12 @@
-"""Questions by name, one or a file of them, and what is to be said of each: it makes no sense, its answer is known."""
+"""Questions by name, single ones and tables of them, and notes on their answers."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,38 +14,35 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rgcn.data.headers import named_columns
+from rgcn.data.headers import columns_by_role
 from rgcn.errors import ConfigError, DataError, ParseError, UnknownNameError
+from rgcn.graph.titles import Titles
+from rgcn.links.relation_constraints import ANSWERED, IMPLAUSIBLE, MIN_PROBABILITY_OF_MORE, relation_constraints
+from rgcn.links.top_k import LinkAnswers
 from rgcn.nn.scorer import Questions
-from rgcn.system.formatting import count
+from rgcn.sampling.known_triples import KnownTriples
+from rgcn.system.formatting import format_count
 
 if TYPE_CHECKING:
     from rgcn.predict import OpenModel
 
-
-import math
-from collections.abc import Iterable
-
-from rgcn.graph.titles import Titles
-from rgcn.links.relation_constraints import FINISHED, SENSELESS, UNLIKELY, rules_of
-from rgcn.links.top_k import LinkAnswers
-from rgcn.sampling.known_triples import KnownTriples
-
 STANDARD_INPUT = Path("-")
-# First cells of a table that name a column rather than a node.
+# Cells that name a column rather than a node.
 HEADERS = ("node", "nodes", "name", "id", "iri", "uri", "entity", "subject", "object", "head", "tail", "relation")
-SHOWN = 5
+MAX_SHOWN_ERRORS = 5
+MAX_NAMED = 3  # known answers that a note names
+PROBABLE = 0.5  # if an answer that is shown is right with this probability, a note does not say that none is missing
 
 
 class NameRow(NamedTuple):
-    """The cells of a line, and its number from 1 (of a Parquet file: of its row)."""
+    """The cells of a row with its line number, from 1 (in Parquet files the row number)."""
 
     line: int
     cells: tuple[str, ...]
 
 
 class NameTable(NamedTuple):
-    """Rows of names, and what the first line calls their columns, where it does."""
+    """Rows of names, with a header if there is one."""
 
     source: str
     header: tuple[str, ...] | None
@@ -52,13 +50,18 @@ class NameTable(NamedTuple):
 
 
 def read_table(path: Path) -> NameTable:
-    """Rows of names: .csv, .tsv, .parquet, or else plain text, a row a line, tabs between names; "-": standard input.
+    """Read rows of names.
 
-    Blank lines are skipped. In .csv, .tsv and .parquet the first row may name the columns.
+    Args:
+        path: A .csv, .tsv or .parquet file, whose first row may be a header. Any other file is plain text with a row
+            per line and tabs between names. "-" is standard input. Blank lines are skipped.
+
+    Raises:
+        DataError: If the file cannot be read, or is empty.
     """
     suffix = path.suffix.lower()
     source = "standard input" if path == STANDARD_INPUT else str(path)
-    # A pipe that the shell has opened (/dev/stdin, /dev/fd/63) has a writer. A named one may wait for one for good.
+    # A pipe that the shell opened (/dev/stdin, /dev/fd/63) has a writer. A named pipe may wait for one forever.
     if path.is_fifo() and path.parts[:2] != ("/", "dev"):
         raise DataError(f"{source} is a pipe, not a file: give - instead, with {source} as standard input")
     header = None
@@ -74,7 +77,7 @@ def read_table(path: Path) -> NameTable:
 
 
 def _names_columns(cells: tuple[str, ...]) -> bool:
-    roles = named_columns([cell for cell in cells if len(cell) > 1])  # a letter is a node's name rather
+    roles = columns_by_role([cell for cell in cells if len(cell) > 1])  # a single letter is rather the name of a node
     return cells[0].casefold() in HEADERS or ("relation" in roles and len(roles) > 1)
 
 
@@ -94,7 +97,7 @@ def _text(path: Path, source: str) -> str:
 
 
 def _rows(text: str, source: str, is_csv: bool) -> Iterator[NameRow]:
-    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}  # quotes are letters like others there
+    tabs: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}  # quotes have no special meaning there
     reader = csv.reader(io.StringIO(text, newline=""), **({} if is_csv else tabs))
     try:
         for cells in reader:
@@ -120,7 +123,7 @@ def _parquet_rows(path: Path) -> tuple[tuple[str, ...], list[NameRow]]:
 
 
 class Resolved(NamedTuple):
-    """ids int64 [n] of the names that are known, their places in the list, and how many were not known."""
+    """Ids int64 [n] of the known names, their positions in the list, and the number of unknown names."""
 
     ids: NDArray[np.int64]
     place: NDArray[np.int64]
@@ -130,39 +133,46 @@ class Resolved(NamedTuple):
 def resolve_nodes(
     opened: OpenModel, names: Sequence[tuple[int, str]], source: str, *, skip_unknown: bool = False
 ) -> Resolved:
-    """The nodes that (line, name) pairs stand for.
+    """Find the nodes that names stand for.
 
-    All unknown names are counted, and the first few said with their lines and the closest known names; unless they are
-    to be skipped, that is an error.
+    Args:
+        opened: The model.
+        names: (line, name) pairs.
+        source: Name of the file, for messages.
+        skip_unknown: Skip unknown names.
+
+    Raises:
+        DataError: If a name is unknown (unless skipped), or all are. The message shows the first of them with their
+            lines and similar known names.
     """
-    found: dict[int, int] = {}  # by their places
-    complaints: list[str] = []
+    resolved: dict[int, int] = {}  # position: node
+    messages: list[str] = []
     unknown = 0
     for number, (line, name) in enumerate(names):
-        meant = opened.names.nodes(name)
-        if len(meant) == 1:
-            found[number] = meant[0]
+        nodes = opened.names.nodes(name)
+        if len(nodes) == 1:
+            resolved[number] = nodes[0]
             continue
         unknown += 1
-        if len(complaints) < SHOWN:
+        if len(messages) < MAX_SHOWN_ERRORS:
             try:
                 opened.node(name)
             except (UnknownNameError, DataError) as error:
-                complaints.append(f"  line {line}: {error}")
-    if unknown and (not skip_unknown or not found):
-        more = f"\n  and {unknown - len(complaints):,} more" if unknown > len(complaints) else ""
-        advice = "" if not found else "\n--skip-unknown goes on without them."
-        unclear = " or the name of several nodes" if any("may be any of" in words for words in complaints) else ""
+                messages.append(f"  line {line}: {error}")
+    if unknown and (not skip_unknown or not resolved):
+        more = f"\n  and {unknown - len(messages):,} more" if unknown > len(messages) else ""
+        advice = "" if not resolved else "\n--skip-unknown goes on without them."
+        unclear = " or the name of several nodes" if any("may be any of" in words for words in messages) else ""
         raise DataError(
-            f"{source}: {unknown:,} of {count(len(names), 'name')} "
-            f"{'is' if unknown == 1 else 'are'} not known{unclear}:\n" + "\n".join(complaints) + more + advice
+            f"{source}: {unknown:,} of {format_count(len(names), 'name')} "
+            f"{'is' if unknown == 1 else 'are'} not known{unclear}:\n" + "\n".join(messages) + more + advice
         )
-    ids, place = (np.fromiter(of, np.int64, len(found)) for of in (found.values(), found))
+    ids, place = (np.fromiter(of, np.int64, len(resolved)) for of in (resolved.values(), resolved))
     return Resolved(ids, place, unknown)
 
 
 class QuestionTable(NamedTuple):
-    """Questions, and how many rows of a table were none, since they name something unknown."""
+    """Questions, and the number of rows that were skipped because they name something unknown."""
 
     questions: Questions
     skipped: int = 0
@@ -171,7 +181,11 @@ class QuestionTable(NamedTuple):
 def single_question(
     opened: OpenModel, subject: str | None, object: str | None, relations: Sequence[str] | None
 ) -> QuestionTable:
-    """One node, and some relations or all."""
+    """Return the questions about one node, with some relations or all.
+
+    Raises:
+        ConfigError: Unless either a subject or an object is given.
+    """
     given = [name for name in (subject, object) if name is not None]
     if len(given) != 1:
         raise ConfigError("give either --subject or --object; the other is what is asked for")
@@ -182,33 +196,39 @@ def single_question(
 
 
 def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False) -> QuestionTable:
-    """A table of questions: columns subject and relation, or relation and object; without a header the first two
-    columns are subject and relation.
+    """Read a table of questions.
 
-    A row's line is of the file; unknown nodes are counted, an unknown relation is an error.
+    Args:
+        opened: The model.
+        path: A file for `read_table` with the columns subject and relation, or relation and object. Without a header
+            the first two columns are subject and relation.
+        skip_unknown: Skip rows with unknown nodes. An unknown relation is always an error.
+
+    Raises:
+        DataError: If columns are missing, or names unknown.
     """
     table = read_table(path)
     column, relation_column, for_objects = _columns(table)
     short = [row.line for row in table.rows if len(row.cells) <= max(column, relation_column)]
     if short:
         raise DataError(
-            f"{table.source}: {count(len(short), 'row')} without a relation, the first in line {short[0]}; a question "
-            "has a node and a relation (in plain text a tab stands between them)"
+            f"{table.source}: {format_count(len(short), 'row')} without a relation, the first in line {short[0]}; a "
+            "question has a node and a relation (in plain text a tab stands between them)"
         )
     names = [(row.line, row.cells[column]) for row in table.rows]
-    found = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
+    resolved = resolve_nodes(opened, names, table.source, skip_unknown=skip_unknown)
     relations = [row.cells[relation_column] for row in table.rows]
     numbers = {name: opened.relation(name) for name in dict.fromkeys(relations)}
-    relation = torch.tensor([numbers[name] for name in relations], dtype=torch.int64)[torch.from_numpy(found.place)]
-    return QuestionTable(Questions(torch.from_numpy(found.ids), relation, for_objects), found.skipped)
+    relation = torch.tensor([numbers[name] for name in relations], dtype=torch.int64)[torch.from_numpy(resolved.place)]
+    return QuestionTable(Questions(torch.from_numpy(resolved.ids), relation, for_objects), resolved.skipped)
 
 
 def _columns(table: NameTable) -> tuple[int, int, bool]:
-    """(column of the given node, column of the relation, whether objects are asked for)."""
+    """Return (column of the given node, column of the relation, whether objects are asked for)."""
     if table.header is None:
         return 0, 1, True
-    roles = named_columns(table.header)
-    side = next((role for role in ("subject", "object") if role in roles), None)  # a whole triple asks for its object
+    roles = columns_by_role(table.header)
+    side = next((role for role in ("subject", "object") if role in roles), None)  # a table of triples asks for objects
     if "relation" not in roles or side is None:
         raise DataError(
             f"{table.source}: the columns are {', '.join(table.header)}; a question needs subject and relation, or "
@@ -217,58 +237,63 @@ def _columns(table: NameTable) -> tuple[int, int, bool]:
     return roles[side][0], roles["relation"][0], side == "subject"
 
 
-NAMED = 3  # known answers that are named
-PROBABLE = 0.5  # that one of the answers shown is right: above, nobody is told that probably none is missing
-
-
 def question_note(
-    titles: Titles, node: int, relation: int, for_objects: bool, expected: int, probabilities: Iterable[float] = ()
+    titles: Titles, node: int, relation: int, for_objects: bool, status: int, probabilities: Iterable[float] = ()
 ) -> str | None:
-    """A sentence for people; None where there is nothing to say.
+    """Return a note on a question for users, or None.
 
-    expected       as `LinkAnswers` has it
-    probabilities  of the answers that are shown with the note; NaN for known ones
+    Args:
+        titles: Titles of the graph.
+        node: The given node.
+        relation: The relation.
+        for_objects: Whether objects are asked for.
+        status: As `LinkAnswers.status`.
+        probabilities: Of the answers that are shown with the note; NaN for known ones.
     """
     graph = titles.graph
-    if expected == SENSELESS:
+    if status == IMPLAUSIBLE:
         end, what = "subject" if for_objects else "object", titles.relation(relation)
         return f"{what} is not a question for {titles.of(node)}: nothing like it is {end} of it"
     index = KnownTriples.of_graph(graph, "train")
     answers = index.objects if for_objects else index.subjects
     begin, end_ = (int(at) for at in answers.ranges(torch.tensor([node * graph.num_relations + relation])))
-    if expected == FINISHED:
-        known = [titles.of(one) for one in answers.node[begin : min(end_, begin + NAMED)].tolist()]
+    if status == ANSWERED:
+        known = [titles.of(one) for one in answers.node[begin : min(end_, begin + MAX_NAMED)].tolist()]
         return f"known: {', '.join(known)}; nothing else is expected"
     place = relation if for_objects else relation + graph.num_relations
-    shown_wrong = math.prod(1 - share for share in probabilities if not math.isnan(share))
-    if shown_wrong < 1 - PROBABLE:
+    all_wrong = math.prod(1 - share for share in probabilities if not math.isnan(share))
+    if all_wrong < 1 - PROBABLE:
         return None
-    if end_ > begin and rules_of(graph).chance_of_more(place, end_ - begin) < UNLIKELY:
+    if end_ > begin and relation_constraints(graph).probability_of_more(place, end_ - begin) < MIN_PROBABILITY_OF_MORE:
         return f"{end_ - begin:,} known; probably nothing is missing here"
     return None
 
 
-def notes_of(
+def answer_notes(
     titles: Titles, questions: Questions, answers: LinkAnswers, brief: bool = False, shown: Sequence[int] | None = None
 ) -> Iterator[str | None]:
-    """What is to be said of each question and its answers.
+    """Yield a note, or None, on each question and its answers.
 
-    brief  only where there is no answer, or too many known ones
-    shown  how many answers to each question are shown; by default all
+    Args:
+        titles: Titles of the graph.
+        questions: q questions.
+        answers: Their answers.
+        brief: Only for questions without an answer or with too many known ones.
+        shown: How many answers to each question are shown; by default all.
     """
-    asked = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+    rows = zip(questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True)
     shares = [[]] * len(answers) if answers.probability is None else answers.probability.tolist()
     numbers = shown or [answers.node.shape[1]] * len(answers)
-    each = zip(asked, answers.expected.tolist(), answers.not_shown.tolist(), shares, numbers, strict=True)
-    for question, expected, not_shown, probabilities, number in each:
-        note = question_note(titles, *question, expected, probabilities[:number]) if expected or not brief else None
-        left_out = f"{not_shown:,} more known answers are not shown" if not_shown else None
+    each = zip(rows, answers.status.tolist(), answers.num_omitted.tolist(), shares, numbers, strict=True)
+    for question, status, num_omitted, probabilities, number in each:
+        note = question_note(titles, *question, status, probabilities[:number]) if status or not brief else None
+        left_out = f"{num_omitted:,} more known answers are not shown" if num_omitted else None
         yield "; ".join(filter(None, (note, left_out))) or None
 
 
-def question_words(titles: Titles, questions: Questions) -> Iterator[str]:
-    """'Peru —borders→ ?', or '? —borders→ Peru'."""
-    each = zip(questions.node.tolist(), questions.relation.tolist(), questions.asks_objects().tolist(), strict=True)
+def format_questions(titles: Titles, questions: Questions) -> Iterator[str]:
+    """Yield each question as text: 'Peru —borders→ ?', or '? —borders→ Peru'."""
+    each = zip(questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True)
     for node, relation, for_objects in each:
         ends = (titles.of(node), "?") if for_objects else ("?", titles.of(node))
         yield f" —{titles.relation(relation)}→ ".join(ends)

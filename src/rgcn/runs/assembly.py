@@ -1,6 +1,6 @@
-"""What a configuration stands for: its data, model and plan; and a run's own, which may have changed or be unfinished.
+"""What a configuration stands for: its data, model and plan. Also the data and model of a stored run.
 
-A run is planned once, before it begins, and refused where the machine has less than it takes.
+A run is planned once, before it begins, and refused if the machine lacks memory or disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
-from rgcn.data.registry import named_or_read
+from rgcn.data.registry import load_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.titles import Titles
@@ -22,14 +22,20 @@ from rgcn.models.storage import load_model
 from rgcn.models.task import Task, task_of
 from rgcn.plugins import READERS
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.configuration import changed, changed_training
-from rgcn.runs.folder import RunFolder, stamps_of
-from rgcn.system.formatting import count, memory
+from rgcn.runs.configuration import replace_settings, replace_training_settings
+from rgcn.runs.folder import RunFolder, file_stamps
+from rgcn.system.formatting import format_bytes, format_count
 from rgcn.system.memory import available_bytes
 from rgcn.training.plan import Plan, ResourceEstimate
 
 
 def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
+    """Load the graph that a configuration names.
+
+    Args:
+        config: The section `data`.
+        mirror: Folder with copies of the data sets.
+    """
     from rgcn.data import load, read
 
     if config.dataset is not None:
@@ -37,39 +43,44 @@ def load_data(config: DataConfig, mirror: Path | None = None) -> KnowledgeGraph:
     assert config.path is not None
     options = config.reading_options()
     if ":" in options.get("format", ""):
-        options["format"] = READERS.find(options["format"])  # `read` would trust the name, whoever wrote it
+        options["format"] = READERS.resolve(options["format"])  # `read` would trust a name from any file
     return read(config.path, **options)
 
 
 def load_run_data(config: RunConfig, mirror: Path | None = None) -> KnowledgeGraph:
-    """The graph that a run learns from: what it names, with what its task holds out of it."""
-    return task_of(config.task).with_held_out(load_data(config.data, mirror), config)
+    """Load the graph of a run, and hold out what its task holds out."""
+    return task_of(config.task).with_splits(load_data(config.data, mirror), config)
 
 
 def titles_of(graph: KnowledgeGraph, dataset: str | None, mirror: Path | None = None) -> Titles:
-    """What people call the nodes, relations and classes of a graph: as its data set has it, else as itself says."""
-    from rgcn.data.wordnet import names_outside
+    """Return the display names of nodes, relations and classes: from the data set if it has some, else the graph's."""
+    from rgcn.data.wordnet import load_external_names
 
-    outside = names_outside(dataset or graph.name, graph, mirror)
+    outside = load_external_names(dataset or graph.name, graph, mirror)
     return Titles(graph) if outside is None else Titles(graph, outside.titles, outside.descriptions)
 
 
 def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:
-    """The model of a configuration, not trained yet; mirror: where it finds data sets that it reads by name."""
-    settings = config.settings()
-    model = task_of(config.task).estimator_class.from_settings(settings)
+    """Return the untrained model of a configuration.
+
+    Args:
+        config: The configuration.
+        mirror: Folder with copies of the data sets, for a model that reads data sets by name.
+    """
+    model = task_of(config.task).estimator_class.from_settings(config.settings())
     model.mirror = mirror
     return model
 
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
-    """A run, decided once: everything downstream takes it and decides nothing again.
+    """Everything that is decided before a run begins.
 
-    config    the configuration with every default filled in
-    graph     the data, with what `data.split` holds out; the training's own graph may hold out more
-    training  what its training will do
-    mirror    a folder of data sets, for models that read graphs by name
+    Attributes:
+        config: The configuration with every default filled in.
+        graph: The data, with what `data.split` holds out. The graph of the training may hold out more.
+        training: The plan of the training.
+        mirror: Folder with copies of the data sets, for a model that reads data sets by name.
     """
 
     config: RunConfig
@@ -79,105 +90,120 @@ class RunPlan:
 
     @property
     def task(self) -> Task:
+        """The task of the run."""
         return task_of(self.config.task)
 
     @cached_property
     def resources(self) -> ResourceEstimate:
-        """The memory and disk that it takes, from counts."""
-        parts = self.task.memory_parts(self.training)
+        """The estimated memory and disk that the run needs."""
+        parts = self.task.memory_estimate(self.training)
         return ResourceEstimate.of(self.training, parts, self.config.checkpoints.keep_last)
 
     def with_training(self, **settings: Any) -> RunPlan:
-        """The same run with other settings of its training."""
-        config, training = changed_training(self.config, **settings), self.training.with_training(**settings)
-        return replace(self, config=config, training=training)
+        """Return the plan with other training settings."""
+        training = self.training.with_training(**settings)
+        return replace(self, config=replace_training_settings(self.config, **settings), training=training)
 
     @property
     def split_sizes(self) -> dict[str, int]:
-        """How many labels or triples are in each split; of splits that have any."""
+        """The number of labels or triples in each split that has any."""
         return {name: size for name, size in self.task.kind.split_sizes(self.training.graph).items() if size}
 
-    def described(self) -> dict[str, str]:
-        """What the run will do, by heading: what `rgcn train --dry-run` prints."""
+    def summary(self) -> dict[str, str]:
+        """Describe what the run will do, by heading: the output of `rgcn train --dry-run`."""
         graph, plan, resources = self.training.graph, self.training, self.resources
         training, placement = plan.training, plan.placement
-        model = self.config.model.described(features=graph.features is not None).made_of
-        divided = "nodes are divided" if placement.partition is not None else "each holds the model"
-        where = f" in {placement.size} processes, {divided}" if placement.is_distributed else ""
+        model = self.config.model.describe(features=graph.features is not None).parts
+        division = "nodes are divided" if placement.partition is not None else "each holds the model"
+        processes = f" in {placement.size} processes, {division}" if placement.is_distributed else ""
         rows = {
             "task": self.task.title,
             "data": f"{self.config.data.title}, {graph!r}",
             "splits": ", ".join(f"{name} {size:,}" for name, size in self.split_sizes.items()),
             "model": model.get("Architecture", self.config.model.title),
-            "steps": _steps(training),
+            "steps": _describe_steps(training),
             "optimizer": f"{getattr(training, 'optimizer', None) or 'adam'}, learning rate {training.learning_rate:g}",
             "validation": self.task.watch(training).title if "valid" in self.split_sizes else "",
-            "device": f"{plan.device}{where}",
+            "device": f"{plan.device}{processes}",
             "seed": str(plan.seed),
-            "chosen for this graph and machine": ", ".join(f"{key} {value}" for key, value in plan.chosen.items()),
-            "memory": memory(resources.total) if resources.parts else "not known for this model",
-            "disk": memory(resources.disk),
+            "chosen for this graph and machine": ", ".join(
+                f"{key} {value}" for key, value in plan.chosen.items() if value is not None
+            ),
+            "memory": format_bytes(resources.total) if resources.parts else "not known for this model",
+            "disk": format_bytes(resources.disk),
         }
-        return {heading: words for heading, words in rows.items() if words}
+        return {heading: text for heading, text in rows.items() if text}
 
 
-def _steps(training: Any) -> str:
-    """How long a training is and what a step learns from, in words."""
+def _describe_steps(training: Any) -> str:
     if "batch_labels" in type(training).model_fields:
-        each = f"steps of {training.batch_labels:,} labels" if training.batch_labels else "a step on all labels"
-        return f"{count(training.epochs, 'epoch')}, each {each}"
+        batch = f"steps of {training.batch_labels:,} labels" if training.batch_labels else "a step on all labels"
+        return f"{format_count(training.epochs, 'epoch')}, each {batch}"
     size = getattr(training, "batch_edges", None)
-    each = f"{size:,} triples" if size else "all triples"
-    return f"{count(training.epochs, 'step')} on {each} each" if training.epochs else "none: nothing is trained"
+    batch = f"{size:,} triples" if size else "all triples"
+    return f"{format_count(training.steps, 'step')} on {batch} each" if training.steps else "none: nothing is trained"
 
 
 def plan_run(config: RunConfig, graph: KnowledgeGraph, mirror: Path | None = None) -> RunPlan:
     """Plan a run of a configuration on its data."""
-    graph = task_of(config.task).with_held_out(graph, config)
+    graph = task_of(config.task).with_splits(graph, config)
     plan = make_model(config, mirror).plan(graph)
     settings = {f"training.{name}": value for name, value in plan.chosen.items()}
-    return RunPlan(changed(config, settings) if settings else config, graph, plan, mirror)
+    return RunPlan(replace_settings(config, settings) if settings else config, graph, plan, mirror)
 
 
-def refuse_what_does_not_fit(plan: RunPlan, folder: Path | None) -> None:
-    """Raise ConfigError where the machine has less than is planned, with the settings that would fit."""
+def check_resources(plan: RunPlan, folder: Path | None) -> None:
+    """Check that the machine has the memory and disk that a run needs.
+
+    Args:
+        plan: The run.
+        folder: Where the run will be stored, or None.
+
+    Raises:
+        ConfigError: It does not. The message names settings that would fit.
+    """
     estimate = plan.resources
     if folder is not None:
         free = shutil.disk_usage(next(place for place in (folder, *folder.resolve().parents) if place.exists())).free
         if estimate.disk > free:
             raise ConfigError(
-                f"the run needs about {memory(estimate.disk)} of disk in {folder}, and {memory(free)} are free: choose "
-                "another --out, or --set checkpoints.keep_last=1"
+                f"the run needs about {format_bytes(estimate.disk)} of disk in {folder}, and {format_bytes(free)} are "
+                "free: choose another --out, or --set checkpoints.keep_last=1"
             )
-    room = available_bytes()
-    if room is None or plan.training.device.type != "cpu" or estimate.needed <= room:
+    available = available_bytes()
+    if available is None or plan.training.device.type != "cpu" or estimate.needed <= available:
         return
-    fitting = _settings_that_fit(plan, room)
-    there = f"beside the {memory(estimate.held)} that are held {memory(room)} may be used"
-    advice = f"these fit: {'; '.join(fitting)}" if fitting else "no setting of this model fits: take a smaller graph"
-    raise ConfigError(f"{estimate.words}, and {there}: {advice}")
+    fitting = _settings_that_fit(plan, available)
+    advice = f"these fit: {'; '.join(fitting)}" if fitting else "no setting of this model fits: use a smaller graph"
+    limit = f"in addition to the {format_bytes(estimate.held)} in use, {format_bytes(available)} may be used"
+    raise ConfigError(f"{estimate.words}, and {limit}: {advice}")
 
 
-def _settings_that_fit(plan: RunPlan, room: int) -> list[str]:
-    """Settings with which a training takes no more than this memory, the gentlest first, then all together."""
-    smaller = [change for change in plan.task.frugal(plan.config) if change]
-    together = {key: value for change in smaller for key, value in change.items()}
+def _settings_that_fit(plan: RunPlan, available: int) -> list[str]:
+    """Return changes with which a training needs at most `available` bytes, those that change least first."""
+    changes = [change for change in plan.task.memory_savings(plan.config) if change]
+    if len(changes) > 1:
+        changes.append({key: value for change in changes for key, value in change.items()})
     fitting = []
-    for change in [*smaller, together] if len(smaller) > 1 else smaller:
+    for change in changes:
         try:
-            config = changed(plan.config, change)
+            config = replace_settings(plan.config, change)
         except ConfigError:
             continue
         training = replace(plan.training, model=config.model, training=config.training)
-        less = replace(plan, config=config, training=training).resources
-        if less.needed <= room:
-            said = " ".join(f"--set {key}={value}" for key, value in change.items())
-            fitting.append(f"{said} ({memory(plan.resources.held + less.needed)})")
+        needed = replace(plan, config=config, training=training).resources.needed
+        if needed <= available:
+            options = " ".join(f"--set {key}={value}" for key, value in change.items())
+            fitting.append(f"{options} ({format_bytes(plan.resources.held + needed)})")
     return fitting
 
 
-def refuse_other_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "bring them back, or train anew") -> None:
-    """A model is worth nothing on data that changed under it."""
+def check_same_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "restore them, or train again") -> None:
+    """Check that a graph is the one that a run was started with.
+
+    Raises:
+        DataError: It is not.
+    """
     then = run.about()["data"]
     if graph.fingerprint != then["fingerprint"]:
         raise DataError(
@@ -187,50 +213,58 @@ def refuse_other_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "brin
         )
 
 
-def refuse_changed_data(run: RunFolder) -> None:
-    """Raise where the run's data are there, and are other data now.
+def check_data_unchanged(run: RunFolder) -> None:
+    """Check that the data of a run have not changed since it was trained.
 
-    Files that look untouched (size and time of change) are taken to be so; others are read again, and what they hold
-    is compared. Data sets of the registry are checked whenever they are read and need no second look. Data that are
-    gone cannot contradict: the model has its copy of the graph.
+    Files with the same size and modification time are not read again. Data sets of the registry are verified whenever
+    they are loaded. Data that no longer exist are no error, because the model has a copy of its graph.
+
+    Raises:
+        DataError: The data have changed.
     """
     config, stamps = run.config(), run.about()["data"].get("files")
-    known = CATALOG.get(str(config.data.dataset).lower())
-    can_be_read = all(Path(source).exists() for source in config.data.source_paths())
     if config.data.dataset is not None:
-        can_be_read = known is not None and known.embedded
-    if (stamps and stamps == stamps_of(config.data)) or not can_be_read:
+        dataset = CATALOG.get(config.data.dataset.lower())
+        is_readable = dataset is not None and dataset.embedded
+    else:
+        is_readable = all(Path(source).exists() for source in config.data.source_paths())
+    if (stamps and stamps == file_stamps(config.data)) or not is_readable:
         return
-    advice = "put them back, train anew, or ask the model about the graph it knew with --accept-changed-data"
+    advice = "restore them, train again, or use the graph that is stored with the model: --accept-changed-data"
     try:
-        now = load_run_data(config)
+        graph = load_run_data(config)
     except DataError as error:
         raise DataError(
             f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
         ) from error
-    refuse_other_data(run, now, advice)
+    check_same_data(run, graph, advice)
 
 
 def load_trained(run: RunFolder, mirror: Path | None = None, device: str = "auto") -> Estimator:
-    """A run's model: the saved one, or for a run that is not finished the best weights of its newest checkpoint."""
+    """Load the model of a run; for an unfinished run, the best weights of its newest checkpoint.
+
+    Raises:
+        DataError: There is no model yet, or the data have changed.
+    """
     run.check()
     if run.result() is not None:
         return load_model(run.path / "model", device=device)
     state = Checkpoints(run.path / "checkpoints").newest()
     if state is None:
-        raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to look at")
+        raise DataError(f"{run.path} is {run.status()} and has no checkpoint yet: there is no model to load")
     config = run.config()
     graph = load_run_data(config, mirror)
-    refuse_other_data(run, graph)
+    check_same_data(run, graph)
     training = config.training.model_copy(update={"device": device})
     model = make_model(config.model_copy(update={"training": training})).prepare(graph)
-    # Weights only: a run that is under way on a GPU may be looked at on another machine.
+    # Only the weights, so that a run that trains on a GPU can be opened on another machine.
     model.network_.load_state_dict(state.weights("best" if state.part("best") else "network", model.network_))
     model.network_.eval()
     return model
 
 
 def check_split(split: str) -> str:
+    """Return the name of a split if there is one of that name, else raise a DataError."""
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}; there are {', '.join(SPLITS)}")
     return split
@@ -239,20 +273,26 @@ def check_split(split: str) -> str:
 def evaluate(
     run: RunFolder, split: str | None = None, mirror: Path | None = None, *, on: str | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Metrics of a run's model on one split; as the task has them.
+    """Measure the model of a run on one split.
 
-    split    by default the test split, or validation while the run is not finished: the test split is for the end
-    on       another graph to measure on, a data set's name or a path, whose relations the model knows
-    options  of the model's own `evaluate`
+    Args:
+        run: The run.
+        split: The split. Default: "test" for a finished run; "valid" before, because the test split is read once.
+        mirror: Folder with copies of the data sets.
+        on: Another graph to measure on, by path or name of a data set. The model must know its relations.
+        **options: Arguments of the model's own `evaluate`.
+
+    Returns:
+        The run, the split and "metrics", as plain values.
     """
     split = check_split(split or ("valid" if run.result() is None else "test"))
     model = load_trained(run, mirror)
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
     if on is not None:
-        why_not = model.cannot_move()
-        if why_not is not None:  # before a graph is read for nothing
-            raise DataError(f"{run.path}: {why_not}")
-        model = model.over(named_or_read(on, mirror=mirror))
+        reason = model.hooks_.why_not_transferable()
+        if reason is not None:  # before the graph is read for nothing
+            raise DataError(f"{run.path}: {reason}")
+        model = model.over(load_or_read(on, mirror=mirror))
         head["on"] = model.graph_.name or on
     return {**head, "split": split, "metrics": model.evaluate(split=split, **options)}

@@ -1,6 +1,6 @@
-"""What folders of runs say, for tables and pages: runs in a line each, one run as a whole, several runs' figures.
+"""Read run folders: one run as a record, a list of runs, and the spread of the metrics of several runs.
 
-All of it is read from small files, without PyTorch.
+Only small files are read, and PyTorch is not loaded.
 """
 
 from __future__ import annotations
@@ -11,54 +11,215 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import DataError
 from rgcn.models.task import Task, task_of
-from rgcn.runs.folder import RunFolder
+from rgcn.runs.folder import RunFolder, length_in
 from rgcn.training.history import Metric
 
-DEEPEST = 4  # folders below the one that is listed
-NUMBERS = (int, float)  # and not bool, which is a kind of int
+MAX_DEPTH = 4  # of folders below the listed one
+NUMBERS = (int, float)  # compared with type(), because bool is a subclass of int
+
+
+class BestReport(NamedTuple):
+    """The best validation metric of a training, and the epoch or step where it was measured."""
+
+    metric: Metric
+    number: int
+    value: float
 
 
 @dataclass(frozen=True)
-class RunLine:
-    """What a list of runs tells of one."""
+class RunRecord:
+    """A run as it is on disk. An unfinished run has no result, and may have no model yet.
+
+    Attributes:
+        folder: The folder of the run.
+        about: The content of run.json.
+        result: The content of result.json, or None.
+        status: See `RunFolder.status`.
+    """
+
+    folder: Path
+    about: dict[str, Any]
+    result: dict[str, Any] | None
+    status: str
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The configuration of the run."""
+        return RunFolder(self.folder).config()
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One report per `number`, in order. Of reports made twice, around a stop, only the later one."""
+        return in_order(RunFolder(self.folder).metrics())
+
+    @cached_property
+    def environment(self) -> list[dict[str, Any]]:
+        """What each session ran on, oldest first."""
+        return RunFolder(self.folder).environment()
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """The sessions that worked on the run, oldest first."""
+        return list(self.about["sessions"])
+
+    @property
+    def task(self) -> Task:
+        """The task of the run."""
+        return task_of(self.about["task"])
+
+    @property
+    def title(self) -> str:
+        """Model and data, as "rgcn on aifb"."""
+        return f"{self.config.model.title} on {self.config.data.title}"
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data."""
+        fingerprint = self.about.get("data", {}).get("fingerprint")
+        return None if fingerprint is None else str(fingerprint)
+
+    @property
+    def seconds(self) -> float | None:
+        """Time spent training, in all sessions."""
+        if self.result is not None:
+            return float(self.result["seconds"])
+        return self.metrics[-1].get("seconds") or 0.0 if self.metrics else None
+
+    @property
+    def length(self) -> int:
+        """The number of epochs (node classification) or steps (link prediction) that were taken.
+
+        Reports may be rare, but a session that was stopped recorded its last step.
+        """
+        if self.result is not None:
+            return length_in(self.result)
+        steps = (int(session.get("to_step") or 0) for session in self.sessions)
+        return max([*(int(row["number"]) for row in self.metrics[-1:]), *steps, 0])
+
+    @property
+    def unit(self) -> str:
+        """What the length and the numbers of reports count: "epoch" or "step"."""
+        training: Any = self.task.run_config.sections()["training"]
+        return str(training.unit)
+
+    @property
+    def reported(self) -> set[str]:
+        """The columns of the reports."""
+        return {name for row in self.metrics for name in row}
+
+    def curve(self, name: str) -> list[tuple[float, float]]:
+        """Return (number, value) of one column, where it was measured."""
+        return [(float(row["number"]), float(row[name])) for row in self.metrics if type(row.get(name)) in NUMBERS]
+
+    def best(self) -> BestReport | None:
+        """Return the best value of the validation metric that selects the weights; the earliest of equal ones."""
+        metric = self.task.watch(self.config.training)
+        curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
+        if not curve:
+            return None
+        number, value = (max if metric.higher_is_better else min)(curve, key=lambda point: point[1])
+        return BestReport(metric, int(number), value)
+
+    def headline(self) -> tuple[str | None, float | None]:
+        """Return name and value of the metric to show in a list, ("test accuracy", 0.9).
+
+        Of a finished run, it is the metric on the last split that has one; else the best value so far on validation
+        data, or on training data if nothing is validated.
+        """
+        main = self.task.headline
+        if self.result is not None:
+            values = {
+                split: self.result["metrics"].get(split, {}).get(main.name) for split in ("test", "valid", "train")
+            }
+            return next(((f"{split} {main.name}", v) for split, v in values.items() if v is not None), (None, None))
+        columns = [("valid", metric) for metric in (main, *self.task.validation_metrics)]
+        for split, metric in [*columns, ("train", main)]:
+            if curve := self.curve(f"{split}_{metric.name}"):
+                return f"{split} {metric.name}", (max if metric.higher_is_better else min)(value for _, value in curve)
+        return None, None
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run.
+
+    Raises:
+        DataError: The folder is not a run, or is damaged.
+    """
+    run = RunFolder(folder)
+    run.check()
+    return RunRecord(folder, run.about(), run.result(), run.status())
+
+
+def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the reports sorted by number, the last one for each number.
+
+    Examples:
+        >>> in_order([{"number": 1, "loss": 3}, {"number": 2, "loss": 2}, {"number": 2, "loss": 1}, {"loss": 0}])
+        [{'number': 1, 'loss': 3}, {'number': 2, 'loss': 1}]
+    """
+    by_number = {row["number"]: row for row in metrics if type(row.get("number")) in NUMBERS}
+    return [by_number[number] for number in sorted(by_number)]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run in a list of runs. `metric` and `value` are those of `RunRecord.headline`.
+
+    `unit` ("epoch" or "step") is what `reached`, the length so far, and `length`, the planned one, count.
+    """
 
     run: str
     task: str
     dataset: str
     model: str
     seed: int
-    metric: str | None  # "test accuracy", ...; of a run that is not finished its best validation figure so far
+    metric: str | None
     value: float | None
-    epoch: int
-    epochs: int
+    unit: str  # what the two numbers below count: "epoch" or "step"
+    reached: int
+    length: int
     seconds: float | None
     status: str
     created: str
 
-    def words(self) -> str:
+    def metric_text(self) -> str:
+        """Return the metric as text, "test accuracy 95.0 %"; empty if there is none."""
         if self.metric is None or self.value is None:
             return ""
         split, _, name = self.metric.partition(" ")
         task = task_of(self.task)
-        metric = next(one for one in (*task.metrics, *task.watched) if one.name == name)
-        return f"{split} {metric.title} {metric.words(self.value)}"
+        metric = next(one for one in (*task.metrics, *task.validation_metrics) if one.name == name)
+        return f"{split} {metric.title} {metric.format(self.value)}"
 
 
-def list_runs(root: Path) -> tuple[list[RunLine], list[str]]:
-    """(runs, newest last; complaints about folders that look like runs and cannot be read)."""
-    lines, complaints = list[RunLine](), list[str]()
-    for path in _run_folders(root, DEEPEST):
+def list_runs(root: Path) -> tuple[list[RunSummary], list[str]]:
+    """List the runs below a folder.
+
+    Returns:
+        The runs, newest last, and messages about folders that look like runs and cannot be read.
+    """
+    summaries, problems = list[RunSummary](), list[str]()
+    for path in _run_folders(root, MAX_DEPTH):
         try:
-            lines.append(_line(RunFolder(path)))
+            with warnings.catch_warnings():  # of a running training, the last line may be half written
+                warnings.simplefilter("ignore")
+                run = read_run(path)
+            metric, value = run.headline()
+            known: dict[str, Any] = {key: run.about[key] for key in ("task", "dataset", "model", "seed", "created")}
+            known |= {"metric": metric, "value": value, "unit": run.unit, "length": length_in(run.about)}
+            summaries.append(
+                RunSummary(run=str(path), reached=run.length, seconds=run.seconds, status=run.status, **known)
+            )
         except (DataError, OSError, KeyError, TypeError, ValueError) as error:  # noqa: PERF203
-            complaints.append(f"{path}: {error}")
-    return sorted(lines, key=lambda line: (line.created, line.run)), complaints
+            problems.append(f"{path}: {error}")
+    return sorted(summaries, key=lambda summary: (summary.created, summary.run)), problems
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
@@ -67,141 +228,18 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
             yield folder
             return
         inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.is_symlink()] if depth else []
-    except OSError:  # a folder we may not look into holds no run of ours
+    except OSError:  # not readable for this user
         return
     for path in inner:
         yield from _run_folders(path, depth - 1)
 
 
-def _line(run: RunFolder) -> RunLine:
-    about, result = run.about(), run.result()
-    task = task_of(about["task"])
-    if result is not None:
-        metric, value = _final(task, result["metrics"])
-        epoch, seconds = result["epochs"], result["seconds"]
-    else:
-        with warnings.catch_warnings():  # a line that is half written is nothing to worry about while a run goes on
-            warnings.simplefilter("ignore")
-            reports = run.metrics()
-        metric, value = _best_so_far(task, reports)
-        epoch, seconds = _reached(reports, about["sessions"][-1:]), _seconds(reports)
-    known = {key: about[key] for key in ("task", "dataset", "model", "seed", "epochs", "created")}
-    known |= {"run": str(run.path), "status": run.status()}
-    return RunLine(metric=metric, value=value, epoch=epoch, seconds=seconds, **known)
-
-
-def _final(task: Task, metrics: Mapping[str, Mapping[str, float]]) -> tuple[str | None, float | None]:
-    """The figure the task is judged by, of the last split that has one: test, else validation."""
-    name = task.headline.name
-    found = ((f"{split} {name}", metrics.get(split, {}).get(name)) for split in ("test", "valid", "train"))
-    return next((each for each in found if each[1] is not None), (None, None))
-
-
-def _best_so_far(task: Task, reports: list[dict[str, Any]]) -> tuple[str | None, float | None]:
-    """The best validation figure so far, or the training figure where nothing is validated."""
-    columns = [("valid", metric) for metric in (task.headline, *task.watched)]
-    for split, metric in [*columns, ("train", task.headline)]:
-        values = [row[key] for row in reports if row.get(key := f"{split}_{metric.name}") is not None]
-        if values:
-            return f"{split} {metric.name}", (max if metric.higher else min)(values)
-    return None, None
-
-
-def _reached(reports: Sequence[Mapping[str, Any]], sessions: Sequence[Mapping[str, Any]]) -> int:
-    """How far a training came: it may report now and then only, but a session that was stopped knows."""
-    return max([*(int(row["number"]) for row in reports[-1:]), *(int(one.get("to_step") or 0) for one in sessions), 0])
-
-
-def _seconds(reports: Sequence[Mapping[str, Any]]) -> float | None:
-    """Time spent training, which every report tells anew."""
-    return reports[-1].get("seconds") or 0.0 if reports else None
-
-
-class BestEpoch(NamedTuple):
-    """A validation figure where it was best."""
-
-    metric: Metric
-    epoch: int
-    value: float
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """A run as it stands: unfinished ones have no result, and may have no model yet."""
-
-    folder: Path
-    config: RunConfig
-    about: dict[str, Any]
-    environment: list[dict[str, Any]]
-    metrics: list[dict[str, Any]]  # one a report, by `number`; of one that was made twice, around a stop, the later
-    result: dict[str, Any] | None
-    status: str
-
-    @property
-    def sessions(self) -> list[dict[str, Any]]:
-        return list(self.about["sessions"])
-
-    @property
-    def task(self) -> Task:
-        return task_of(self.config.task)
-
-    @property
-    def title(self) -> str:
-        return f"{self.config.model.title} on {self.config.data.title}"
-
-    @property
-    def fingerprint(self) -> str | None:
-        found = self.about.get("data", {}).get("fingerprint")
-        return None if found is None else str(found)
-
-    @property
-    def seconds(self) -> float | None:
-        return _seconds(self.metrics) if self.result is None else float(self.result["seconds"])
-
-    @property
-    def epochs(self) -> int:
-        return _reached(self.metrics, self.sessions) if self.result is None else int(self.result["epochs"])
-
-    def curve(self, name: str) -> list[tuple[float, float]]:
-        """(number, value) of one column, where it was measured."""
-        return [(float(row["number"]), float(row[name])) for row in self.metrics if type(row.get(name)) in NUMBERS]
-
-    @property
-    def reported(self) -> set[str]:
-        return {name for row in self.metrics for name in row}
-
-    def best(self) -> BestEpoch | None:
-        """The best of the validation figure that the training keeps weights by, the earliest of equals."""
-        metric = self.task.watch(self.config.training)
-        curve = [point for point in self.curve(f"valid_{metric.name}") if math.isfinite(point[1])]
-        if not curve:
-            return None
-        number, value = (max if metric.higher else min)(curve, key=lambda point: point[1])
-        return BestEpoch(metric, int(number), value)
-
-
-def read_run(folder: Path) -> RunRecord:
-    run = RunFolder(folder)
-    run.check()
-    metrics = in_order(run.metrics())
-    return RunRecord(folder, run.config(), run.about(), run.environment(), metrics, run.result(), run.status())
-
-
-def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reports by number, the last word for each.
-
-    >>> in_order([{"number": 1, "loss": 3}, {"number": 2, "loss": 2}, {"number": 2, "loss": 1}, {"loss": 0}])
-    [{'number': 1, 'loss': 3}, {'number': 2, 'loss': 1}]
-    """
-    by_number = {row["number"]: row for row in metrics if type(row.get("number")) in NUMBERS}
-    return [by_number[number] for number in sorted(by_number)]
-
-
 def session_seconds(session: Mapping[str, Any]) -> float | None:
-    """How long a session was open by the clock; None where it did not live to say so.
+    """Return how long a session lasted; None if it was killed.
 
-    >>> session_seconds({"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:01:30Z"})
-    90.0
+    Examples:
+        >>> session_seconds({"began": "2026-11-20T12:00:00Z", "ended": "2026-11-20T12:01:30Z"})
+        90.0
     """
     try:
         began, ended = (datetime.fromisoformat(str(session[key]).replace("Z", "+00:00")) for key in ("began", "ended"))
@@ -212,7 +250,7 @@ def session_seconds(session: Mapping[str, Any]) -> float | None:
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure over several runs; with one run there is nothing to tell deviation or error from."""
+    """Mean and spread of a metric over several runs. With a single run, deviation and error are None."""
 
     mean: float
     standard_deviation: float | None
@@ -221,10 +259,11 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Mean, deviation (n - 1) and error of some values.
+        """Return mean, standard deviation (with n - 1) and standard error of the mean.
 
-        >>> Spread.of([1.0, 2.0, 3.0])
-        Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
+        Examples:
+            >>> Spread.of([1.0, 2.0, 3.0])
+            Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
         """
         mean = statistics.fmean(values)
         if len(values) < 2:
@@ -234,13 +273,14 @@ class Spread:
 
 
 def summarize(metrics: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Spread]]:
-    """{split: {metric: Spread}} over the metrics of several runs; what merely counts queries is left out.
+    """Return `{split: {metric: Spread}}` over the metrics of several runs, without the numbers of queries ("count").
 
-    >>> summarize([{"test": {"mrr": 0.5, "count": 10}}, {"test": {"mrr": 0.7, "count": 10}}])["test"]["mrr"].mean
-    0.6
+    Examples:
+        >>> summarize([{"test": {"mrr": 0.5, "count": 10}}, {"test": {"mrr": 0.7, "count": 10}}])["test"]["mrr"].mean
+        0.6
     """
     splits = metrics[0] if metrics else {}
     return {
-        split: {name: Spread.of([run[split][name] for run in metrics]) for name in figures if name != "count"}
-        for split, figures in splits.items()
+        split: {name: Spread.of([run[split][name] for run in metrics]) for name in names if name != "count"}
+        for split, names in splits.items()
     }

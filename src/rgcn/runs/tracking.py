@@ -1,8 +1,9 @@
-"""Who hears of a training while it goes on: files always; services and trackers from outside on request."""
+"""Record the reports of a training: in files, and on request with TensorBoard, MLflow, wandb or a class of your own."""
 
 import csv
 import errno
 import io
+import itertools
 import json
 import logging
 import math
@@ -27,25 +28,28 @@ from rgcn.system.lazy import import_extra
 
 Value = float | int | None
 STEP = "number"
-FLUSH_SECONDS = 10  # of TensorBoard
+FLUSH_SECONDS = 10  # for TensorBoard
 EXIT_CODE = {"finished": 0, "interrupted": 255, "failed": 1}  # wandb shows 255 as killed
 STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-LOCAL_STORE = "sqlite:///mlflow.db"  # what `mlflow ui` opens by itself; MLflow 3 refuses its old store of plain files
-SEND_SECONDS = 5.0
-LARGEST_BATCH, MOST_PARAMETERS, LONGEST_VALUE = 1000, 100, 500  # MLflow's own limits
+LOCAL_STORE = "sqlite:///mlflow.db"  # the default of `mlflow ui`; MLflow 3 refuses its old store of plain files
+SEND_INTERVAL_S = 5.0
+MAX_METRICS, MAX_PARAMETERS, MAX_VALUE_LENGTH = 1000, 100, 500  # per request, set by MLflow
 
 
 class RunTracker(ABC):
-    """Hears of a training while it goes on: any number of reports, the final metrics if it gets there, then the end.
+    """Receives the reports of a training: any number of `report` calls, then `finish`, then `close`.
 
-    One of your own is a subclass, chosen as `--track package.module:Class` or by `trackers` in a configuration, or by a
-    name once a package registers it under the entry points `rgcn.trackers`. It is made when a training starts and again
-    when one goes on. What it raises then stops the run; what it raises later leaves it behind with a warning.
+    To write a tracker, subclass this class. Choose it with `--track package.module:Class`, with `trackers` in a
+    configuration, or by a name that a package registers under the entry points `rgcn.trackers`. A tracker is created
+    when a training starts and again when it is resumed. An error raised by its constructor stops the run. An error
+    raised later disables the tracker with a warning, and the training continues.
 
-    folder     the run's folder, to keep files in; `remember_id` keeps what a service calls the run for the next session
-    name       what the run is called
-    config     the settings, nested
-    from_step  the step of the checkpoint the run goes on from; 0 for a new run. Later ones, if heard before, come again
+    Args:
+        folder: The folder of the run. `store_run_id` keeps the id that a service gave the run for later sessions.
+        name: The name of the run.
+        config: The settings, nested by section.
+        from_step: The step of the checkpoint that the run resumes from; 0 for a new run. Later steps are reported
+            again, even if an earlier session reported them.
     """
 
     extra: ClassVar[str | None] = None  # the package it needs, where an extra of the same name brings it
@@ -55,29 +59,40 @@ class RunTracker(ABC):
 
     @classmethod
     def check(cls) -> None:
-        """Raise a ConfigError where something is missing, such as a package: asked before the data are read."""
+        """Raise a ConfigError if something is missing, such as a package. Called before the data are loaded."""
         if cls.extra is not None:
             import_extra(cls.extra, cls.extra)
 
     @abstractmethod
     def report(self, step: int, values: Mapping[str, Value]) -> None:
-        """What training did up to a step; None stands for a value that was not measured."""
+        """Record the values of a step; None stands for a value that was not measured."""
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
-        """Final metrics by split, {"test": {"accuracy": 0.95}}; `close` follows."""
+        """Record the final metrics, `{"test": {"accuracy": 0.95}}`. `close` follows."""
 
     def close(self, outcome: str) -> None:  # noqa: B027
-        """The end, always called last: "finished", "interrupted" or "failed"."""
+        """End the session. Always called last, with "finished", "interrupted" or "failed"."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raise an error where a tracker cannot be had: worth knowing before the data are read."""
+    """Raise an error if a tracker cannot be used. Called before the data are loaded."""
     for name in names:
         _class_of(name).check()
 
 
 def open_tracker(tracker: str, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> RunTracker:
-    """A tracker of a run, ready for reports (see `RunTracker`); one that cannot start raises a ConfigError."""
+    """Start a tracker. Errors while it starts stop the run; later ones only disable it.
+
+    Args:
+        tracker: Its name.
+        folder: See `RunTracker`.
+        name: See `RunTracker`.
+        config: See `RunTracker`.
+        from_step: See `RunTracker`.
+
+    Raises:
+        ConfigError: The tracker cannot start.
+    """
     kind = _class_of(tracker)
     kind.check()
     return SurvivingTracker(tracker, kind(folder, name, config, from_step))
@@ -85,31 +100,32 @@ def open_tracker(tracker: str, folder: Path, name: str, config: Mapping[str, Any
 
 def _class_of(name: str) -> type[RunTracker]:
     try:
-        return TRACKERS.find(name)
-    except DataError as error:  # a run's folder names a package that is not here, or that nobody has allowed
-        without = "go on without it: `rgcn resume --no-track`, or leave it out of `trackers`"
-        raise DataError(f"{error}; or {without}") from error
+        return TRACKERS.resolve(name)
+    except DataError as error:  # a run folder names a package that is not installed, or not allowed
+        advice = "continue without it: `rgcn resume --no-track`, or remove it from `trackers`"
+        raise DataError(f"{error}; or {advice}") from error
 
 
 class SurvivingTracker(RunTracker):
-    """A tracker that may fail without taking the training with it: a server that is gone after nine hours is no reason
-    to lose the tenth. One warning, then silence."""
+    """Wraps a tracker, so that its errors do not stop the training: the first one gives a warning and disables it."""
 
     def __init__(self, name: str, tracker: RunTracker) -> None:
         self.name = name
         self._tracker: RunTracker | None = tracker
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
-        self._tell("report", step, values)
+        """Pass the values on."""
+        self._call("report", step, values)
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        self._tell("finish", metrics)
+        """Pass the metrics on."""
+        self._call("finish", metrics)
 
     def close(self, outcome: str) -> None:
-        self._tell("close", outcome)
-        self._tracker = None
+        """Close the tracker."""
+        self._call("close", outcome)
 
-    def _tell(self, method: str, *arguments: Any) -> None:
+    def _call(self, method: str, *arguments: Any) -> None:
         if self._tracker is None:
             return
         try:
@@ -117,20 +133,23 @@ class SurvivingTracker(RunTracker):
         except Exception as error:
             self._tracker = None
             warnings.warn(
-                f"{self.name} stopped taking reports ({_first_line(error)}); the training goes on without it, and "
-                "metrics.jsonl keeps every report",
+                f"{self.name} stopped taking reports ({_first_line(error)}); the training continues without it, and "
+                "metrics.jsonl has every report",
                 stacklevel=4,
             )
 
 
 class MetricFiles(RunTracker):
-    """Each report as a line of metrics.jsonl and a row of metrics.csv, on disk before the next step begins.
+    """Writes each report as a line of metrics.jsonl and a row of metrics.csv, before the next step begins.
 
-    A line is handed to the system in one write: a killed process leaves at most its last line incomplete. There is no
-    fsync for each line, which would cost more than a small step of training; what a power cut takes is made again.
+    Each line is one write to the operating system, so a killed process leaves at most its last line incomplete. There
+    is no fsync per line, because it takes longer than a small step; a resumed run repeats what a power cut removes.
 
-    columns    names of the values, in the order of metrics.csv; the step comes first, as "number"
-    from_step  the step of the checkpoint a run goes on from: later lines go, since they will be made again
+    Args:
+        folder: The folder of the run.
+        columns: Names of the values, in the order of metrics.csv. The step comes first, as "number".
+        from_step: The step of the checkpoint that the run resumes from. Later lines are removed, since those steps are
+            repeated.
     """
 
     def __init__(self, folder: Path, columns: Sequence[str], from_step: int = 0) -> None:
@@ -138,9 +157,9 @@ class MetricFiles(RunTracker):
         self._paths = jsonl, table = folder / "metrics.jsonl", folder / "metrics.csv"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            kept = [row for row in read_metrics(jsonl, keep_damage=True) if row[STEP] <= from_step]
-            _put_aside_what_only_the_table_has(table, kept, from_step)
-            lines = [(b"", _csv(self._columns)), *map(self._lines, kept)]
+            rows = [row for row in read_metrics(jsonl, back_up=True) if row[STEP] <= from_step]
+            _back_up_longer_table(table, rows, from_step)
+            lines = [(b"", _csv(self._columns)), *map(self._lines, rows)]
             for path, content in zip(self._paths, map(b"".join, zip(*lines, strict=True)), strict=True):
                 write_atomically(path, content)
             self._files = [cast(BinaryIO, path.open("ab", buffering=0)) for path in self._paths]
@@ -148,25 +167,27 @@ class MetricFiles(RunTracker):
             raise _cannot_write(jsonl, error) from error
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
+        """Append a line to each file."""
         if unknown := set(values).difference(self._columns):
-            raise ValueError(f"reports have the columns {self._columns}, not {sorted(unknown)}")
+            raise ValueError(f"unknown columns {sorted(unknown)}; reports have {self._columns}")
         lines = self._lines({column: values.get(column) for column in self._columns} | {STEP: step})
         sizes = [file.seek(0, io.SEEK_END) for file in self._files]
         try:
             for file, line in zip(self._files, lines, strict=True):
-                if file.write(line) != len(line):  # a full disk takes a part, and complains the next time only
+                if file.write(line) != len(line):  # a full disk accepts a part, and fails at the next write
                     raise OSError(errno.ENOSPC, "No space left on device")
         except OSError as error:
             for file, size in zip(self._files, sizes, strict=True):
-                file.truncate(size)  # half a line would be worse than none; giving space back works on a full disk
+                file.truncate(size)  # removing the half line works on a full disk, too
             raise _cannot_write(self._paths[0], error) from error
 
     def close(self, outcome: str) -> None:
+        """Close the files."""
         for file in self._files:
             file.close()
 
     def _lines(self, row: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        """A report as a line of each file. JSON has no NaN and no infinity: what is not a number is null."""
+        """Return a report as a line of each file. JSON has no NaN and no infinity: they become null."""
         plain = {key: None if isinstance(v, float) and not math.isfinite(v) else v for key, v in row.items()}
         return json.dumps(plain).encode() + b"\n", _csv([plain.get(column) for column in self._columns])
 
@@ -177,10 +198,15 @@ def _csv(cells: Sequence[Any]) -> bytes:
     return line.getvalue().encode()
 
 
-def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, in order, none of one that is not there; what cannot be read is left out.
+def read_metrics(path: Path, back_up: bool = False) -> list[dict[str, Any]]:
+    """Read the reports in a metrics.jsonl. A missing file has none; unreadable lines give a warning and are skipped.
 
-    keep_damage: then the file as it was is put aside, for whoever is about to write it anew.
+    Args:
+        path: The file.
+        back_up: Copy a damaged file before it is rewritten.
+
+    Raises:
+        DataError: The file cannot be read.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -192,60 +218,55 @@ def read_metrics(path: Path, keep_damage: bool = False) -> list[dict[str, Any]]:
     damaged = [str(number) for number, row in rows.items() if row is None]
     if damaged:
         shown = ", ".join(damaged[:5]) + (" and more" if len(damaged) > 5 else "")
-        words = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, so left out"
-        if keep_damage:
-            words += f" (cut off by a kill, probably); the file as it was is kept as {_put_aside(path)}"
-        warnings.warn(words, stacklevel=2)
+        message = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, and is skipped"
+        if back_up:
+            message += f" (probably cut off by a kill); a copy of the file is {_back_up(path)}"
+        warnings.warn(message, stacklevel=2)
     return [row for row in rows.values() if row is not None]
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:  # not JSON, or not even text
+    except ValueError:  # neither JSON nor text
         return None
     return row if isinstance(row, dict) and type(row.get(STEP)) is int else None
 
 
-def _put_aside_what_only_the_table_has(table: Path, kept: Sequence[Mapping[str, Any]], from_step: int) -> None:
-    """metrics.csv is written anew from metrics.jsonl; where that has lost lines, the table is worth keeping."""
+def _back_up_longer_table(table: Path, rows: Sequence[Mapping[str, Any]], from_step: int) -> None:
+    """Copy metrics.csv if it has reports that metrics.jsonl lost; it is rewritten from metrics.jsonl."""
     if not table.is_file():
         return
-    firsts = [line.split(b",", 1)[0] for line in table.read_bytes().splitlines()]
-    told = {int(first) for first in firsts if first.isdigit() and int(first) <= from_step}
-    if told <= {row[STEP] for row in kept}:
-        return
-    warnings.warn(
-        f"{table} has reports that metrics.jsonl has not, and is made from it: as it was it is kept as "
-        f"{_put_aside(table)}",
-        stacklevel=4,
-    )
+    first_cells = [line.split(b",", 1)[0] for line in table.read_bytes().splitlines()]
+    steps = {int(cell) for cell in first_cells if cell.isdigit() and int(cell) <= from_step}
+    if not steps <= {row[STEP] for row in rows}:
+        message = f"{table} has reports that metrics.jsonl lacks, and is rewritten from it; a copy is {_back_up(table)}"
+        warnings.warn(message, stacklevel=4)
 
 
-def _put_aside(path: Path) -> str:
-    """Copy a file to a name that is free; that name."""
-    number = 1
-    while (aside := path.with_name(f"{path.stem}.damaged-{number}{path.suffix}")).exists():
-        number += 1
-    shutil.copyfile(path, aside)
-    return aside.name
+def _back_up(path: Path) -> str:
+    """Copy a file to a free name, and return the name."""
+    names = (f"{path.stem}.damaged-{number}{path.suffix}" for number in itertools.count(1))
+    copy = next(copy for name in names if not (copy := path.with_name(name)).exists())
+    shutil.copyfile(path, copy)
+    return copy.name
 
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
     if error.errno == errno.ENOSPC:
-        return DataError(f"{path}: the disk is full; what was written before is intact: make room, then resume the run")
+        return DataError(f"{path}: the disk is full; earlier reports are intact: free some space, then resume the run")
     return DataError(f"{path}: cannot be written: {error.strerror or error}")
 
 
 class TensorBoardTracker(RunTracker):
-    """Event files in FOLDER/tensorboard, a curve for each value: `tensorboard --logdir runs` shows every run there."""
+    """Writes event files to FOLDER/tensorboard, one curve per value. `tensorboard --logdir runs` shows all runs."""
 
     extra = "tensorboard"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         writer = import_extra("tensorboard", "tensorboard", "torch.utils.tensorboard").SummaryWriter
         target = folder / "tensorboard"
-        # A run that goes on writes the steps after its checkpoint again: the first ones must not be shown twice.
+        # A resumed run writes the steps after its checkpoint again: hide the earlier ones.
         purge = from_step + 1 if target.is_dir() and any(target.iterdir()) else None
         self._writer = writer(str(target), purge_step=purge, flush_secs=FLUSH_SECONDS, max_queue=1000)
         self._step = from_step
@@ -254,31 +275,34 @@ class TensorBoardTracker(RunTracker):
         self._writer.add_text("configuration", indented, from_step)
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
+        """Write a scalar for each value."""
         self._step = step
         for key, value in values.items():
             if value is not None and key != "number":
                 self._writer.add_scalar(key, value, step)
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        for key, value in by_split(metrics).items():
+        """Write the final metrics as scalars."""
+        for key, value in flat_metrics(metrics).items():
             self._writer.add_scalar(key, value, self._step)
 
     def close(self, outcome: str) -> None:
+        """Write how the session ended."""
         self._writer.add_text("outcome", outcome, self._step)
         self._writer.close()
 
 
 class WandbTracker(RunTracker):
-    """A run of the project "rgcn" (or WANDB_PROJECT), which a resumed training goes on with.
+    """Writes to the project "rgcn" (or WANDB_PROJECT). A resumed training continues the same wandb run.
 
-    With WANDB_MODE=offline reports stay in the run's folder until `wandb sync`.
+    With WANDB_MODE=offline, reports stay in the run's folder until `wandb sync`.
     """
 
     extra = "wandb"
 
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         wandb = import_extra("wandb", "wandb")
-        run_id = remembered_id(folder, "wandb") or uuid.uuid4().hex[:12]
+        run_id = stored_run_id(folder, "wandb") or uuid.uuid4().hex[:12]
         try:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "rgcn",
@@ -287,28 +311,31 @@ class WandbTracker(RunTracker):
                 resume="allow",
                 dir=str(folder),
                 config=dict(config),
-                # Silent, and hands off our output: --json prints one document and nothing else.
+                # No output of its own: --json must print one document and nothing else.
                 settings=wandb.Settings(silent=True, console="off"),
             )
         except Exception as error:
-            raise cannot_start("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
-        remember_id(folder, "wandb", run_id)
+            raise start_error("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
+        store_run_id(folder, "wandb", run_id)
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
+        """Log the values."""
         self._run.log({key: value for key, value in values.items() if value is not None}, step=step)
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        self._run.summary.update(by_split(metrics))
+        """Write the final metrics to the summary."""
+        self._run.summary.update(flat_metrics(metrics))
 
     def close(self, outcome: str) -> None:
+        """Finish the wandb run with an exit code."""
         self._run.finish(exit_code=EXIT_CODE.get(outcome, 1))
 
 
 class MlflowTracker(RunTracker):
-    """A run of the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME), which a resumed training goes on with: settings as
-    parameters, every value with its step, once, since MLflow cannot take one back.
+    """Writes to the experiment "rgcn" (or MLFLOW_EXPERIMENT_NAME). A resumed training continues the same MLflow run.
 
-    It is on a server where MLFLOW_TRACKING_URI names one, else in a SQLite file in the working folder.
+    Settings become parameters. Each value is sent once with its step, because MLflow cannot delete values. The server
+    is MLFLOW_TRACKING_URI; without one, a SQLite file in the working folder is used.
     """
 
     extra = "mlflow"
@@ -317,54 +344,57 @@ class MlflowTracker(RunTracker):
         tracking = import_extra("mlflow", "mlflow", "mlflow.tracking")
         self._entities = import_extra("mlflow", "mlflow", "mlflow.entities")
         address = os.environ.get("MLFLOW_TRACKING_URI") or LOCAL_STORE
-        for package in ("sqlalchemy", "alembic") if address.startswith("sqlite:") else ():  # mlflow-skinny has none
+        for package in ("sqlalchemy", "alembic") if address.startswith("sqlite:") else ():  # mlflow-skinny lacks them
             import_extra(package, "mlflow")
-        for chatty in ("mlflow", "alembic"):  # a new store tells of each of its fifty migrations
-            logging.getLogger(chatty).setLevel(logging.WARNING)
+        for logger in ("mlflow", "alembic"):  # a new store logs each of its fifty migrations
+            logging.getLogger(logger).setLevel(logging.WARNING)
         try:
             self._client = tracking.MlflowClient(tracking_uri=address)
-            self._run_id, self._sent_to = self._go_on(folder) or (self._begin(name), 0)
-            remember_id(folder, "mlflow", self._run_id)
+            self._run_id, self._sent_to = self._resume(folder) or (self._create(name), 0)
+            store_run_id(folder, "mlflow", self._run_id)
             self._log_settings(config)
         except Exception as error:
-            raise cannot_start("mlflow", error, "check MLFLOW_TRACKING_URI") from error
+            raise start_error("mlflow", error, "check MLFLOW_TRACKING_URI") from error
         self._step = from_step
         self._waiting: list[Any] = []
         self._last_sent = time.monotonic()
-        for row in read_metrics(folder / "metrics.jsonl"):  # a killed session takes what it had not sent yet with it
+        for row in read_metrics(folder / "metrics.jsonl"):  # values that a killed session did not send
             if row["number"] <= from_step:
                 self._add(row["number"], row)
 
     def report(self, step: int, values: Mapping[str, Value]) -> None:
+        """Queue the values, and send them every few seconds."""
         self._step = step
         self._add(step, values)
-        if time.monotonic() - self._last_sent >= SEND_SECONDS:
+        if time.monotonic() - self._last_sent >= SEND_INTERVAL_S:
             self._send()
 
     def finish(self, metrics: Mapping[str, Mapping[str, float]]) -> None:
-        self._sent_to = 0  # final figures are sent anew by whoever finishes, whatever step that was
-        self._add(self._step, by_split(metrics))
+        """Send the final metrics."""
+        self._sent_to = 0  # final metrics are always sent
+        self._add(self._step, flat_metrics(metrics))
         self._send()
 
     def close(self, outcome: str) -> None:
+        """Send what is queued, and set the status of the MLflow run."""
         self._send()
         self._client.set_terminated(self._run_id, STATUS.get(outcome, "FAILED"))
 
-    def _begin(self, name: str) -> str:
-        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
-        found = self._client.get_experiment_by_name(experiment)
+    def _create(self, name: str) -> str:
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
+        experiment = self._client.get_experiment_by_name(title)
         try:
-            number = self._client.create_experiment(experiment) if found is None else found.experiment_id
-        except Exception:  # another run may have made it in the meantime
-            found = self._client.get_experiment_by_name(experiment)
-            if found is None:
+            number = self._client.create_experiment(title) if experiment is None else experiment.experiment_id
+        except Exception:  # another run may have created it meanwhile
+            experiment = self._client.get_experiment_by_name(title)
+            if experiment is None:
                 raise
-            number = found.experiment_id
+            number = experiment.experiment_id
         return str(self._client.create_run(str(number), run_name=name).info.run_id)
 
-    def _go_on(self, folder: Path) -> tuple[str, int] | None:
-        """(id, last step sent) of the run of an earlier session, or None where there is none any more."""
-        run_id = remembered_id(folder, "mlflow")
+    def _resume(self, folder: Path) -> tuple[str, int] | None:
+        """Return id and last sent step of an earlier session's MLflow run, or None if it does not exist."""
+        run_id = stored_run_id(folder, "mlflow")
         if run_id is None:
             return None
         try:
@@ -374,7 +404,7 @@ class MlflowTracker(RunTracker):
                 raise
             run = None
         if run is None or run.info.lifecycle_stage != "active":
-            warnings.warn(f"MLflow no longer has the run {run_id}: reports go on in a new one", stacklevel=4)
+            warnings.warn(f"MLflow no longer has the run {run_id}: a new one is started", stacklevel=4)
             return None
         self._client.update_run(run_id, status="RUNNING")
         reported = [key for key in run.data.metrics if "/" not in key]
@@ -382,66 +412,68 @@ class MlflowTracker(RunTracker):
         return run_id, max(steps, default=0)
 
     def _log_settings(self, config: Mapping[str, Any]) -> None:
-        known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change one
-        settings = {_allowed(key): str(value)[:LONGEST_VALUE] for key, value in flat_settings(config).items()}
+        known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change a parameter
+        settings = {_allowed(key): str(value)[:MAX_VALUE_LENGTH] for key, value in flat_settings(config).items()}
         new = [self._entities.Param(key, value) for key, value in settings.items() if key not in known]
-        for start in range(0, len(new), MOST_PARAMETERS):
-            self._client.log_batch(self._run_id, params=new[start : start + MOST_PARAMETERS])
+        for start in range(0, len(new), MAX_PARAMETERS):
+            self._client.log_batch(self._run_id, params=new[start : start + MAX_PARAMETERS])
 
     def _add(self, step: int, values: Mapping[str, Value]) -> None:
-        """Put values in line to be sent, unless an earlier session sent them."""
-        now = int(time.time() * 1000)
-        told = {key: value for key, value in values.items() if value is not None and key != "number"}
+        """Queue values, unless an earlier session sent them."""
         if step > self._sent_to:
-            self._waiting += [self._entities.Metric(_allowed(k), float(v), now, step) for k, v in told.items()]
+            now, metric = int(time.time() * 1000), self._entities.Metric
+            measured = {key: value for key, value in values.items() if value is not None and key != "number"}
+            self._waiting += [metric(_allowed(key), float(value), now, step) for key, value in measured.items()]
 
     def _send(self) -> None:
-        for start in range(0, len(self._waiting), LARGEST_BATCH):
-            self._client.log_batch(self._run_id, metrics=self._waiting[start : start + LARGEST_BATCH])
+        for start in range(0, len(self._waiting), MAX_METRICS):
+            self._client.log_batch(self._run_id, metrics=self._waiting[start : start + MAX_METRICS])
         self._waiting.clear()
         self._last_sent = time.monotonic()
 
 
 def _allowed(name: str) -> str:
-    """MLflow's names have no @: hits@10 becomes hits_at_10."""
+    """Return a name that MLflow accepts: hits@10 becomes hits_at_10."""
     return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_"))
 
 
-def cannot_start(tracker: str, error: Exception, advice: str) -> ConfigError:
-    """A tracker that fails before the training starts stops it: the user is still there to hear it."""
-    return ConfigError(f"{tracker} cannot start ({_first_line(error)}): {advice}, or leave {tracker} out of `trackers`")
+def start_error(tracker: str, error: Exception, advice: str) -> ConfigError:
+    """Return the error for a tracker that cannot start."""
+    return ConfigError(f"{tracker} cannot start ({_first_line(error)}): {advice}, or remove {tracker} from `trackers`")
 
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:300]}"
 
 
-def remembered_id(folder: Path, tracker: str) -> str | None:
-    """The id a tracker gave this run in an earlier session; tracking.json holds nothing else, no address, no key."""
-    found = _ids(folder).get(tracker)
-    return found if isinstance(found, str) else None
+def stored_run_id(folder: Path, tracker: str) -> str | None:
+    """Return the id that a service gave this run in an earlier session."""
+    run_id = _run_ids(folder).get(tracker)
+    return run_id if isinstance(run_id, str) else None
 
 
-def remember_id(folder: Path, tracker: str, run_id: str) -> None:
-    ids = _ids(folder)
+def store_run_id(folder: Path, tracker: str, run_id: str) -> None:
+    """Store the id that a service gave this run in tracking.json, which holds neither addresses nor keys."""
+    ids = _run_ids(folder)
     if ids.get(tracker) != run_id:
         write_atomically(folder / "tracking.json", json.dumps({**ids, tracker: run_id}, indent=2) + "\n")
 
 
-def _ids(folder: Path) -> dict[str, Any]:
+def _run_ids(folder: Path) -> dict[str, Any]:
     path = folder / "tracking.json"
     try:
         ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError) as error:
-        warnings.warn(f"{path} cannot be read ({error}): services start new runs of their own", stacklevel=3)
+        warnings.warn(f"{path} cannot be read ({error}): trackers start new runs", stacklevel=3)
         ids = {}
     return ids if isinstance(ids, dict) else {}
 
 
-def by_split(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Final metrics under one name each.
+def flat_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return final metrics by one name each.
 
-    >>> by_split({"test": {"accuracy": 0.95}})
-    {'test/accuracy': 0.95}
+    Examples:
+        >>> flat_metrics({"test": {"accuracy": 0.95}})
+        {'test/accuracy': 0.95}
     """
     return {f"{split}/{name}": value for split, values in metrics.items() for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""A training from configuration to result: load, fit, measure, keep; and to go on with one that was cut short."""
+"""Train a model from a configuration, store the run, and resume a run that was interrupted."""
 
 import signal
 import time
@@ -15,39 +15,43 @@ import torch
 from rgcn.config import RunConfig
 from rgcn.errors import DataError, StoppedError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models.estimator import Estimator, OnEpoch
+from rgcn.models.estimator import Estimator, OnReport
 from rgcn.models.task import task_of
 from rgcn.placement import current
-from rgcn.runs.assembly import RunPlan, load_data, load_trained, make_model, plan_run, refuse_other_data
+from rgcn.runs.assembly import RunPlan, check_same_data, load_data, load_trained, make_model, plan_run
 from rgcn.runs.checkpoints import Checkpoints
-from rgcn.runs.configuration import PATHS, WITHOUT_EFFECT, flat_settings
-from rgcn.runs.folder import RESULT_KEYS, RunFolder, decisive_differences, environment
+from rgcn.runs.configuration import PATHS, SETTINGS_WITHOUT_EFFECT, flat_settings
+from rgcn.runs.folder import RESULT_KEYS, RunFolder, environment, environment_changes, length_in
 from rgcn.runs.tracking import MetricFiles, RunTracker, check_trackers, open_tracker
-from rgcn.runs.worker_pool import HEARD, Interruption
-from rgcn.system.atomic_files import remedy
+from rgcn.runs.worker_pool import STOP_SIGNALS, InterruptHandler
+from rgcn.system.atomic_files import disk_error_remedy
 from rgcn.system.formatting import html_table
 from rgcn.training.fitting import Fitting
-from rgcn.training.history import Epoch
+from rgcn.training.history import TrainingReport
 
 OnStep = Callable[[float], None]
 Measure = Callable[[Estimator], dict[str, dict[str, Any]]]
-# Losing less than this is no loss: a run that ends so soon after its last checkpoint, or its start, writes no other.
-WORTH_SAVING_S = 60.0
+MIN_SECONDS_TO_SAVE = 60.0  # a training that ends this soon after its last checkpoint, or its start, writes no other
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run gave; `as_dict` is what `--json` prints.
+    """The result of a run.
 
-    parameters         as the paper counts them: a row for every relation and node in a one-hot layer
-    stored_parameters  what is really held and trained
-    seconds            spent training, in all sessions together
-    exchanged          of several processes: bytes that a step sent between them, and the least possible
+    Attributes:
+        config: The configuration.
+        model: The trained model.
+        length: Number of epochs (node classification) or steps (link prediction) that were taken.
+        parameters: Number of parameters as the paper counts them: with a row for every relation and node in a one-hot
+            layer. `model.num_parameters_` is the number that is stored and trained.
+        seconds: Time spent training, in all sessions.
+        metrics: `{split: {metric: value}}`.
+        exchanged: In a distributed training, the bytes sent per step, and the least possible.
     """
 
     config: RunConfig
     model: Estimator
-    epochs: int
+    length: int
     parameters: int
     seconds: float
     metrics: dict[str, dict[str, Any]]
@@ -58,9 +62,10 @@ class RunResult:
         return html_table(rows, f"{self.config.model.title} on {self.config.data.title}, seed {self.config.seed}")
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the result as plain values: the content of result.json, and of `rgcn train --json`."""
         return {
             **self.config.about,
-            "epochs": self.epochs,
+            self.config.training.length_key: self.length,
             "parameters": self.parameters,
             "stored_parameters": self.model.num_parameters_,
             "seconds": round(self.seconds, 3),
@@ -73,32 +78,44 @@ def train(
     config: RunConfig,
     graph: KnowledgeGraph,
     folder: Path | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_report: OnReport | None = None,
     on_step: OnStep | None = None,
     measure: Measure = methodcaller("measure"),
     mirror: Path | None = None,
 ) -> RunResult:
-    """Fit on what may be learned from, then measure on every split there is; keep everything in `folder`.
+    """Train a model, measure it on every split, and store the run in a folder.
 
-    on_epoch is called with every report of the training, and ends it by returning False; on_step is called with the
-    number of epochs, or parts of them, after every step; measure gives the figures of its end; mirror is a folder of
-    data sets, for pretraining, which reads graphs by their names.
+    Args:
+        config: The configuration.
+        graph: The data.
+        folder: Where to store the run; None stores nothing.
+        on_report: Called with every report of the training; if it returns False, the training ends.
+        on_step: Called after every step with the number of epochs or steps so far, including fractions.
+        measure: Returns the metrics of the trained model.
+        mirror: Folder with copies of the data sets, for pretraining, which reads graphs by name.
+
+    Returns:
+        The result of the run.
+
+    Raises:
+        DataError: The folder is in use, or memory or disk ran out.
+        StoppedError: A signal stopped the training, and a checkpoint was saved.
     """
-    return train_as_planned(plan_run(config, graph, mirror), folder, on_epoch, on_step, measure)
+    return train_plan(plan_run(config, graph, mirror), folder, on_report, on_step, measure)
 
 
-def train_as_planned(
+def train_plan(
     plan: RunPlan,
     folder: Path | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_report: OnReport | None = None,
     on_step: OnStep | None = None,
     measure: Measure = methodcaller("measure"),
 ) -> RunResult:
-    """The same, of a run that was planned already."""
-    _agree(plan)
+    """Train as `train` does, from a plan."""
+    _require_same_on_all_ranks(plan)
     if folder is None:
-        with saying_what_memory_lacks():
-            return _Training(plan, on_epoch, on_step, measure).run_through()
+        with memory_error_advice():
+            return _Training(plan, on_report, on_step, measure).run()
     check_trackers(plan.config.trackers)
     run, chosen = RunFolder(folder), plan.training.chosen
     run.refuse_unless_free()
@@ -106,52 +123,63 @@ def train_as_planned(
         run.create(plan.config, plan.graph)
         if chosen:
             run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
-        return _Session(run, plan, on_epoch, on_step, measure).run_through()
+        return _Session(run, plan, on_report, on_step, measure).run()
 
 
 def resume(
     folder: Path,
     mirror: Path | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_report: OnReport | None = None,
     on_step: OnStep | None = None,
     graph: KnowledgeGraph | None = None,
     track: bool = True,
     measure: Measure = methodcaller("measure"),
 ) -> RunResult:
-    """Go on with a run from its newest checkpoint; the end is that of an undisturbed run, to the last bit.
+    """Continue a run from its newest checkpoint. The result is bit for bit that of an uninterrupted run.
 
-    A finished run is given back as it is. graph: the data, where they are at hand already. track=False leaves out the
-    trackers of its configuration, a server that is gone for instance.
+    The result of a finished run is loaded.
+
+    Args:
+        folder: The folder of the run.
+        mirror: Folder with copies of the data sets.
+        on_report: See `train`.
+        on_step: See `train`.
+        graph: The data, if they are loaded already.
+        track: False leaves out the trackers of the configuration, for example if a server no longer exists.
+        measure: See `train`.
+
+    Raises:
+        DataError: The folder is not a run, its data have changed, or another process writes it.
     """
     run = RunFolder(folder)
     run.check()
     with run.writing() if run.result() is None else nullcontext():
-        if (result := run.result()) is not None:  # before, or by another process while we waited for the lock
-            return RunResult(run.config(), load_trained(run), **{key: result[key] for key in RESULT_KEYS})
+        if (result := run.result()) is not None:  # it may have finished while we waited for the lock
+            known = {"length": length_in(result), **{key: result[key] for key in RESULT_KEYS}}
+            return RunResult(run.config(), load_trained(run), **known)
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
         check_trackers(config.trackers)
-        graph = task_of(config.task).with_held_out(load_data(config.data, mirror) if graph is None else graph, config)
-        refuse_other_data(run, graph)
+        graph = task_of(config.task).with_splits(load_data(config.data, mirror) if graph is None else graph, config)
+        check_same_data(run, graph)
         plan = plan_run(config, graph, mirror)
-        _agree(plan)
-        return _Session(run, plan, on_epoch, on_step, measure).run_through()
+        _require_same_on_all_ranks(plan)
+        return _Session(run, plan, on_report, on_step, measure).run()
 
 
-def _agree(plan: RunPlan) -> None:
-    """Several processes train one model on one graph, or none; where its files lie may differ."""
+def _require_same_on_all_ranks(plan: RunPlan) -> None:
+    """Check that all ranks train the same model on the same graph; paths of files may differ."""
     if not current().is_distributed:
         return
     config, graph = plan.config, plan.graph
-    settings = {**flat_settings(config, WITHOUT_EFFECT), "training.device": plan.training.device.type}
-    paths = {f"data.{path}" for path in PATHS}
-    current().require_same("settings", {key: value for key, value in settings.items() if key not in paths})
+    settings = flat_settings(config, (*SETTINGS_WITHOUT_EFFECT, *(f"data.{path}" for path in PATHS)))
+    current().require_same("settings", {**settings, "training.device": plan.training.device.type})
     counts = {"nodes": graph.num_nodes, "relations": graph.num_relations, "triples": len(graph)}
     current().require_same("data", {"name": graph.name, **counts, "fingerprint": graph.fingerprint})
 
 
 @contextmanager
-def saying_what_memory_lacks() -> Iterator[None]:
-    """PyTorch says that memory is out in a stack trace; which settings ask for it is what helps."""
+def memory_error_advice() -> Iterator[None]:
+    """Turn PyTorch's out-of-memory errors into a DataError that names the settings that need less memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -164,20 +192,20 @@ def saying_what_memory_lacks() -> Iterator[None]:
 
 
 class _Training:
-    """A model on its way through its steps, with everyone who wants to hear of them; kept nowhere."""
+    """A model during its training, and the callbacks and trackers that receive reports. Nothing is stored."""
 
-    def __init__(self, plan: RunPlan, on_epoch: OnEpoch | None, on_step: OnStep | None, measure: Measure) -> None:
+    def __init__(self, plan: RunPlan, on_report: OnReport | None, on_step: OnStep | None, measure: Measure) -> None:
         self.plan, self.config = plan, plan.config
-        self.on_epoch, self.on_step, self.measure = on_epoch, on_step, measure
+        self.on_report, self.on_step, self.measure = on_report, on_step, measure
         self.model = make_model(plan.config, plan.mirror)
         self.trackers: list[RunTracker] = []
-        self.steps_taken, self.epochs_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
+        self.steps_taken, self.units_taken, self.seconds_before, self.start = 0, 0, 0.0, time.perf_counter()
 
     @property
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.start
 
-    def run_through(self) -> RunResult:
+    def run(self) -> RunResult:
         with self.model.fitting(self.plan.training) as fitting:
             for _ in self.steps(fitting):
                 pass
@@ -185,108 +213,112 @@ class _Training:
         return self.result(fitting)
 
     def steps(self, fitting: Fitting) -> Iterator[None]:
-        """Take every step there is, and pass on what is reported of it."""
+        """Take every step, and pass the reports on."""
         for epoch in fitting:
-            self.steps_taken, self.epochs_taken = fitting.steps_taken, fitting.epochs_taken
+            self.steps_taken, self.units_taken = fitting.steps_taken, fitting.units_taken
             if self.on_step is not None:
-                several = fitting.trainer.steps_an_epoch
-                self.on_step(self.steps_taken if several == 1 else self.steps_taken / several)
+                steps_per_unit = fitting.trainer.steps_per_unit
+                self.on_step(self.steps_taken if steps_per_unit == 1 else self.steps_taken / steps_per_unit)
             if epoch is not None:
                 for tracker in self.trackers:
-                    tracker.report(epoch.number, epoch.as_row(self.model.columns))
-                [stop] = current().any(self.on_epoch is not None and self.on_epoch(epoch) is False)
+                    tracker.report(epoch.number, epoch.as_row(self.model.metric_columns))
+                [stop] = current().any(self.on_report is not None and self.on_report(epoch) is False)
                 if stop:
                     fitting.stop()
             yield
 
     def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        counted = model.num_parameters_as_published_
-        sent = current().describe_traffic(fitting.exchanged, fitting.steps_here)
-        return RunResult(self.config, model, self.epochs_taken, counted, seconds, self.measure(model), sent)
+        num_parameters = model.num_parameters_as_published_
+        traffic = current().describe_traffic(fitting.session_traffic, fitting.session_steps)
+        return RunResult(self.config, model, self.units_taken, num_parameters, seconds, self.measure(model), traffic)
 
 
 class _Session(_Training):
-    """One process's work on a run, from its newest checkpoint, if any, to its end or to the signal that stops it."""
+    """The work of one process on a stored run: from its newest checkpoint to its end, or to a signal that stops it."""
 
     def __init__(self, run: RunFolder, *training: Any) -> None:
         super().__init__(*training)
-        self.run = run
+        self.folder = run
         self.checkpoints = Checkpoints(run.path / "checkpoints", self.config.checkpoints.keep_last)
-        self.interruption = Interruption()
+        self.interrupt = InterruptHandler()
         self.last_saved = 0.0
 
-    def run_through(self) -> RunResult:
+    def run(self) -> RunResult:
         state = self.checkpoints.newest()
-        self.steps_taken = 0 if state is None else state.values["steps_taken"]
-        # In checkpoints of earlier versions every step was an epoch.
-        self.epochs_taken = 0 if state is None else state.values.get("epochs_taken", self.steps_taken)
+        if state is not None:
+            self.steps_taken = state.values["steps_taken"]
+            # In checkpoints of earlier versions every step was an epoch.
+            self.units_taken = state.values.get("epochs_taken", self.steps_taken)
         self._begin()
         if state is None and self.checkpoints.steps():
-            warnings.warn("no checkpoint can be used: the run begins again", stacklevel=3)
-            self.run.log("no checkpoint can be used: begins again")
-        outcome, words = "failed", ""
+            warnings.warn("no checkpoint can be used: the run starts again", stacklevel=3)
+            self.folder.log("no checkpoint can be used: starts again")
+        outcome, reason = "failed", ""
         try:
-            with saying_what_memory_lacks(), self.interruption:
+            with memory_error_advice(), self.interrupt:
                 self._open_trackers()
-                rows = [row for row in self.run.metrics() if row["number"] <= self.epochs_taken] if state else []
+                rows = [row for row in self.folder.metrics() if row["number"] <= self.units_taken] if state else []
                 with self.model.fitting(self.plan.training) as fitting:
                     if state is not None:
                         fitting.restore(state)
                         self.seconds_before = state.values["run_seconds"]
-                    self.model.history_[:0] = [Epoch.from_row(row) for row in rows]
+                    self.model.history_[:0] = [TrainingReport.from_row(row) for row in rows]
                     self._take_steps(fitting)
-                    result = self._conclude(fitting)
+                    result = self._finish(fitting)
             outcome = "finished"
             return result
         except StoppedError as error:
             outcome = "interrupted" if error.signal_number == signal.SIGINT else "terminated"
             raise
         except KeyboardInterrupt:
-            outcome, words = "interrupted", "at once, without saving"
+            outcome, reason = "interrupted", "at once, without saving"
             raise
         except BaseException as error:
-            lost = current().is_lost_process(error)
-            words = "another process was lost" if lost else f"{type(error).__name__}: {error}"
+            is_lost = current().is_lost_process(error)
+            reason = "another process was lost" if is_lost else f"{type(error).__name__}: {error}"
             raise
         finally:
             for tracker in self.trackers:
                 tracker.close("interrupted" if outcome == "terminated" else outcome)
-            with suppress(OSError, DataError):  # on a full disk the error that is on its way out says more
-                self.run.end_session(outcome, self.steps_taken, words)
+            with suppress(OSError, DataError):  # on a full disk, the first error says more
+                self.folder.end_session(outcome, self.steps_taken, reason)
 
     def _begin(self) -> None:
-        here, sessions = environment(), self.run.environment()
-        changes = decisive_differences(sessions[-1], here) if self.steps_taken and sessions else []
+        now, sessions = environment(), self.folder.environment()
+        changes = environment_changes(sessions[-1], now) if self.steps_taken and sessions else []
         if changes:
-            words = f"this is not quite the machine the run was on ({', '.join(changes)})"
-            warnings.warn(f"{words}: the end may differ in its last digits", stacklevel=4)
-        self.run.begin_session(self.steps_taken, here)
+            warnings.warn(
+                f"the environment of this run has changed ({', '.join(changes)}): its result may differ from that of "
+                "an uninterrupted run in the last digits",
+                stacklevel=4,
+            )
+        self.folder.begin_session(self.steps_taken, now)
 
     def _open_trackers(self) -> None:
-        if current().is_main:  # one by one, the files first: should a server refuse, those before it are closed
-            path, plain = self.run.path, self.config.model_dump(mode="json")
-            columns = list(Epoch(0, 0.0, 0.0).as_row(self.model.columns))
-            self.trackers.append(MetricFiles(path, columns, self.epochs_taken))
+        if current().is_main:  # one by one, the files first: if a server refuses, the ones before it are closed
+            path, values = self.folder.path, self.config.model_dump(mode="json")
+            columns = list(TrainingReport(0, 0.0, 0.0).as_row(self.model.metric_columns))
+            self.trackers.append(MetricFiles(path, columns, self.units_taken))
             for name in self.config.trackers:
-                self.trackers.append(open_tracker(name, path, path.name, plain, self.epochs_taken))
+                self.trackers.append(open_tracker(name, path, path.name, values, self.units_taken))
 
     def _take_steps(self, fitting: Fitting) -> None:
         settings = self.config.checkpoints
         self.last_saved = time.monotonic()
         for _ in self.steps(fitting):
             minutes = (time.monotonic() - self.last_saved) / 60.0
-            by_clock = settings.every_minutes is not None and minutes >= settings.every_minutes
-            # Signals and clocks are not the same everywhere: what one has heard or seen, all obey after the same step.
-            by_clock, *heard = current().any(by_clock, *(self.interruption.received == each for each in HEARD))
-            if any(heard):
-                self.interruption.received = HEARD[heard.index(True)]
+            is_due = settings.every_minutes is not None and minutes >= settings.every_minutes
+            # Signals and clocks differ between ranks: if one rank must save or stop, all do so after the same step.
+            is_due, *signals = current().any(is_due, *(self.interrupt.received == each for each in STOP_SIGNALS))
+            if any(signals):
+                self.interrupt.received = STOP_SIGNALS[signals.index(True)]
                 self._save_and_stop(fitting)
-            if by_clock or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
+            if is_due or (settings.every_steps is not None and fitting.steps_taken % settings.every_steps == 0):
                 self._save(fitting)
-        # Measuring and saving the model come next, and may be cut short too.
-        [worth_it] = current().any(time.monotonic() - self.last_saved >= WORTH_SAVING_S)
-        if worth_it:
+        # Measuring and storing the model follow, and may be interrupted too.
+        [is_worth_saving] = current().any(time.monotonic() - self.last_saved >= MIN_SECONDS_TO_SAVE)
+        if is_worth_saving:
             self._save(fitting)
 
     def _save(self, fitting: Fitting) -> None:
@@ -296,33 +328,34 @@ class _Session(_Training):
 
     def _save_and_stop(self, fitting: Fitting) -> NoReturn:
         self._save(fitting)
-        where = f" at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved"
-        raise self.interruption.error(where, f"`rgcn resume {self.run.path}` goes on from there")
+        place = f" at step {fitting.steps_taken:,} of {fitting.steps:,}, and saved"
+        raise self.interrupt.error(place, f"`rgcn resume {self.folder.path}` continues from there")
 
-    def _conclude(self, fitting: Fitting) -> RunResult:
-        """Measure and keep. A signal is obeyed at once here: the state after the last step is still there to be saved.
+    def _finish(self, fitting: Fitting) -> RunResult:
+        """Measure the model, and store it and its metrics. result.json is last: a run that has it is complete.
 
-        The model, then the figures: a run that has result.json has everything.
+        A signal interrupts this at once. The state after the last step is still in memory, and can be saved.
         """
-        self.interruption.at_once = True
+        self.interrupt.at_once = True
         try:
             fitting.finish()
             result = self.result(fitting)
-            result.model.save(str(self.run.path / "model"))
+            result.model.save(str(self.folder.path / "model"))
             for tracker in self.trackers:
                 tracker.finish(result.metrics)
-            self.run.write("result.json", result.as_dict())
+            self.folder.write("result.json", result.as_dict())
         except KeyboardInterrupt:
-            self.interruption.at_once = False
-            if self.interruption.received is None:
+            self.interrupt.at_once = False
+            if self.interrupt.received is None:
                 raise
-            if current().is_distributed:  # each somewhere else: there is no state that all could save
-                advice = f"`rgcn resume {self.run.path}` goes on from the last checkpoint"
-                raise self.interruption.error(" while it was measured", advice) from None
+            if current().is_distributed:  # the ranks are at different places, and have no common state to save
+                advice = f"`rgcn resume {self.folder.path}` continues from the last checkpoint"
+                raise self.interrupt.error(" while it was measured", advice) from None
             self._save_and_stop(fitting)
         except OSError as error:
             raise DataError(
-                f"cannot keep the model in {self.run.path}: {error.strerror or error}; {remedy(error)}, then resume"
+                f"cannot store the model in {self.folder.path}: {error.strerror or error}; "
+                f"{disk_error_remedy(error)}, then resume"
             ) from error
-        self.interruption.at_once = False
+        self.interrupt.at_once = False
         return result

@@ -1,7 +1,7 @@
-"""The inner loops of the edge samplers, in numba, with a random generator of one 64-bit word (splitmix64).
+"""The inner loops of the samplers, in numba, with a random generator whose state is one 64-bit word (splitmix64).
 
-The generator is written out here so that a seed means the same edges on every platform and with every version of numpy,
-and so that a run's whole sampling state is one integer.
+The generator is implemented here so that a seed gives the same edges on every platform and with every version of NumPy,
+and so that the whole sampling state of a run is one integer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 _jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 
-# Steele, Lea and Flood (2014). All uint64: numba turns a mixture of signed and unsigned integers into floats.
+# Steele, Lea and Flood (2014). All are uint64: numba converts mixed signed and unsigned integers to floats.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -21,8 +21,8 @@ _TWO_32 = np.uint64(1 << 32)
 
 
 @_jit
-def _mixed(z):  # type: ignore[no-untyped-def]
-    """A word that looks random, of any word."""
+def _mix(z):  # type: ignore[no-untyped-def]
+    """Return the splitmix64 hash of a word."""
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
     return z ^ (z >> _31)
@@ -30,38 +30,46 @@ def _mixed(z):  # type: ignore[no-untyped-def]
 
 @_jit
 def below(state, bound):  # type: ignore[no-untyped-def]
-    """A uniform integer in 0 .. bound - 1, bound < 2³², exactly uniform (Lemire 2019); divides only in rare cases."""
+    """Draw an exactly uniform integer in 0 .. bound - 1, bound < 2³² (Lemire 2019); divides only in rare cases."""
     n = np.uint64(bound)
     while True:
         state[0] += _GOLDEN
-        product = (_mixed(state[0]) >> _32) * n
+        product = (_mix(state[0]) >> _32) * n
         low = product & _LOW
         if low >= n or low >= (_TWO_32 - n) % n:
             return np.int64(product >> _32)
 
 
 @_jit
-def neighborhood(state, pointer, incident, starts, seen, picked, frontier, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with distinct edges, each a uniform unpicked half-edge among those that touch a seen node.
+def draw_neighborhood(state, pointer, incident, starts, visited, picked, frontier, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with distinct edges, each a uniform unpicked half-edge among those that touch a visited node.
 
-    incident[pointer[v] : pointer[v + 1]] are the half-edges of node v, each edge · 2³² + node at its other end: one
-    number, so that a draw touches one place in memory less. starts holds every node that has an edge. starts, seen [N],
-    picked [E] and frontier [2E] are scratch. Every half-edge enters and leaves the frontier at most once.
+    Every half-edge enters and leaves the frontier at most once.
+
+    Args:
+        state: The state of the random generator.
+        pointer: [N + 1]: the half-edges of node v are incident[pointer[v] : pointer[v + 1]].
+        incident: Edge · 2³² + node at its other end. One number, so that a draw reads one place in memory less.
+        starts: Every node that has an edge; is shuffled.
+        visited: Scratch [N].
+        picked: Scratch [E].
+        frontier: Scratch [2E].
+        out: Result.
     """
-    seen[:] = False
+    visited[:] = False
     picked[:] = False
     filled, unstarted = 0, len(starts)
     for i in range(len(out)):
         while True:
             if filled == 0:
-                # All edges of all seen nodes are picked, so a node still has unpicked edges exactly if it is unseen.
+                # All edges of all visited nodes are picked, so only unvisited nodes have unpicked edges.
                 k = below(state, unstarted)
                 node = starts[k]
                 unstarted -= 1
                 starts[k] = starts[unstarted]
-                if seen[node]:
+                if visited[node]:
                     continue
-                seen[node] = True
+                visited[node] = True
                 for p in range(pointer[node], pointer[node + 1]):
                     frontier[filled] = incident[p]
                     filled += 1
@@ -70,14 +78,14 @@ def neighborhood(state, pointer, incident, starts, seen, picked, frontier, out):
             filled -= 1
             frontier[k] = frontier[filled]
             edge = half >> 32
-            # The other half of an edge picked before may still be here: dropping it now leaves the draw uniform.
+            # The other half of a picked edge may still be in the frontier. Dropping it now keeps the draw uniform.
             if not picked[edge]:
                 break
         picked[edge] = True
         out[i] = edge
         other = half & 0xFFFFFFFF
-        if not seen[other]:
-            seen[other] = True
+        if not visited[other]:
+            visited[other] = True
             for p in range(pointer[other], pointer[other + 1]):
                 if incident[p] >> 32 != edge:
                     frontier[filled] = incident[p]
@@ -85,8 +93,8 @@ def neighborhood(state, pointer, incident, starts, seen, picked, frontier, out):
 
 
 @_jit
-def uniform(state, deck, swaps, out):  # type: ignore[no-untyped-def]
-    """Deal distinct cards from a sorted deck [E], then put it back in order, so that a draw costs O(len(out))."""
+def draw_uniform(state, deck, swaps, out):  # type: ignore[no-untyped-def]
+    """Draw distinct numbers from a sorted deck [E], then restore its order, so that a draw takes O(len(out))."""
     size = len(deck)
     for i in range(len(out)):
         k = i + below(state, size - i)
@@ -98,34 +106,49 @@ def uniform(state, deck, swaps, out):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def kept(key, origin, num_triples, rate, loop_rate, out):  # type: ignore[no-untyped-def]
-    """out[e]: 0 where edge e is dropped, else 1. It follows from the key and the edge's origin alone: a triple and its
-    inverse share their fate, in every layer, and nothing is drawn for edges that nobody asks about."""
+def draw_mask(key, origin, num_triples, rate, loop_rate, out):  # type: ignore[no-untyped-def]
+    """Set out[e] to 0 if edge e is dropped, else to 1.
+
+    The draw follows from the key and the origin of the edge alone. A triple and its inverse edge have the same origin
+    and are dropped together, in every layer, and only the edges that are needed are drawn.
+    """
     for e in range(len(origin)):
-        word = _mixed(_mixed(key + np.uint64(origin[e]) * _GOLDEN) + _GOLDEN)
+        word = _mix(_mix(key + np.uint64(origin[e]) * _GOLDEN) + _GOLDEN)
         least = rate if origin[e] < num_triples else loop_rate
         out[e] = 1.0 if np.float64(word >> np.uint64(11)) * 2.0**-53 >= least else 0.0
 
 
 @_jit
-def fan_out(key, pointer, relation, targets, names, most, edges, factor, ends):  # type: ignore[no-untyped-def]
-    """Draw at most so many edges of each target and relation, all sets of them alike; how many edges there are.
+def draw_fan_out(key, pointer, relation, targets, names, most, edges, factor, ends):  # type: ignore[no-untyped-def]
+    """Draw at most `most` edges of each target and relation; all sets of them are equally likely.
 
-    What is drawn for a target follows from the key and its name, a number, alone: whoever draws it, and with whom.
+    The edges of a target are adjacent and sorted by relation. The end of a run of one relation is found by search, so
+    that a hub costs no more than its relations. The draw for a target follows from the key and its name alone, in
+    whichever process and batch.
 
-    The edges of a target stand together from pointer[target], sorted by relation. edges, factor: the drawn ones,
-    ascending for each target, and how many each stands for, degree / kept. ends [targets]: where each target's end.
-    Of a run only its ends are looked for, so that a hub costs no more than its relations.
+    Args:
+        key: Seed of the draws.
+        pointer: The edges of a target begin at pointer[target].
+        relation: Relation of each edge.
+        targets: Rows of the targets.
+        names: A number for each target that is the same in all processes.
+        most: Maximum number of edges per target and relation.
+        edges: Result: the drawn edges, ascending for each target.
+        factor: Result: degree / drawn of each edge.
+        ends: Result [targets]: where the edges of each target end.
+
+    Returns:
+        The number of drawn edges.
     """
     filled, state = 0, np.empty(1, dtype=np.uint64)
     for i in range(len(targets)):
-        state[0] = _mixed(_mixed(key + np.uint64(names[i]) * _GOLDEN) + _GOLDEN)
+        state[0] = _mix(_mix(key + np.uint64(names[i]) * _GOLDEN) + _GOLDEN)
         begin, last = pointer[targets[i]], pointer[targets[i] + 1]
         while begin < last:
             width = 1
             while begin + width < last and relation[begin + width] == relation[begin]:
                 width *= 2
-            # The run ends after begin + width // 2 and not after begin + width.
+            # The run ends after begin + width // 2, at begin + width at the latest.
             low, high = begin + width // 2, min(begin + width, last)
             while low + 1 < high:
                 middle = (low + high) // 2
@@ -136,7 +159,8 @@ def fan_out(key, pointer, relation, targets, names, most, edges, factor, ends): 
             count = high - begin
             keep = min(count, most)
             for k in range(keep):
-                # Floyd's: a number of 0 .. count - keep + k, or the last of these where it was drawn before; sorted in.
+                # Floyd's algorithm: draw from 0 .. count - keep + k, or take the last if it was drawn before. Keep
+                # sorted.
                 place, number = filled + k, begin + k
                 if keep < count:
                     number = begin + below(state, count - keep + k + 1)

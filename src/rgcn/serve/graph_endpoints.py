@@ -1,4 +1,4 @@
-"""What every model can be asked: who it is, nodes by a part of their name, and their facts."""
+"""Endpoints of every model: its description, search, the neighbors of a node, and the model card."""
 
 from functools import lru_cache, partial
 from itertools import starmap
@@ -12,47 +12,62 @@ from pydantic import Field
 from starlette.responses import Response
 
 from rgcn.errors import RgcnError
-from rgcn.explain import methods_of
+from rgcn.explain import available_methods
 from rgcn.graph import SPLITS, KnowledgeGraph
-from rgcn.nn.universal_network import shipped_card
+from rgcn.nn.universal_network import pretrained_card
 from rgcn.pages.run_report import model_card
 from rgcn.runs.folder import RunFolder
-from rgcn.sampling.known_triples import AT_ONCE
-from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.schemas import AnswerShape, AtMost, Class, Count, Node, NodeName, Number, QuestionShape, Relation, Split
-from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
+from rgcn.sampling.known_triples import BLOCK_TRIPLES
+from rgcn.serve import schemas
+from rgcn.serve.batching import Dispatcher, RequestQueue
+from rgcn.serve.schemas import Class, Count, Node, NodeName, Relation, RequestSchema, ResponseSchema
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint
 
-FEW, REMEMBERED = 2, 64
+EXAMPLE_ROWS, CACHED_NODES = 2, 64
 
 
-class SearchQuery(QuestionShape):
-    q: Annotated[str, AtMost("name")] = Field(description="A part of a name or title. An empty one finds nothing.")
+class SearchQuery(RequestSchema):
+    """A text to look for in names and titles."""
+
+    q: Annotated[str, schemas.AtMost("max_name_length")] = Field(
+        description="Part of a name or title. Empty finds nothing."
+    )
     limit: Count = Field(10, description="How many nodes at most.")
 
 
-class NeighborsQuery(QuestionShape):
+class NeighborsQuery(RequestSchema):
+    """A page of a node's triples."""
+
     node: NodeName
-    limit: Count = Field(50, description="How many facts at most.")
-    offset: Annotated[int, Field(ge=0, le=10**9), Number] = Field(0, description="How many facts to leave out first.")
+    limit: Count = Field(50, description="How many triples at most.")
+    offset: Annotated[int, Field(ge=0, le=10**9), schemas.Number] = Field(
+        0, description="How many triples to leave out first."
+    )
 
 
 class RelationWithCount(Relation):
+    """A relation with its number of triples."""
+
     count: Annotated[int, Meta(description="Triples of this relation in the graph.")]
 
 
 class ClassWithCount(Class):
-    count: Annotated[int, Meta(description="Nodes labelled with this class.")]
+    """A class with its number of nodes."""
+
+    count: Annotated[int, Meta(description="Nodes labeled with this class.")]
 
 
-class GraphCounts(AnswerShape):
+class GraphCounts(ResponseSchema):
+    """The size of a graph."""
+
     nodes: int
     relations: int
     triples: int
     classes: int
 
 
-class ModelLine(AnswerShape):
-    """A served model in a line."""
+class ModelSummary(ResponseSchema):
+    """A served model, as the list of models has it."""
 
     name: str
     task: str
@@ -60,195 +75,195 @@ class ModelLine(AnswerShape):
     model: str
     dataset: str
     counts: GraphCounts
-    headline: Annotated[str, Meta(description="The figure it is judged by, in words.")]
+    headline: Annotated[str, Meta(description="Its main metric, as text.")]
 
 
-class ModelExamples(AnswerShape):
-    """Something to begin with."""
+class ModelExamples(ResponseSchema):
+    """Nodes and a relation to begin with."""
 
     nodes: list[Node]
     relation: str | None
 
 
-Calibrated = Annotated[dict[str, Any], Meta(description="How scores become probabilities, and how well that works.")]
-
-
-class ModelDetails(ModelLine):
-    """Everything about a model that a page or a program needs to begin."""
+class ModelDetails(ModelSummary):
+    """Everything a page or a program needs to know about a model."""
 
     seed: int | None
     created: str | None
     metrics: dict[str, dict[str, Any]]
     relations: list[RelationWithCount]
     classes: list[ClassWithCount]
-    calibration: Calibrated
-    explain_methods: Annotated[list[str], Meta(description="Empty where the model looks at no neighbors.")]
+    calibration: Annotated[dict[str, Any], Meta(description="How scores become probabilities, and how reliable.")]
+    explain_methods: Annotated[list[str], Meta(description="Empty if the model does not use neighbors.")]
     examples: ModelExamples
 
 
 class NodeWithDegree(Node):
-    """A node, and the number of triples it takes part in."""
+    """A node and its number of triples."""
 
     degree: int
 
 
-class Found(AnswerShape):
+class SearchResults(ResponseSchema):
+    """Nodes whose name or title contains the text, best first."""
+
     query: str
     nodes: list[NodeWithDegree]
 
 
-class Fact(AnswerShape):
-    """A triple seen from a node."""
+class Fact(ResponseSchema):
+    """A triple, from the point of view of one of its nodes."""
 
     relation: Relation
-    node: Annotated[Node, Meta(description="The other end.")]
-    outgoing: Annotated[bool, Meta(description="Whether the node asked about is the subject.")]
-    split: Annotated[Split | None, Meta(description="What the triple was used for, where the graph has splits.")]
+    node: Annotated[Node, Meta(description="The other node.")]
+    outgoing: Annotated[bool, Meta(description="True if the requested node is the subject.")]
+    split: Annotated[schemas.Split | None, Meta(description="The triple's split, if the graph has splits.")]
 
 
-class Neighbors(AnswerShape):
+class Neighbors(ResponseSchema):
+    """A page of a node's triples."""
+
     node: Node
-    degree: Annotated[int, Meta(description="Triples the node takes part in.")]
-    total: Annotated[int, Meta(description="Facts there are to page through.")]
+    degree: Annotated[int, Meta(description="Triples of the node.")]
+    total: Annotated[int, Meta(description="Facts on all pages.")]
     facts: list[Fact]
 
 
 class GraphEndpoints(Endpoints):
-    """/search, /neighbors, /card and the model itself. Details and card are made once, when the model is loaded."""
+    """The model itself, /search, /neighbors and /card. Details and card are made once, when the model is loaded."""
 
     tag = "graph"
 
-    def __init__(self, served: Served, on_step: OnStep) -> None:
+    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
         super().__init__(served, on_step)
-        self.searches = Lane((served.name, "search"), partial(starmap, served.names.find), 8)
-        self._facts, self._details = Facts(served.graph), details(served)
-        self._card = Response(card(served), media_type="text/markdown")
+        self.searches = RequestQueue((served.name, "search"), partial(starmap, served.names.find), 8)
+        self._facts, self._details = NodeFacts(served.graph), _details(served)
+        self._card = Response(_card(served), media_type="text/markdown")
 
     @endpoint("GET", "")
-    async def model_details(self, desk: Desk) -> ModelDetails:
-        """A model's figures, its relations and classes, and something to begin with."""
+    async def model_details(self, dispatcher: Dispatcher) -> ModelDetails:
+        """A model's metrics, relations and classes, and examples to begin with."""
         return replace(self._details, calibration=self.served.calibration.as_dict())
 
     @endpoint("GET", "card")
-    async def model_card(self, desk: Desk) -> Response:
+    async def model_card(self, dispatcher: Dispatcher) -> Response:
         """What the model is, what it is good for and how it was made, in Markdown."""
         return self._card
 
     @endpoint("GET", "search")
-    async def search(self, desk: Desk, query: SearchQuery) -> Found:
-        """Nodes by a part of their name or title, best first."""
-        if self.served.names.finds_quickly:
-            return self._found(query.q, self.served.names.find(query.q, query.limit))
-        return self._found(query.q, (await desk.ask(self.searches, [(query.q, query.limit)]))[0])
+    async def search(self, dispatcher: Dispatcher, query: SearchQuery) -> SearchResults:
+        """Nodes by part of their name or title, best first."""
+        if self.served.names.is_search_fast:
+            return self._results(query.q, self.served.names.find(query.q, query.limit))
+        return self._results(query.q, (await dispatcher.ask(self.searches, [(query.q, query.limit)]))[0])
 
     @endpoint("GET", "neighbors")
-    async def neighbors(self, desk: Desk, query: NeighborsQuery) -> Neighbors:
-        """The facts the graph has about a node: what it is the subject of first."""
-        return self._around(self.served.names.node(query.node), query.limit, query.offset)
+    async def neighbors(self, dispatcher: Dispatcher, query: NeighborsQuery) -> Neighbors:
+        """The triples of a node: first those in which it is the subject."""
+        return self._neighbors(self.served.names.node(query.node), query.limit, query.offset)
 
-    def examples(self, shown: Shown) -> dict[str, Example]:
-        about, query, node = self._details, shown.words["q"], shown.words["node"]
-        few = replace(about, relations=about.relations[:FEW], classes=about.classes[:FEW])
+    def examples(self, entities: ExampleEntities) -> dict[str, Example]:
+        """Return a request with its response for each endpoint."""
+        details, text, node = self._details, entities.parameters["q"], entities.parameters["node"]
+        relations, classes = details.relations[:EXAMPLE_ROWS], details.classes[:EXAMPLE_ROWS]
+        results = self._results(text, self.served.names.find(text, EXAMPLE_ROWS))
         return {
-            "GET ": ({}, few),
+            "GET ": ({}, replace(details, relations=relations, classes=classes)),
             "GET card": ({}, f"# {self.served.name}\n"),
-            "GET search": ({"q": query}, self._found(query, self.served.names.find(query, FEW))),
-            "GET neighbors": ({"node": node}, self._around(shown.nodes[0], FEW, 0)),
+            "GET search": ({"q": text}, results),
+            "GET neighbors": ({"node": node}, self._neighbors(entities.nodes[0], EXAMPLE_ROWS, 0)),
         }
 
-    def _found(self, query: str, nodes: list[int]) -> Found:
-        found = zip(map(self.served.node, nodes), self._facts.degree(nodes), strict=True)
-        return Found(query, [NodeWithDegree(**asdict(node), degree=degree) for node, degree in found])
+    def _results(self, text: str, nodes: list[int]) -> SearchResults:
+        rows = zip(map(self.served.node, nodes), self._facts.degree(nodes), strict=True)
+        return SearchResults(text, [NodeWithDegree(**asdict(node), degree=degree) for node, degree in rows])
 
-    def _around(self, number: int, limit: int, offset: int) -> Neighbors:
-        node, relations, known = self.served.node, self.served.relations, self._facts
-        page = known.page(number, limit, offset)
+    def _neighbors(self, node_id: int, limit: int, offset: int) -> Neighbors:
+        node, relations = self.served.node, self.served.relations
+        page, total = self._facts.page(node_id, limit, offset)
         facts = [Fact(relations[relation], node(other), outgoing, split) for relation, other, outgoing, split in page]
-        return Neighbors(node(number), known.degree([number])[0], known.total(number), facts)
+        return Neighbors(node(node_id), self._facts.degree([node_id])[0], total, facts)
 
 
-class Facts:
-    """Every node's triples, outgoing ones first, then by relation: a page is a slice."""
+class NodeFacts:
+    """The triples of each node, sorted: outgoing ones first, then by relation, so that a page is a slice."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
         self.graph = graph
-        _ = graph._incidence  # made now where it is not stored: nobody waits for it later
-        self._of = lru_cache(REMEMBERED)(self._sorted)
-        parts = (graph.triples_at(slice(first, first + AT_ONCE)) for first in range(0, len(graph), AT_ONCE))
+        _ = graph._incidence  # built now if it is not stored, so that no request waits for it
+        self._rows_of = lru_cache(CACHED_NODES)(self._sorted_rows)
+        parts = (graph.triples_at(slice(first, first + BLOCK_TRIPLES)) for first in range(0, len(graph), BLOCK_TRIPLES))
         loops = [np.empty(0, np.int64), *(part[part[:, 0] == part[:, 2], 0] for part in parts)]
         nodes, counts = np.unique(np.concatenate(loops), return_counts=True)
         self._loops = dict(zip(nodes.tolist(), counts.tolist(), strict=True))
 
     def degree(self, nodes: list[int]) -> list[int]:
-        """Triples that each takes part in; one with itself counts once."""
-        touching = self.graph.num_touching(np.array(nodes, dtype=np.int64)).tolist()
+        """Return the number of triples of each node; a self-loop counts once."""
+        touching = self.graph.num_incident_triples(np.array(nodes, dtype=np.int64)).tolist()
         return [count - self._loops.get(node, 0) for node, count in zip(nodes, touching, strict=True)]
 
-    def total(self, node: int) -> int:
-        return int(self.graph.num_touching(np.array([node]))[0])
-
-    def _sorted(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(rows in the graph's triples, which of them are outgoing)."""
-        touching = np.unique(self.graph.touching_one(node))
+    def _sorted_rows(self, node: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the rows of the node's triples in the graph, and which of them are outgoing."""
+        touching = np.unique(self.graph.triples_of_node(node))
         subject, relation, object_ = self.graph.triples_at(touching).T
-        out, inward = np.flatnonzero(subject == node), np.flatnonzero(object_ == node)
-        order = [some[np.argsort(relation[some], kind="stable")] for some in (out, inward)]
-        return touching[np.concatenate(order)], np.repeat([True, False], [len(out), len(inward)])
+        outgoing, incoming = np.flatnonzero(subject == node), np.flatnonzero(object_ == node)
+        order = [rows[np.argsort(relation[rows], kind="stable")] for rows in (outgoing, incoming)]
+        return touching[np.concatenate(order)], np.repeat([True, False], [len(outgoing), len(incoming)])
 
-    def page(self, node: int, limit: int, offset: int) -> list[tuple[int, int, bool, Any]]:
-        """Some of a node's facts: (relation, the other end, outgoing, split) each."""
-        (rows, outgoing), asked, splits = self._of(node), slice(offset, offset + limit), self.graph.triple_splits
-        rows = rows[asked]
-        used = [None] * len(rows) if splits is None else [SPLITS[split] for split in splits[rows].tolist()]
-        triples = zip(self.graph.triples_at(rows).tolist(), outgoing[asked].tolist(), used, strict=True)
-        return [(r, o if out else s, out, split) for (s, r, o), out, split in triples]
+    def page(self, node: int, limit: int, offset: int) -> tuple[list[tuple[int, int, bool, Any]], int]:
+        """Return some of a node's facts as (relation, other node, outgoing, split), and the number of all."""
+        (rows, outgoing), page, splits = self._rows_of(node), slice(offset, offset + limit), self.graph.triple_splits
+        shown = rows[page]
+        split_names = [None] * len(shown) if splits is None else [SPLITS[split] for split in splits[shown].tolist()]
+        triples = zip(self.graph.triples_at(shown).tolist(), outgoing[page].tolist(), split_names, strict=True)
+        return [(r, o if out else s, out, split) for (s, r, o), out, split in triples], len(rows)
 
 
-def line(served: Served) -> ModelLine:
-    """The model in the list of models."""
+def model_summary(served: ServedModel) -> ModelSummary:
+    """Return the model's entry in the list of models."""
     graph, opened = served.graph, served.opened
     counts = GraphCounts(graph.num_nodes, graph.num_relations, graph.num_triples, len(opened.classes))
     metric, metrics = opened.task.headline, (opened.result or {}).get("metrics") or {}
-    figures = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
-    words = (f"{split} {metric.title} {metric.words(value)}" for split, value in figures if value is not None)
+    values = ((split, (metrics.get(split) or {}).get(metric.name)) for split in ("test", "valid"))
+    texts = (f"{split} {metric.title} {metric.format(value)}" for split, value in values if value is not None)
     kinds = [kind.name for kind in opened.task.kinds]
-    about = (served.name, opened.task.name, kinds, opened.title, opened.dataset, counts)
-    return ModelLine(*about, next(words, "not measured" if opened.untrained is None else "nothing was trained"))
+    headline = next(texts, "not measured" if opened.zero_shot_graph is None else "pretrained, not trained here")
+    return ModelSummary(served.name, opened.task.name, kinds, opened.title, opened.dataset, counts, headline)
 
 
-def details(served: Served) -> ModelDetails:
-    """The line, and everything to begin with."""
-    graph, opened, shown = served.graph, served.opened, served.shown
+def _details(served: ServedModel) -> ModelDetails:
+    graph, opened, entities = served.graph, served.opened, served.entities
     labels = graph.labels if opened.classes else None
-    relations = graph.relation_counts.tolist()
-    classes = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
+    triples_each = zip(served.relations, graph.relation_counts.tolist(), strict=True)
+    nodes_each = [] if labels is None else np.bincount(labels.classes, minlength=labels.num_classes).tolist()
     return ModelDetails(
-        **asdict(line(served)),
+        **asdict(model_summary(served)),
         seed=opened.about.get("seed", opened.model.seed),
         created=opened.about.get("created"),
         metrics=(opened.result or {}).get("metrics") or {},
-        relations=[RelationWithCount(r.name, r.title, n) for r, n in zip(served.relations, relations, strict=True)],
-        classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, classes, strict=False)],
+        relations=[RelationWithCount(relation.name, relation.title, count) for relation, count in triples_each],
+        classes=[ClassWithCount(c.name, c.title, n) for c, n in zip(served.classes, nodes_each, strict=False)],
         calibration=served.calibration.as_dict(),
-        explain_methods=list(methods_of(opened)),
-        examples=ModelExamples(list(map(served.node, shown.nodes)), shown.words.get("relation")),
+        explain_methods=list(available_methods(opened)),
+        examples=ModelExamples(list(map(served.node, entities.nodes)), entities.parameters.get("relation")),
     )
 
 
-def card(served: Served) -> str:
-    """The model card in Markdown; a few words where there was no run to make one of."""
-    about, graph = line(served), served.graph
+def _card(served: ServedModel) -> str:
+    """Return the model card in Markdown, or a short description of a model that was not trained in a run."""
+    summary, graph = model_summary(served), served.graph
     counts = f"{graph.num_nodes:,} nodes, {graph.num_relations:,} relations, {graph.num_triples:,} triples"
-    words = f"A {about.model} model for {about.task}, saved outside a run, over {about.dataset} ({counts})."
-    if served.opened.untrained is not None:
-        card = shipped_card()
+    text = f"A {summary.model} model for {summary.task}, saved outside a run, over {summary.dataset} ({counts})."
+    if served.opened.zero_shot_graph is not None:
+        card = pretrained_card()
         limits = "".join(f"\n- {limit}" for limit in card.get("limits", ()))
-        learned = f"It learned from other graphs: {', '.join(card.get('learned_from', ()))}."
-        words = f"For {about.task}: {about.model}, over {about.dataset}; nothing was trained. It knows {counts}. "
-        words += f"{learned}\n{limits}"
+        text = (
+            f"For {summary.task}: {summary.model}, over {summary.dataset}, which it was not trained on. The graph has "
+            f"{counts}. The model was trained on other graphs: {', '.join(card.get('learned_from', ()))}.\n{limits}"
+        )
     try:
         if served.opened.about:
             return model_card(RunFolder(served.opened.path), served.opened.model)
-    except RgcnError:  # its words would name a folder of this machine
-        words = "No card could be made: the run's folder is damaged or gone."
-    return f"# {served.name}\n\n{words}\n"
+    except RgcnError:  # its message would reveal a path of this machine
+        text = "The model card cannot be made: the run's folder is damaged or missing."
+    return f"# {served.name}\n\n{text}\n"

@@ -1,9 +1,9 @@
-"""/links and /score: of a model that answers for links."""
+"""/links and /score, for models that predict links."""
 
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from msgspec import Meta
@@ -14,60 +14,62 @@ from typing_extensions import Self
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
 from rgcn.links.calibration import Calibration
-from rgcn.links.top_k import Known, answer_links, rate_triples
+from rgcn.links.top_k import KnownMode, answer_links, rate_triples
 from rgcn.nn.scorer import Questions, Scorer
-from rgcn.predict.questions import notes_of
+from rgcn.predict.questions import answer_notes
 from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve import schemas
-from rgcn.serve.batching import Desk, Lane
-from rgcn.serve.graph_endpoints import FEW
-from rgcn.serve.schemas import AnswerShape, Many, Node, NodeName, Probability, QuestionShape, Relation, RelationName
-from rgcn.serve.served_model import Endpoints, Example, OnStep, Served, Shown, endpoint
+from rgcn.serve.batching import Dispatcher, RequestQueue
+from rgcn.serve.graph_endpoints import EXAMPLE_ROWS
+from rgcn.serve.schemas import Many, Node, NodeName, Probability, Relation, RelationName, RequestSchema, ResponseSchema
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint
 
-# Questions for so many answers go together, this part of a batch at a time: one for a thousand must not hold up those
-# for ten. How many a batch has, the scorer says where questions are dear (`Scorer.questions_at_once`).
-PARTS = ((16, 1), (128, 2), (1 << 30, 8))
-# Of a model that asks anew for each known answer it shows, a question counts as so many.
-WITH_KNOWN = 8
-QUESTIONS_AT_ONCE, TRIPLES_AT_ONCE, SCORES_AT_ONCE = 64, 4096, 1 << 24
-# Products with this many rows take longer than one with twelve: BLAS has no good kernel for them (measured, MKL).
-AWKWARD, FILLED_UP = range(3, 12), 12
-SPLIT_OF: tuple[Any, ...] = (*SPLITS, None)  # so that -1 is no split
+# Questions with similar k form a batch: one for a thousand answers must not delay those for ten. For each largest k:
+# the batch size is divided by this. `Scorer.questions_per_batch` gives the batch size of scorers with costly questions.
+BATCH_DIVISORS = ((16, 1), (128, 2), (1 << 30, 8))
+# A scorer that hides triples scores a question again for each known answer, so the question counts this many times.
+KNOWN_ANSWERS_FACTOR = 8
+MAX_QUESTIONS, MAX_TRIPLES, MAX_SCORES = 64, 4096, 1 << 24  # of one batch
+# Matrix products with these numbers of rows take longer than one with twelve (measured with MKL): they are padded.
+SLOW_BATCH_SIZES, PADDED_BATCH_SIZE = range(3, 12), 12
+SPLIT_NAMES: tuple[Any, ...] = (*SPLITS, None)  # -1 is no split
 
-K = Annotated[schemas.Count, Field(description="How many answers, best first; to each question.")]
-MarkOrDrop = Annotated[Known, Field(description="Answers that are training triples: `mark` them, or `drop` them.")]
+K = Annotated[schemas.Count, Field(description="How many answers to each question, best first.")]
+KnownAnswers = Annotated[KnownMode, Field(description="Answers that are training triples: `mark` or `drop` them.")]
 
 
-class MissingEnd(QuestionShape):
-    """A triple with one end missing: give a subject to ask for objects, an object to ask for subjects."""
+class MissingEnd(RequestSchema):
+    """A triple with one end missing: give a subject to get objects, an object to get subjects."""
 
     relation: RelationName
-    subject: NodeName | None = Field(None, description="Asks for objects of (subject, relation, ?).")
-    object: NodeName | None = Field(None, description="Asks for subjects of (?, relation, object).")
+    subject: NodeName | None = Field(None, description="Find objects of (subject, relation, ?).")
+    object: NodeName | None = Field(None, description="Find subjects of (?, relation, object).")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.subject is None) == (self.object is None):
             given = "neither" if self.subject is None else "both"
-            words = "give either subject or object, the other is what is asked for; {given} was given"
-            raise PydanticCustomError("one_end", words, {"given": given})
+            message = "give either subject or object, the other one is predicted; {given} was given"
+            raise PydanticCustomError("one_end", message, {"given": given})
         return self
 
 
 class LinksQuery(MissingEnd):
+    """One question."""
+
     k: K = 10
-    known: MarkOrDrop = "mark"
+    known: KnownAnswers = "mark"
 
 
-class LinksBody(QuestionShape):
-    """Triples with one end missing each."""
+class LinksBody(RequestSchema):
+    """Many questions."""
 
     queries: Many[MissingEnd]
     k: K = 10
-    known: MarkOrDrop = "mark"
+    known: KnownAnswers = "mark"
 
 
-class NamedTriple(QuestionShape):
+class NamedTriple(RequestSchema):
     """A triple by names."""
 
     subject: NodeName
@@ -75,28 +77,30 @@ class NamedTriple(QuestionShape):
     object: NodeName
 
 
-class ScoreBody(QuestionShape):
-    """Triples to be scored."""
+class ScoreBody(RequestSchema):
+    """Triples to score."""
 
     triples: Many[NamedTriple]
 
 
-IsKnown = Annotated[bool, Meta(description="Whether it is a training triple.")]
+IsKnown = Annotated[bool, Meta(description="True if it is a training triple.")]
 SplitOfTriple = Annotated[
     schemas.Split | None,
-    Meta(description="What the graph has the triple for, where it has splits: the model saw no `valid` and `test`."),
+    Meta(description="The triple's split, if the graph has splits. The model never saw `valid` and `test`."),
 ]
 
 
-class UnderstoodQuery(AnswerShape):
-    """The question as it was understood; what was asked for is null."""
+class UnderstoodQuery(ResponseSchema):
+    """The question, with the nodes and the relation that were found; the missing end is null."""
 
     subject: Node | None
     relation: Relation
     object: Node | None
 
 
-class Link(AnswerShape):
+class Link(ResponseSchema):
+    """An answer: the node at the missing end."""
+
     node: Annotated[Node, Meta(description="The answer.")]
     score: schemas.Score
     probability: Probability
@@ -104,20 +108,25 @@ class Link(AnswerShape):
     split: SplitOfTriple
 
 
-class LinkAnswer(AnswerShape):
+class LinkAnswer(ResponseSchema):
+    """The most likely nodes at the missing end."""
+
     query: UnderstoodQuery
     links: Annotated[list[Link], Meta(description="Best first.")]
     note: Annotated[
-        str | None,
-        Meta(description="What is to be said of the question: it makes no sense, say, or nothing is missing."),
+        str | None, Meta(description="A remark on the question, for example that nothing is missing in the data.")
     ]
 
 
-class LinkAnswerList(AnswerShape):
+class LinkAnswerList(ResponseSchema):
+    """Answers in the order of the queries."""
+
     answers: list[LinkAnswer]
 
 
-class TripleScore(AnswerShape):
+class TripleScore(ResponseSchema):
+    """A triple with its score: the mean of both directions."""
+
     subject: Node
     relation: Relation
     object: Node
@@ -127,142 +136,152 @@ class TripleScore(AnswerShape):
     split: SplitOfTriple
 
 
-class Scores(AnswerShape):
+class Scores(ResponseSchema):
+    """Scores in the order of the triples."""
+
     triples: list[TripleScore]
 
 
-class LinkAsked(NamedTuple):
-    """(given, relation, ?) where objects are asked for, else (?, relation, given)."""
+class LinkRequest(NamedTuple):
+    """A query by ids: (node, relation, ?) if objects are wanted, else (?, relation, node)."""
 
-    given: int
+    node: int
     relation: int
     for_objects: bool
     k: int
 
 
 Triple = tuple[int, int, int]
-Rated = tuple[Any, Any, bool, Any]
+Rating = tuple[Any, Any, bool, Any]  # score, probability, known, split
 
 
-class ServedLinks:
-    """What every answer needs of a served model, looked up once (`AnsweringModel`)."""
+class LinkAnswerer:
+    """The parts of a served model that answers need (`AnsweringModel`), looked up once."""
 
-    def __init__(self, served: Served, scorer: Scorer) -> None:
+    def __init__(self, served: ServedModel, scorer: Scorer) -> None:
         self._served, self.graph_, self.new_nodes = served, served.graph, served.opened.new_nodes
         self.scorer = lambda: scorer
 
     @property
     def calibration_(self) -> Calibration:
+        """The calibration, which may be fitted after the start."""
         return self._served.calibration
 
 
 class LinkEndpoints(Endpoints):
-    """Questions that wait together are answered by one product; what they are made of is computed when loading."""
+    """Predict links. Waiting questions are answered by one matrix product, over node vectors computed when loading."""
 
     tag = "links"
 
-    def __init__(self, served: Served, on_step: OnStep) -> None:
+    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
         super().__init__(served, on_step)
         on_step("encoding the graph")
-        self._scorer = served.opened.scorer()
-        problem = self._scorer.problem()
+        scorer = served.opened.scorer()
+        problem = scorer.problem()
         if problem is not None:
             raise DataError(f"{served.opened.path}: {problem}")
-        self._model: Any = ServedLinks(served, self._scorer)
-        at_once = self._scorer.questions_at_once
-        product = max(1, min(QUESTIONS_AT_ONCE, SCORES_AT_ONCE // served.graph.num_nodes))
-        self._awkward = AWKWARD if at_once is None else ()
-        key, most = (served.name, "links"), at_once or product
-        dear = {"mark": WITH_KNOWN if self._scorer.hides else 1, "drop": 1}
-        self._lanes = {
-            (known, size): Lane(key, partial(self.answer, known=known), max(1, most // (part * dear[known])))
-            for known in get_args(Known)
-            for size, part in PARTS
-        }
-        self._scores = Lane((served.name, "scores"), self.scored, at_once or TRIPLES_AT_ONCE)
-        if served.is_large:  # who asks first waits a second or two; who starts it does not wait for all
+        self._model: Any = LinkAnswerer(served, scorer)
+        at_once = scorer.questions_per_batch
+        self._slow_batch_sizes = SLOW_BATCH_SIZES if at_once is None else ()
+        max_batch = at_once or max(1, min(MAX_QUESTIONS, MAX_SCORES // served.graph.num_nodes))
+        factors: dict[KnownMode, int] = {"mark": KNOWN_ANSWERS_FACTOR if scorer.can_hide_triples else 1, "drop": 1}
+        self._queues = dict[tuple[KnownMode, int], RequestQueue]()
+        for known, factor in factors.items():
+            for k, divisor in BATCH_DIVISORS:
+                answer, size = partial(self.answer, known=known), max(1, max_batch // (divisor * factor))
+                self._queues[known, k] = RequestQueue((served.name, "links"), answer, size)
+        self._scores = RequestQueue((served.name, "scores"), self.scored, at_once or MAX_TRIPLES)
+        if served.is_large:  # its first questions take a second or two; the start does not wait for that
             return
-        # What is made at the first full batch is made now, its memory too.
-        for lane in {lane.most: lane for lane in self._lanes.values()}.values():
-            lane.answer([LinkAsked(0, 0, number % 2 == 0, 1) for number in range(lane.most)])
+        # Run a full batch of each size, so that no request waits for what is allocated and compiled then.
+        for queue in {queue.max_batch: queue for queue in self._queues.values()}.values():
+            queue.answer([LinkRequest(0, 0, number % 2 == 0, 1) for number in range(queue.max_batch)])
         self.scored([(0, 0, 0)])
 
-    def lane(self, known: Known, k: int) -> Lane:
-        return self._lanes[known, next(size for size, _ in PARTS if k <= size)]
+    def queue(self, known: KnownMode, k: int) -> RequestQueue:
+        """Return the queue of questions for `k` answers."""
+        return self._queues[known, next(largest for largest, _ in BATCH_DIVISORS if k <= largest)]
 
     @endpoint("GET", "links")
-    async def predict_links(self, desk: Desk, query: LinksQuery) -> LinkAnswer:
+    async def predict_links(self, dispatcher: Dispatcher, query: LinksQuery) -> LinkAnswer:
         """The most likely missing end of a triple: of (subject, relation, ?) or (?, relation, object)."""
-        asked = [self._asked(query, query.k)]
-        return (await desk.ask(self.lane(query.known, query.k), asked))[0]  # type: ignore[no-any-return]
+        answers = await dispatcher.ask(self.queue(query.known, query.k), [self._question(query, query.k)])
+        return answers[0]  # type: ignore[no-any-return]
 
     @endpoint("POST", "links")
-    async def predict_many_links(self, desk: Desk, body: LinksBody) -> LinkAnswerList:
+    async def predict_many_links(self, dispatcher: Dispatcher, body: LinksBody) -> LinkAnswerList:
         """The most likely missing ends of many triples."""
-        rows, most = len(body.queries) * min(body.k, self.served.graph.num_nodes), desk.limits.links
-        if rows > most:
-            words = f"{len(body.queries):,} queries with k = {body.k:,} are {rows:,} links; one answer holds at most"
-            raise schemas.Refusal("invalid", f"{words} {most:,}: ask in several requests")
-        asked = await desk.resolved(body.queries, lambda query: self._asked(query, body.k))
-        return LinkAnswerList(list(await desk.ask(self.lane(body.known, body.k), asked)))
+        rows, max_links = len(body.queries) * min(body.k, self.served.graph.num_nodes), dispatcher.limits.max_links
+        if rows > max_links:
+            message = f"{len(body.queries):,} queries with k = {body.k:,} have {rows:,} answers; one response holds"
+            raise schemas.RequestError("invalid", f"{message} at most {max_links:,}: split the request")
+        questions = await dispatcher.resolve_names(body.queries, lambda query: self._question(query, body.k))
+        return LinkAnswerList(list(await dispatcher.ask(self.queue(body.known, body.k), questions)))
 
     @endpoint("POST", "score")
-    async def score(self, desk: Desk, body: ScoreBody) -> Scores:
-        """How given triples score, in the mean of both directions, and whether the graph has them."""
-        triples = await desk.resolved(body.triples, self._triple)
-        return Scores(list(await desk.ask(self._scores, triples)))
+    async def score(self, dispatcher: Dispatcher, body: ScoreBody) -> Scores:
+        """Scores of triples, as the mean of both directions, and whether the graph has them."""
+        triples = await dispatcher.resolve_names(body.triples, self._triple)
+        return Scores(list(await dispatcher.ask(self._scores, triples)))
 
-    def examples(self, shown: Shown) -> dict[str, Example]:
-        triple = {key: shown.words[key] for key in ("subject", "relation", "object")}
-        ends = {key: triple[key] for key in ("subject", "relation")}
-        links = self.answer([LinkAsked(*shown.triple[:2], True, FEW)], "mark")
+    def examples(self, entities: ExampleEntities) -> dict[str, Example]:
+        """Return a request with its response for each endpoint."""
+        triple = {key: entities.parameters[key] for key in ("subject", "relation", "object")}
+        query = {key: triple[key] for key in ("subject", "relation")}
+        links = self.answer([LinkRequest(*entities.triple[:2], True, EXAMPLE_ROWS)], "mark")
         return {
-            "GET links": ({**ends, "k": FEW}, links[0]),
-            "POST links": ({"queries": [ends], "k": FEW}, LinkAnswerList(links)),
-            "POST score": ({"triples": [triple]}, Scores(self.scored([shown.triple]))),
+            "GET links": ({**query, "k": EXAMPLE_ROWS}, links[0]),
+            "POST links": ({"queries": [query], "k": EXAMPLE_ROWS}, LinkAnswerList(links)),
+            "POST score": ({"triples": [triple]}, Scores(self.scored([entities.triple]))),
         }
 
-    def _asked(self, query: MissingEnd, k: int) -> LinkAsked:
-        names, given = self.served.names, query.object if query.subject is None else query.subject
-        assert given is not None
-        return LinkAsked(names.node(given), names.relation(query.relation), query.subject is not None, k)
+    def _question(self, query: MissingEnd, k: int) -> LinkRequest:
+        names, node = self.served.names, query.object if query.subject is None else query.subject
+        assert node is not None
+        return LinkRequest(names.node(node), names.relation(query.relation), query.subject is not None, k)
 
-    def _triple(self, named: NamedTriple) -> Triple:
+    def _triple(self, triple: NamedTriple) -> Triple:
         names = self.served.names
-        return names.node(named.subject), names.relation(named.relation), names.node(named.object)
+        return names.node(triple.subject), names.relation(triple.relation), names.node(triple.object)
 
-    def answer(self, asked: list[LinkAsked], known: Known) -> list[LinkAnswer]:
-        """In the model's thread."""
-        filled = [*asked, *[asked[0]] * (FILLED_UP - len(asked))] if len(asked) in self._awkward else asked
-        given, relation, objects, k = zip(*filled, strict=True)
-        questions = Questions(torch.tensor(given), torch.tensor(relation), torch.tensor(objects))
-        found = answer_links(self._model, questions, max(k), known)
-        own, is_object = questions.node[:, None], torch.tensor(objects)[:, None]
-        subject, object_ = torch.where(is_object, own, found.node), torch.where(is_object, found.node, own)
-        triples = torch.stack([subject, questions.relation[:, None].expand_as(subject), object_], dim=-1)
-        shares = repeat(None) if found.probability is None else found.probability.tolist()
+    def answer(self, questions: list[LinkRequest], known: KnownMode) -> list[LinkAnswer]:
+        """Answer a batch of questions, in the model's thread."""
+        num_missing = PADDED_BATCH_SIZE - len(questions) if len(questions) in self._slow_batch_sizes else 0
+        node, relation, for_objects, k = zip(*questions, *[questions[0]] * num_missing, strict=True)
+        batch = Questions(torch.tensor(node), torch.tensor(relation), torch.tensor(for_objects))
+        best = answer_links(self._model, batch, max(k), known)
+        given, is_object = batch.node[:, None], torch.tensor(for_objects)[:, None]
+        subject, object_ = torch.where(is_object, given, best.node), torch.where(is_object, best.node, given)
+        triples = torch.stack([subject, batch.relation[:, None].expand_as(subject), object_], dim=-1)
+        probabilities = repeat(None) if best.probability is None else best.probability.tolist()
         splits = split_of(self.served.graph, triples).tolist()
-        rated = map(_rated, found.score.tolist(), shares, found.known.tolist(), splits)
-        told = asked, found.node.tolist(), rated, notes_of(self.served.opened.titles, questions, found, shown=k)
-        return list(map(self._answered, *told))  # without what only fills up
+        ratings = map(_ratings, best.score.tolist(), probabilities, best.known.tolist(), splits)
+        notes = answer_notes(self.served.opened.titles, batch, best, shown=k)
+        return list(map(self._link_answer, questions, best.node.tolist(), ratings, notes))  # drops the padding
 
-    def _answered(self, asked: LinkAsked, nodes: list[int], rated: Iterable[Rated], note: str | None) -> LinkAnswer:
-        node, relation, given = self.served.node, self.served.relations[asked.relation], self.served.node(asked.given)
-        ends = (given, relation, None) if asked.for_objects else (None, relation, given)
-        found = zip(nodes[: asked.k], rated, strict=False)
-        links = [Link(node(number), *rest) for number, rest in found if number >= 0]
-        return LinkAnswer(UnderstoodQuery(*ends), links, note)
+    def _link_answer(
+        self, question: LinkRequest, nodes: list[int], ratings: Iterable[Rating], note: str | None
+    ) -> LinkAnswer:
+        node, relation = self.served.node, self.served.relations[question.relation]
+        given = node(question.node)
+        ends = (given, relation, None) if question.for_objects else (None, relation, given)
+        rows = zip(nodes[: question.k], ratings, strict=False)
+        return LinkAnswer(UnderstoodQuery(*ends), [Link(node(id_), *rating) for id_, rating in rows if id_ >= 0], note)
 
     def scored(self, triples: list[Triple]) -> list[TripleScore]:
+        """Score a batch of triples, in the model's thread."""
         ids, node, relations = torch.tensor(triples), self.served.node, self.served.relations
-        scores, found = rate_triples(self._model, ids)
+        scores, probability = rate_triples(self._model, ids)
         known = KnownTriples.of_graph(self.served.graph, "train").contains(ids).tolist()
-        shares, splits = None if found is None else found.tolist(), split_of(self.served.graph, ids).tolist()
-        rated = zip(triples, _rated(scores.tolist(), shares, known, splits), strict=True)
-        return [TripleScore(node(s), relations[r], node(o), *rest) for (s, r, o), rest in rated]
+        probabilities = None if probability is None else probability.tolist()
+        ratings = _ratings(scores.tolist(), probabilities, known, split_of(self.served.graph, ids).tolist())
+        rows = zip(triples, ratings, strict=True)
+        return [TripleScore(node(s), relations[r], node(o), *rating) for (s, r, o), rating in rows]
 
 
-def _rated(scores: list[float], shares: list[float] | None, known: list[bool], splits: list[int]) -> Iterable[Rated]:
-    """What is said of each triple: its score, its probability, whether it is known, and its split."""
-    probabilities = repeat(None) if shares is None else schemas.six_digits(shares)
-    return zip(schemas.six_digits(scores), probabilities, known, map(SPLIT_OF.__getitem__, splits), strict=False)
+def _ratings(
+    scores: list[float], probabilities: list[float] | None, known: list[bool], splits: list[int]
+) -> Iterable[Rating]:
+    """Yield score, probability, known and split of each triple, as responses have them."""
+    formatted = repeat(None) if probabilities is None else schemas.six_digits(probabilities)
+    return zip(schemas.six_digits(scores), formatted, known, map(SPLIT_NAMES.__getitem__, splits), strict=False)

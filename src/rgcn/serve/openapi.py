@@ -1,4 +1,4 @@
-"""The OpenAPI document, from the shapes: with the limits this server has and examples that it really answers."""
+"""The OpenAPI document: made from the schemas, with the limits of this server and examples that really work."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,104 +7,117 @@ from msgspec.json import schema_components
 from pydantic.json_schema import models_json_schema
 
 from rgcn.serve.address import Limits
-from rgcn.serve.batching import Desk
+from rgcn.serve.batching import Dispatcher
 from rgcn.serve.requests import JSON
-from rgcn.serve.schemas import BOUNDS, STATUSES, WRITER, Error
+from rgcn.serve.schemas import BOUNDS, ENCODER, STATUSES, Error
 from rgcn.serve.served_model import Endpoint, Endpoints, Example
 from rgcn.version import __version__
 
-DESCRIPTION = """Ask trained models by name: search nodes, see their facts, predict classes and missing links, score
-triples, and see why. Names are whole names, titles, or the last parts of IRIs, in any case. Every error is
-`{"error": {"code", "message", "suggestions"}}`."""
-EVERYWHERE, OF_MODELS, OF_BODIES = (400, 401, 403, 422), (404, 409, 503), (408, 413, 415)
-TOKEN = {"type": "http", "scheme": "bearer", "description": "Needed where the server was started with a token."}
-PLACE = "#/components/schemas/"
+DESCRIPTION = """Questions to trained models, by name: search nodes, read their triples, predict classes and missing
+links, score triples, and explain answers. Names are whole names, titles, or the last parts of IRIs, upper or lower
+case. Every error is `{"error": {"code", "message", "suggestions"}}`."""
+COMMON_STATUSES, MODEL_STATUSES, BODY_STATUSES = (400, 401, 403, 422), (404, 409, 503), (408, 413, 415)
+TOKEN = {"type": "http", "scheme": "bearer", "description": "Required if the server was started with a token."}
+REFERENCE = "#/components/schemas/"
 Schema = dict[str, Any]
 
 
-def openapi(endpoints: Sequence[Endpoint], desk: Desk, own: Endpoints) -> bytes:
-    """The document as JSON; `own` is what is asked of the server itself."""
-    told = [endpoint for endpoint in endpoints if endpoint.path.startswith("/api/")]
-    bodies = {endpoint.asked for endpoint in told if endpoint.asked is not None and endpoint.method == "POST"}
-    answers = [Error, *(endpoint.answer for endpoint in told if endpoint.answer is not None)]
-    of_bodies, defined = models_json_schema([(shape, "validation") for shape in bodies], ref_template=PLACE + "{model}")
-    of_answers, components = schema_components(answers, ref_template=PLACE + "{name}")
-    references: dict[Any, Schema] = {shape: schema for (shape, _), schema in of_bodies.items()}
-    references.update(zip(answers, of_answers, strict=True))
-    examples = {
-        name: {key: example for group in (own, *served.groups) for key, example in group.examples(served.shown).items()}
-        for name, served in desk.models.items()
-    }
+def openapi(endpoints: Sequence[Endpoint], dispatcher: Dispatcher, server_group: Endpoints) -> bytes:
+    """Return the document as JSON.
+
+    Args:
+        endpoints: All endpoints; those below /api are described.
+        dispatcher: The models, whose names and examples appear in the document.
+        server_group: The endpoints of the server itself.
+    """
+    described = [endpoint for endpoint in endpoints if endpoint.path.startswith("/api/")]
+    bodies = {endpoint.request for endpoint in described if endpoint.request is not None and endpoint.method == "POST"}
+    responses = [Error, *(endpoint.response for endpoint in described if endpoint.response is not None)]
+    body_schemas, body_components = models_json_schema(
+        [(body, "validation") for body in bodies], ref_template=REFERENCE + "{model}"
+    )
+    response_schemas, components = schema_components(responses, ref_template=REFERENCE + "{name}")
+    references: dict[Any, Schema] = {body: schema for (body, _), schema in body_schemas.items()}
+    references.update(zip(responses, response_schemas, strict=True))
+    examples: dict[str, dict[str, Example]] = {name: {} for name in dispatcher.models}
+    for name, served in dispatcher.models.items():
+        for group in (server_group, *served.groups):
+            examples[name] |= group.examples(served.entities)
     paths: dict[str, Schema] = {}
-    for endpoint in told:
-        # Where no model is asked this, the example is refused, and the document says with what.
-        names = [name for name, served in desk.models.items() if endpoint.key in served.handlers] or list(examples)
-        example, words = examples[names[0]].get(endpoint.key, ({}, None)), desk.models[names[0]].shown.words
-        operation = _operation(endpoint, references, example, names, words)
+    for endpoint in described:
+        # If no model has the endpoint, the request of the example fails, and the document says how.
+        names = [name for name, served in dispatcher.models.items() if endpoint.key in served.handlers]
+        names = names or list(examples)
+        example = examples[names[0]].get(endpoint.key, ({}, None))
+        values = dispatcher.models[names[0]].entities.parameters
+        operation = _operation(endpoint, references, example, names, values)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    schemas = {**body_components.get("$defs", {}), **components}
     document = {
         "openapi": "3.1.0",
         "info": {"title": "rgcn", "description": DESCRIPTION, "version": __version__},
         "paths": paths,
-        "components": {"schemas": {**defined.get("$defs", {}), **components}, "securitySchemes": {"token": TOKEN}},
+        "components": {"schemas": schemas, "securitySchemes": {"token": TOKEN}},
         "security": [{}, {"token": []}],
     }
-    return WRITER.encode(filled(document, desk.limits))
+    return ENCODER.encode(with_limits(document, dispatcher.limits))
 
 
 def _operation(
-    endpoint: Endpoint, references: dict[Any, Schema], example: Example, models: list[str], words: dict[str, str]
+    endpoint: Endpoint, references: dict[Any, Schema], example: Example, models: list[str], values: dict[str, str]
 ) -> Schema:
-    asked, answer = example
-    found: Schema = {
+    (request, response), name = example, endpoint.function.__name__
+    operation: Schema = {
         "tags": [endpoint.tag],
-        "summary": endpoint.handler.replace("_", " ").title(),
-        "description": endpoint.words,
-        "operationId": endpoint.handler,
-        "parameters": _parameters(endpoint, asked, models, words),
+        "summary": name.replace("_", " ").title(),
+        "description": endpoint.function.__doc__ or "",
+        "operationId": name,
+        "parameters": _parameters(endpoint, request, models, values),
     }
-    if endpoint.asked is not None and endpoint.method == "POST":
-        body = {"schema": references[endpoint.asked], **({"example": asked} if asked else {})}
-        found["requestBody"] = {"required": True, "content": {JSON: body}}
-    kind, schema = (JSON, references[endpoint.answer]) if endpoint.answer else ("text/markdown", {"type": "string"})
-    content = {kind: {"schema": schema, **({} if answer is None else {"example": answer})}}
-    refused = {JSON: {"schema": references[Error]}}
-    statuses = EVERYWHERE + (OF_MODELS if "{model}" in endpoint.path else ())
-    statuses += OF_BODIES if endpoint.method == "POST" else ()
-    refusals = {str(one): {"description": STATUSES[one][1], "content": refused} for one in sorted(statuses)}
-    return {**found, "responses": {"200": {"description": "The answer.", "content": content}, **refusals}}
+    if endpoint.request is not None and endpoint.method == "POST":
+        body = {"schema": references[endpoint.request], **({"example": request} if request else {})}
+        operation["requestBody"] = {"required": True, "content": {JSON: body}}
+    kind, schema = "text/markdown", {"type": "string"}
+    if endpoint.response:
+        kind, schema = JSON, references[endpoint.response]
+    content = {kind: {"schema": schema, **({} if response is None else {"example": response})}}
+    statuses = COMMON_STATUSES + (MODEL_STATUSES if "{model}" in endpoint.path else ())
+    statuses += BODY_STATUSES if endpoint.method == "POST" else ()
+    error = {JSON: {"schema": references[Error]}}
+    errors = {str(status): {"description": STATUSES[status][1], "content": error} for status in sorted(statuses)}
+    return {**operation, "responses": {"200": {"description": "The answer.", "content": content}, **errors}}
 
 
-def _parameters(endpoint: Endpoint, asked: Schema, models: list[str], words: dict[str, str]) -> list[Schema]:
-    """What stands in the path and in the query, each with an example."""
-    found: list[Schema] = []
+def _parameters(endpoint: Endpoint, request: Schema, models: list[str], values: dict[str, str]) -> list[Schema]:
+    """Return the parameters of the path and of the query, each with an example."""
+    parameters: list[Schema] = []
     if "{model}" in endpoint.path:
-        of_model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": models}}
-        about = "A served model; `/api/models` lists them."
-        found.append({**of_model, "description": about, "example": words["model"]})
-    if endpoint.asked is not None and endpoint.method == "GET":
-        shape = endpoint.asked.model_json_schema()
-        for name, schema in shape["properties"].items():
-            if schema.get("default", "") is None:
-                del schema["default"]
-            parameter = {"name": name, "in": "query", "required": name in shape.get("required", ()), "schema": schema}
-            parameter["description"] = schema.pop("description", "")
-            given = {**words, **({name: schema["default"]} if "default" in schema else {}), **asked}
-            found.append({**parameter, **({"example": given[name]} if name in given else {})})
-    return found
+        model = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": models}}
+        description = "A served model; `/api/models` lists them."
+        parameters.append({**model, "description": description, "example": values["model"]})
+    if endpoint.request is not None and endpoint.method == "GET":
+        schema = endpoint.request.model_json_schema()
+        for name, field in schema["properties"].items():
+            if field.get("default", "") is None:
+                del field["default"]
+            parameter = {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": field}
+            parameter["description"] = field.pop("description", "")
+            known = {**values, **({name: field["default"]} if "default" in field else {}), **request}
+            parameters.append({**parameter, **({"example": known[name]} if name in known else {})})
+    return parameters
 
 
-def filled(schema: Any, limits: Limits) -> Any:
-    """A JSON schema with the numbers of its limits.
+def with_limits(schema: Any, limits: Limits) -> Any:
+    """Return a JSON schema in which the names of limits are replaced by their values.
 
-    >>> filled({"type": "integer", "x-limit": "k"}, Limits(k=50))
+    >>> with_limits({"type": "integer", "x-limit": "max_k"}, Limits(max_k=50))
     {'type': 'integer', 'maximum': 50}
     """
     if isinstance(schema, list):
-        return [filled(part, limits) for part in schema]
+        return [with_limits(part, limits) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    done = {key: filled(part, limits) for key, part in schema.items() if key != "x-limit"}
+    result = {key: with_limits(part, limits) for key, part in schema.items() if key != "x-limit"}
     if "x-limit" in schema:
-        done[BOUNDS[schema["x-limit"]][0]] = getattr(limits, schema["x-limit"])
-    return done
+        result[BOUNDS[schema["x-limit"]][0]] = getattr(limits, schema["x-limit"])
+    return result

@@ -1,8 +1,8 @@
-"""What may be asked, how much of it, what is answered, and what is said where a request cannot be answered.
+"""Requests, responses and errors of the API.
 
-Each shape is stated once: reading, bytes and OpenAPI follow from it. Questions are pydantic's, which says every problem
-in words; answers are msgspec's, which writes them in microseconds. These shapes all groups of endpoints share; each has
-its own beside its handlers.
+Each schema is declared once; reading, writing and the OpenAPI document follow from it. Requests are pydantic models,
+which describe every problem in words; responses are msgspec structs, which are written in microseconds. The schemas
+here are shared by all groups of endpoints; each group declares its own beside its handlers.
 """
 
 from __future__ import annotations
@@ -26,100 +26,111 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.responses import Response
 
-from rgcn.errors import MOST_MEANT, AmbiguousNameError, DataError, RgcnError, UnknownNameError
+from rgcn.errors import MAX_NAMES_SHOWN, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 from rgcn.serve.address import Limits
 
-WRITER = Encoder(enc_hook=methodcaller("item"))  # of figures that numpy has computed
-# The codes a client may rely on, by the status they come with, and what that says in the OpenAPI document.
+ENCODER = Encoder(enc_hook=methodcaller("item"))  # NumPy scalars become Python numbers
+# For each status: the error codes that clients may rely on, and its description in the OpenAPI document.
 STATUSES = {
     400: ("bad_request", "The request is malformed."),
-    401: ("unauthorized", "A token is needed, or this is not the one."),
-    403: ("wrong_host cross_site", "The server does not answer to this host, or to another web site."),
-    404: ("not_found unknown_model unknown_node unknown_relation unknown_class", "Nothing of this name is there."),
+    401: ("unauthorized", "The token is missing or wrong."),
+    403: ("wrong_host cross_site", "The server does not accept this host, or requests from another web site."),
+    404: ("not_found unknown_model unknown_node unknown_relation unknown_class", "There is nothing of this name."),
     405: ("wrong_method", "The path takes other methods."),
     408: ("too_slow", "The body took too long to arrive."),
     409: ("wrong_task", "The model does not answer this kind of question."),
     413: ("too_large", "The body is too large."),
     415: ("wrong_content_type", "The body is not sent as JSON."),
-    422: ("invalid ambiguous cannot_explain", "Something is missing, unknown, out of bounds, or names several things."),
+    422: ("invalid ambiguous cannot_explain", "Something is missing, unknown, out of bounds, or ambiguous."),
     431: ("header_too_large", "The first line and the headers are too long."),
     500: ("failed", "The server failed."),
-    503: ("too_busy took_too_long", "Too many wait, or it took too long: try again after the seconds of Retry-After."),
+    503: ("too_busy took_too_long", "The server is busy: try again after the seconds in Retry-After."),
 }
 CODES = {code: status for status, (codes, _) in STATUSES.items() for code in codes.split()}
-SHOWN = 5
+MAX_PROBLEMS = 5  # in one error message
 EXAMPLE = "unknown node 'Swizerland'. Did you mean 'Switzerland'?"
 
 
-class QuestionShape(BaseModel):
-    """Base of all parameters and bodies: what is not known is refused, so that no misspelt name goes unnoticed."""
+class RequestSchema(BaseModel):
+    """Base class of parameters and bodies. Unknown fields are errors, so that misspelled names are noticed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AnswerShape(Struct, forbid_unknown_fields=True, gc=False):
-    """Base of all answers; a handler gives one back, and `WRITER` writes it."""
+class ResponseSchema(Struct, forbid_unknown_fields=True, gc=False):
+    """Base class of responses; a handler returns one, and `ENCODER` writes it."""
 
 
 def six_digits(numbers: Iterable[float]) -> list[Any]:
-    """Numbers as they are written: more digits are not what scores of float32 are good for.
+    """Format numbers for JSON with six digits, the precision of float32 scores; NaN becomes null.
 
-    >>> WRITER.encode(six_digits([0.123456789, 1e-12]))
+    >>> ENCODER.encode(six_digits([0.123456789, 1e-12]))
     b'[0.123457,1e-12]'
     """
-    return [Raw(b"%.6g" % number) if number == number else None for number in numbers]  # NaN: there is none
+    return [Raw(b"%.6g" % number) if number == number else None for number in numbers]
 
 
 Split = Literal["train", "valid", "test"]
-Score = Annotated[float, Meta(description="What the model computes: higher is likelier.")]
+Score = Annotated[float, Meta(description="The model's raw score: higher is likelier.")]
 Probability = Annotated[
     Annotated[float, Meta(ge=0, le=1)] | None,
-    Meta(description="Calibrated on held-out data; null for what is known, or where nothing was there to do it on."),
+    Meta(description="Calibrated on held-out data; null for known triples and for models that are not calibrated."),
 ]
-
-
 NAME = (
-    "What tells it apart: ask with this. A name that takes more than 9,000 bytes in an address is given as its "
-    "beginning and a checksum, which a question may have in its place."
+    "The unique name: use it in requests. A name that takes more than 9,000 bytes in a URL is given as its beginning "
+    "and a checksum, which requests accept too."
 )
 
 
-class Node(AnswerShape):
+class Node(ResponseSchema):
     """A node of the graph."""
 
     name: Annotated[str, Meta(description=NAME)]
-    title: Annotated[str, Meta(description="What people call it: cut where it is long, percent-encoding decoded.")]
-    description: Annotated[str | None, Meta(description="What it is, where the data set says so.")]
+    title: Annotated[str, Meta(description="The display name: shortened if long, percent-encoding decoded.")]
+    description: Annotated[str | None, Meta(description="A description, if the data set has one.")]
     kind: Annotated[
         Literal["iri", "literal", "blank", "name"],
-        Meta(description="An RDF term's; `name` for a plain name, as tables have them, which is no IRI."),
+        Meta(description="Kind of RDF term; `name` for a plain name, as in tables, that is not an IRI."),
     ]
 
 
-class Relation(AnswerShape):
+class Relation(ResponseSchema):
+    """A relation of the graph."""
+
     name: Annotated[str, Meta(description=NAME)]
     title: str
 
 
-class Class(AnswerShape):
+class Class(ResponseSchema):
+    """A class of nodes."""
+
     name: Annotated[str, Meta(description=NAME)]
     title: str
 
 
-class ErrorDetails(AnswerShape):
+class ErrorDetails(ResponseSchema):
+    """What is wrong with a request."""
+
     code: Annotated[str, Meta(description="For programs.", examples=["unknown_node"])]
-    message: Annotated[str, Meta(description="For people: what is wrong, and what would do.", examples=[EXAMPLE])]
-    suggestions: Annotated[list[str], Meta(description="Names that may have been meant.", examples=[["Switzerland"]])]
+    message: Annotated[str, Meta(description="For people: what is wrong, and what to do.", examples=[EXAMPLE])]
+    suggestions: Annotated[list[str], Meta(description="Similar names that exist.", examples=[["Switzerland"]])]
 
 
-class Error(AnswerShape):
-    """Every request that is not answered gets this."""
+class Error(ResponseSchema):
+    """The body of every response that is not a success."""
 
     error: ErrorDetails
 
 
-class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
-    """A request that is answered with an error: `ErrorDetails`, a code of `CODES`, and the headers its status needs."""
+class RequestError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        code: A code of `STATUSES`, which decides the status.
+        message: What is wrong, and what to do.
+        suggestions: Similar names that exist.
+        headers: Further headers of the response.
+    """
 
     def __init__(
         self, code: str, message: str, suggestions: Iterable[str] = (), headers: Mapping[str, str] | None = None
@@ -129,70 +140,79 @@ class Refusal(Exception):  # noqa: N818 - not an error of ours: an answer
         self.status, self.headers = CODES[code], dict(headers or {})
 
     def response(self) -> Response:
-        body = WRITER.encode(Error(ErrorDetails(self.code, self.message, self.suggestions)))
+        """Return the error as an HTTP response."""
+        body = ENCODER.encode(Error(ErrorDetails(self.code, self.message, self.suggestions)))
         return Response(body, self.status, self.headers, "application/json")
 
     @classmethod
-    def of(cls, error: Exception) -> Refusal:
-        """What the rest of the package says, as an answer; of what nobody expected, nothing is told."""
-        if isinstance(error, Refusal):
+    def from_exception(cls, error: Exception) -> RequestError:
+        """Convert an exception of the package; unexpected exceptions reveal nothing to the client."""
+        if isinstance(error, RequestError):
             return error
         if isinstance(error, UnknownNameError):
-            words = f"unknown {error.kind} {shortened(error.name)}.{error.hint}"
-            return cls(f"unknown_{error.kind}", words, error.suggestions)
+            message = f"unknown {error.kind} {shortened(error.name)}.{error.hint}"
+            return cls(f"unknown_{error.kind}", message, error.suggestions)
         if isinstance(error, AmbiguousNameError):
-            return cls("ambiguous", str(error), error.names[:MOST_MEANT])
+            return cls("ambiguous", str(error), error.names[:MAX_NAMES_SHOWN])
         if isinstance(error, RgcnError):
             return cls("invalid" if isinstance(error, DataError) else "bad_request", str(error))
         return cls("failed", "the server failed on this request; its log says why")
 
 
-def come_later(code: str, message: str) -> Refusal:
-    """too_busy, took_too_long: what may be answered in a moment."""
-    return Refusal(code, f"{message}: try again in a moment", headers={"Retry-After": "1"})
+def retry_later(code: str, message: str) -> RequestError:
+    """Return an error of a busy server, with the header that tells the client when to try again."""
+    return RequestError(code, f"{message}: try again in a moment", headers={"Retry-After": "1"})
 
 
-def invalid(error: ValidationError, where: str) -> Refusal:
-    """From pydantic's problems with a "parameter" or "field": which one, and what would do."""
+def validation_error(error: ValidationError, where: str) -> RequestError:
+    """Convert pydantic's problems.
+
+    Args:
+        error: The problems.
+        where: "parameter" or "field".
+    """
     problems = error.errors(include_url=False)
-    said = [_said(problem, where) for problem in problems[:SHOWN]]
-    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-    return Refusal("invalid", "; ".join([*said, *more]))
+    sentences = [_problem_message(problem, where) for problem in problems[:MAX_PROBLEMS]]
+    more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+    return RequestError("invalid", "; ".join([*sentences, *more]))
 
 
-def _said(problem: Mapping[str, Any], where: str) -> str:
+def _problem_message(problem: Mapping[str, Any], where: str) -> str:
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem.get('ctx', {}).get('error', problem['msg'])}"
     place = ".".join(str(part)[:60] for part in problem["loc"])
     if problem["type"] == "missing":
-        return f"{place} is missing: this {where} is needed"
-    words: str = problem["msg"].removeprefix("Value error, ")
-    given = problem.get("input")
-    seen = f" (got {shortened(given)})" if isinstance(given, (str, int, float)) else ""
-    return f"{place}: {words}{seen}" if place else words
+        return f"{place} is missing: this {where} is required"
+    message: str = problem["msg"].removeprefix("Value error, ")
+    value = problem.get("input")
+    got = f" (got {shortened(value)})" if isinstance(value, (str, int, float)) else ""
+    return f"{place}: {message}{got}" if place else message
 
 
-def shortened(value: object, most: int = 60) -> str:
-    """A value for a message, never longer than a line.
+def shortened(value: object, max_length: int = 60) -> str:
+    """Return the repr of a value for a message, cut to a maximum length.
 
     >>> shortened("x" * 100, 8)
     "'xxxx…"
     """
-    words = repr(value[: most * 2] if isinstance(value, str) else value)
-    return words if len(words) <= most else words[: most - 3] + "…"
+    text = repr(value[: max_length * 2] if isinstance(value, str) else value)
+    return text if len(text) <= max_length else text[: max_length - 3] + "…"
 
 
 T = TypeVar("T")
-# How bounds of questions are called in JSON Schema, and how they are said.
+# The keyword of JSON Schema and the message for each limit of a request.
 BOUNDS = {
-    "k": ("maximum", "at most {:,} here"),
-    "name": ("maxLength", "at most {:,} characters here"),
-    "items": ("maxItems", "at most {:,} entries here"),
+    "max_k": ("maximum", "at most {:,} here"),
+    "max_name_length": ("maxLength", "at most {:,} characters here"),
+    "max_items": ("maxItems", "at most {:,} entries here"),
 }
 
 
 class AtMost:
-    """Marks a field whose upper bound is one of `Limits`: validation finds it in its context, OpenAPI at `x-limit`."""
+    """Mark a field whose upper bound is one of `Limits`.
+
+    Validation finds the limits in its context, the OpenAPI document at `x-limit`.
+    """
 
     def __init__(self, limit: str) -> None:
         self.limit = limit
@@ -204,14 +224,14 @@ class AtMost:
         return {**handler(schema), "x-limit": self.limit}
 
     def _check(self, value: Any, info: ValidationInfo) -> Any:
-        most = getattr(info.context or Limits(), self.limit)
-        if (value if isinstance(value, int) else len(value)) > most:
-            raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[self.limit][1].format(most)})
+        maximum = getattr(info.context or Limits(), self.limit)
+        if (value if isinstance(value, int) else len(value)) > maximum:
+            raise PydanticCustomError("too_much", "{words}", {"words": BOUNDS[self.limit][1].format(maximum)})
         return value
 
 
-def _plain_number(value: Any, info: ValidationInfo) -> Any:
-    """A number in a query, digits only: pydantic would also take "10.0", " 10" and "1_0" for ten."""
+def _whole_number(value: Any, info: ValidationInfo) -> Any:
+    """Read a number of a query string; pydantic would also accept "10.0", " 10" and "1_0" as ten."""
     if info.mode == "json" or not isinstance(value, str):
         return value
     if not (value.isascii() and value.removeprefix("-").isdigit()) or len(value) > 18:
@@ -219,10 +239,12 @@ def _plain_number(value: Any, info: ValidationInfo) -> Any:
     return int(value)
 
 
-Number = BeforeValidator(_plain_number)
-# Bounds stand before what reads the text: after it they would not be in the JSON schema.
-Count = Annotated[int, Field(ge=1), AtMost("k"), Number]
-Name = Annotated[str, Field(min_length=1), AtMost("name")]
-NodeName = Annotated[Name, Field(description="A node: its name, title, or the last part of its IRI, in any case.")]
+Number = BeforeValidator(_whole_number)
+# Bounds come before the validator that reads the text: after it they would be missing from the JSON schema.
+Count = Annotated[int, Field(ge=1), AtMost("max_k"), Number]
+Name = Annotated[str, Field(min_length=1), AtMost("max_name_length")]
+NodeName = Annotated[
+    Name, Field(description="A node: its name, its title, or the last part of its IRI, upper or lower case.")
+]
 RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
-Many = Annotated[list[T], Field(min_length=1), AtMost("items")]
+Many = Annotated[list[T], Field(min_length=1), AtMost("max_items")]

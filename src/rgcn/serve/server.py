@@ -1,6 +1,6 @@
-"""The server: models, threads, endpoints and page put together, and a process that listens.
+"""The server: loads models, puts the application together, and listens until it is told to stop.
 
-Its HTTP is uvicorn's with patience that ends, against clients that are slow, send without end, or have gone.
+HTTP is spoken by uvicorn, extended against clients that are slow, send without end, or have disconnected.
 """
 
 import asyncio
@@ -28,105 +28,127 @@ from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from rgcn.data.registry import DATASET
+from rgcn.data.registry import DATASET_PREFIX
 from rgcn.predict import open_model
 from rgcn.predict.opened_model import with_new_triples
 from rgcn.serve.address import Address, Limits, bound_socket, url_of
-from rgcn.serve.batching import Batcher, Desk
-from rgcn.serve.graph_endpoints import ModelLine, line
+from rgcn.serve.batching import BatchingExecutor, Dispatcher
+from rgcn.serve.graph_endpoints import ModelSummary, model_summary
 from rgcn.serve.openapi import openapi
-from rgcn.serve.requests import API_HEADERS, JSON, Asking, Gate, ServerMetrics, all_endpoints
-from rgcn.serve.schemas import AnswerShape, Refusal, come_later
-from rgcn.serve.served_model import Endpoints, Example, Served, Shown, endpoint
+from rgcn.serve.requests import API_HEADERS, JSON, RequestHandler, SecurityMiddleware, ServerMetrics, all_endpoints
+from rgcn.serve.schemas import RequestError, ResponseSchema, retry_later
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, ServedModel, endpoint
 from rgcn.version import __version__
 
-# A read may bring a quarter of a megabyte; the parser gets it in parts, and what is too long is seen between them.
-PART = 4096
+# A read may return 256 kB. The parser gets it in parts of this size, and limits are checked after each.
+PART_BYTES = 4096
+PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-class PatientProtocol(HttpToolsProtocol):
-    """uvicorn, which waits for ever, takes headers without end and works for clients who have gone. This one gives up
-    after `limits.slow` seconds and `limits.head` bytes, counts connections, and stops the work of a lost one."""
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with time limits, size limits and a limit on connections.
+
+    uvicorn waits forever, accepts headers of any size, and works for clients that have disconnected. This protocol
+    gives up after `limits.client_timeout_s` seconds and `limits.max_head_bytes` bytes, counts connections, and cancels
+    the work for a lost one. Use `protocol_for` to set the limits.
+    """
 
     limits = Limits()
 
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # for a request to arrive, for a reader to go on
-        self._beside_body = 0  # bytes since the last one of a body: of a head, of trailers, of what is neither
-        self._app, self.app = self.app, self._abandonable
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # "request": must arrive, "reader": must go on reading
+        self._head_bytes = 0  # bytes since the last ones of a body: of a head, of trailers, of anything else
+        self._app, self.app = self.app, self._run_cancellable
         self._task: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse the connection if there are too many, or wait for its first request."""
+        """Refuse the connection if there are too many, or wait for its first request."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
-            self._refuse(come_later("too_busy", f"{self.limits.connections:,} connections are open already"))
+        if len(self.connections) > self.limits.max_connections:
+            self._refuse(retry_later("too_busy", f"{self.limits.max_connections:,} connections are open already"))
         else:
-            self._wait_for_request()
+            self._start_timer("request", self._request_timeout)
 
     def data_received(self, data: bytes) -> None:
-        for at in range(0, len(data), PART):
+        """Parse bytes as long as they keep to the limits."""
+        """Parse bytes as long as they keep to the limits."""
+        for first in range(0, len(data), PART_BYTES):
             if self.transport.is_closing():
                 return
-            part = data[at : at + PART]
-            # Bytes and not headers are counted: the parser keeps a header that has no end to itself.
-            self._beside_body += len(part)
+            part = data[first : first + PART_BYTES]
+            # Bytes are counted, not headers: the parser does not report a header that has no end.
+            self._head_bytes += len(part)
             super().data_received(part)
-            if self._beside_body > self.limits.head:
-                words = f"the request's first line and headers, or its trailers, exceed {self.limits.head:,} bytes"
-                self._refuse(Refusal("header_too_large", words))
+            if self._head_bytes > self.limits.max_head_bytes:
+                message = (
+                    f"the request's first line and headers, or its trailers, exceed {self.limits.max_head_bytes:,}"
+                )
+                self._refuse(RequestError("header_too_large", f"{message} bytes"))
         if "request" not in self._timers and (self.cycle is None or self.cycle.response_complete):
-            self._wait_for_request()  # something came that is no request yet
+            self._start_timer("request", self._request_timeout)  # for bytes that are no request yet
 
     def on_message_begin(self) -> None:
+        """Start the time limit of a request."""
+        """Start the time limit of a request."""
         super().on_message_begin()
-        self._beside_body = 0
-        self._wait_for_request()
+        self._head_bytes = 0
+        self._start_timer("request", self._request_timeout)
 
     def on_headers_complete(self) -> None:
-        self._disarm("request")
+        """Stop the time limit: the head of the request has arrived."""
+        """Stop the time limit: the head of the request has arrived."""
+        self._stop_timer("request")
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._beside_body = 0
+        """Count bytes of the head anew: these belong to a body."""
+        """Count bytes of the head anew: these belong to a body."""
+        self._head_bytes = 0
         super().on_body(body)
 
-    def _arm(self, timer: str, then: Callable[[], None]) -> None:
-        self._disarm(timer)
-        self._timers[timer] = self.loop.call_later(self.limits.slow, then)
+    def _start_timer(self, name: str, callback: Callable[[], None]) -> None:
+        self._stop_timer(name)
+        self._timers[name] = self.loop.call_later(self.limits.client_timeout_s, callback)
 
-    def _disarm(self, timer: str) -> None:
-        if timer in self._timers:
-            self._timers.pop(timer).cancel()
+    def _stop_timer(self, name: str) -> None:
+        if name in self._timers:
+            self._timers.pop(name).cancel()
 
-    def _wait_for_request(self) -> None:
-        self._arm("request", self._give_up)
-
-    def _give_up(self) -> None:
-        self._disarm("request")
+    def _request_timeout(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
-            self._refuse(Refusal("too_slow", f"the request did not arrive within {self.limits.slow:g} seconds"))
+            self._stop_timer("request")
+            seconds = self.limits.client_timeout_s
+            self._refuse(RequestError("too_slow", f"the request did not arrive within {seconds:g} seconds"))
         else:
-            self._wait_for_request()  # half a request behind one that is being answered: it has its time after that
+            # Half a request, behind one that is being answered: its time begins after that.
+            self._start_timer("request", self._request_timeout)
 
     def pause_writing(self) -> None:
+        """Start the time limit of a client that does not read."""
+        """Start the time limit of a client that does not read."""
         super().pause_writing()
-        self._arm("reader", self.transport.abort)
+        self._start_timer("reader", self.transport.abort)
 
     def resume_writing(self) -> None:
+        """Stop the time limit: the client reads again."""
+        """Stop the time limit: the client reads again."""
         super().resume_writing()
-        self._disarm("reader")
+        self._stop_timer("reader")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm("request")
-        self._disarm("reader")
+        """Cancel the work for the client."""
+        """Cancel the work for the client."""
+        self._stop_timer("request")
+        self._stop_timer("reader")
         super().connection_lost(exc)
         self.pipeline.clear()
         if self._task is not None:
             self._task.cancel()
 
-    async def _abandonable(self, scope: Any, receive: Any, send: Any) -> None:
-        """The application, stopped when its client goes: uvicorn would let it work on for nobody."""
+    async def _run_cancellable(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application; it is cancelled when its client disconnects, which uvicorn does not do."""
         task = self._task = asyncio.current_task()
         try:
             if self in self.connections:
@@ -136,86 +158,100 @@ class PatientProtocol(HttpToolsProtocol):
                 raise
         finally:
             if self not in self.connections:
-                # Of several requests sent at once uvicorn marks only the last, and would report the others as failed.
+                # uvicorn marks only the last of several pipelined requests, and would log errors for the others.
                 receive.__self__.disconnected = True
             if self._task is task:
                 self._task = None
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Refusal("bad_request", "this is no valid HTTP request"))
+        """Answer bytes that are not HTTP."""
+        """Answer bytes that are not HTTP."""
+        self._refuse(RequestError("bad_request", "this is not a valid HTTP request"))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, error: RequestError) -> None:
+        """Send an error and close the connection."""
         if self.transport.is_closing():
             return
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            self.transport.abort()  # an answer is half written: there is no place for another
+            self.transport.abort()  # a response is half written, and another cannot follow it
             return
-        response = refusal.response()
+        response = error.response()
         headers = [*response.raw_headers, (b"connection", b"close"), *API_HEADERS]
-        lines = [STATUS_LINE[refusal.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
+        lines = [STATUS_LINE[error.status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
         self.transport.write(b"".join([*lines, bytes(response.body)]))
         self.transport.close()
 
 
-def protocol_for(limits: Limits) -> type[PatientProtocol]:
-    """The protocol with these limits; uvicorn makes one for each connection and gives it nothing of ours."""
-    return type("Protocol", (PatientProtocol,), {"limits": limits})
-
-
-PAGE_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+def protocol_for(limits: Limits) -> type[LimitedProtocol]:
+    """Return a protocol class with these limits; uvicorn creates the protocols and passes no arguments of ours."""
+    return type("Protocol", (LimitedProtocol,), {"limits": limits})
 
 
 def create_app(
-    models: Iterable[Served],
+    models: Iterable[ServedModel],
     limits: Limits | None = None,
     *,
     token: str | None = None,
     hosts: Iterable[str] | None = None,
     on_ready: Callable[[], None] = lambda: None,
-) -> Gate:
-    """An ASGI application over loaded models.
+) -> SecurityMiddleware:
+    """Return an ASGI application that serves loaded models.
 
-    token     that /api and /metrics ask for
-    hosts     names that may stand in the Host header; None for any
-    on_ready  called when it begins to answer
+    Args:
+        models: The models, from `load_models`.
+        limits: Limits of requests and queues.
+        token: Token that /api and /metrics require.
+        hosts: Names accepted in the Host header; None for any.
+        on_ready: Called when the application starts.
+
+    Raises:
+        ConfigError: If two groups of endpoints declare the same path.
     """
     models, limits, metrics = list(models), limits or Limits(), ServerMetrics()
-    limits = replace(limits, name=max([limits.name, *(served.longest_name for served in models)]))
-    quick = Batcher("rgcn-model", limits.waiting, limits.seconds, metrics.batch, questions=limits.questions)
-    slow = Batcher("rgcn-explain", limits.explaining, limits.seconds, metrics.batch, "explanations are being made")
-    desk = Desk(models, quick, slow, limits)
-    metrics.served(desk.models.values())
-    metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: len(quick))
-    metrics.watch("rgcn_waiting_questions", "Questions of those requests.", lambda: quick.questions_waiting)
-    metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: len(slow))
-    metrics.watch("rgcn_explanations_kept", "Explanations remembered.", lambda: len(desk.kept))
+    limits = replace(limits, max_name_length=max([limits.max_name_length, *(model.longest_name for model in models)]))
+    waiting, timeout_s = limits.max_waiting, limits.timeout_s
+    executor = BatchingExecutor("rgcn-model", waiting, timeout_s, metrics.batch, max_questions=limits.max_questions)
+    explainer = BatchingExecutor(
+        "rgcn-explain", limits.max_explaining, timeout_s, metrics.batch, "explanations are being computed"
+    )
+    dispatcher = Dispatcher(models, executor, explainer, limits)
+    metrics.add_models(dispatcher.models.values())
+    metrics.watch("rgcn_waiting", "Requests that wait for the model.", lambda: len(executor))
+    metrics.watch("rgcn_waiting_questions", "Questions of those requests.", lambda: executor.num_questions)
+    metrics.watch("rgcn_explaining", "Requests that wait for an explanation.", lambda: len(explainer))
+    metrics.watch("rgcn_explanations_kept", "Explanations in the cache.", lambda: len(dispatcher.cache))
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         on_ready()
         yield
-        quick.stop()
-        slow.stop()
+        executor.stop()
+        explainer.stop()
 
-    own = ServerEndpoints(desk, metrics)
-    endpoints = all_endpoints(desk, own)
-    own.document = Response(openapi(endpoints, desk, own), media_type=JSON)
-    return Gate(Asking(endpoints, desk, own), Router(lifespan=lifespan), metrics, token, hosts)
+    server_group = ServerEndpoints(dispatcher, metrics)
+    endpoints = all_endpoints(dispatcher, server_group)
+    server_group.document = Response(openapi(endpoints, dispatcher, server_group), media_type=JSON)
+    handler = RequestHandler(endpoints, dispatcher, server_group)
+    return SecurityMiddleware(handler, Router(lifespan=lifespan), metrics, token, hosts)
 
 
-class Health(AnswerShape):
+class Health(ResponseSchema):
+    """The state of the server."""
+
     status: Literal["ok"]
     version: str
     uptime_s: float
     models: list[str]
 
 
-class Models(AnswerShape):
-    models: list[ModelLine]
+class Models(ResponseSchema):
+    """The served models."""
+
+    models: list[ModelSummary]
 
 
 class PageFile(Response):
-    """A file of the explorer page, held in memory; where the browser has it already, only that it is the same."""
+    """A file of the explorer page, held in memory; 304 if the browser has it already."""
 
     def __init__(self, file: Traversable) -> None:
         body = file.read_bytes()
@@ -223,6 +259,8 @@ class PageFile(Response):
         super().__init__(body, headers={"etag": etag}, media_type=PAGE_TYPES[file.name.rpartition(".")[2]])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file, or only its tag."""
+        """Send the file, or only its tag."""
         etag = self.headers["etag"]
         if etag in Headers(scope=scope).get("if-none-match", ""):
             await Response(None, 304, {"etag": etag}, self.media_type)(scope, receive, send)
@@ -231,48 +269,53 @@ class PageFile(Response):
 
 
 class ServerEndpoints(Endpoints):
-    """Health and the list of models; the page with its files, the figures and the document."""
+    """Endpoints of the server: health, the list of models, the page, metrics and the OpenAPI document."""
 
     tag = "server"
     document: Response
 
-    def __init__(self, desk: Desk, metrics: ServerMetrics) -> None:
-        self._began, self._metrics, self._names = time.monotonic(), metrics, list(desk.models)
-        self._models = Models([line(served) for served in desk.models.values()])
-        # Read now, so that no request reaches the file system.
+    def __init__(self, dispatcher: Dispatcher, metrics: ServerMetrics) -> None:
+        self._start, self._metrics, self._names = time.monotonic(), metrics, list(dispatcher.models)
+        self._models = Models(list(map(model_summary, dispatcher.models.values())))
+        # Read once, so that requests do not touch the file system.
         self._files = {file.name: PageFile(file) for file in (resources.files("rgcn.serve") / "explorer").iterdir()}
         self._page = self._files.pop("index.html")
 
     @endpoint("GET", "/api/health")
-    async def health(self, desk: Desk) -> Health:
+    async def health(self, dispatcher: Dispatcher) -> Health:
         """Whether the server is up, since when, and with which models."""
-        return Health("ok", __version__, round(time.monotonic() - self._began, 1), self._names)
+        return Health("ok", __version__, round(time.monotonic() - self._start, 1), self._names)
 
     @endpoint("GET", "/api/models")
-    async def list_models(self, desk: Desk) -> Models:
-        """The served models, a line each."""
+    async def list_models(self, dispatcher: Dispatcher) -> Models:
+        """The served models."""
         return self._models
 
-    def examples(self, shown: Shown) -> dict[str, Example]:
+    def examples(self, entities: ExampleEntities) -> dict[str, Example]:
+        """Return a request with its response for each endpoint."""
         health = Health("ok", __version__, 12.5, self._names)
         return {"GET /api/health": ({}, health), "GET /api/models": ({}, Models(self._models.models[:1]))}
 
     @endpoint("GET", "/")
-    async def page(self, desk: Desk) -> Response:
+    async def page(self, dispatcher: Dispatcher) -> Response:
+        """The explorer page."""
         return self._page
 
     @endpoint("GET", "/assets/{file}")
-    async def asset(self, desk: Desk, file: str) -> Response:
+    async def asset(self, dispatcher: Dispatcher, file: str) -> Response:
+        """A file of the explorer page."""
         if file in self._files:
             return self._files[file]
-        raise Refusal("not_found", "there is no such file: the page is at /, the API under /api")
+        raise RequestError("not_found", "there is no such file: the page is at /, the API under /api")
 
     @endpoint("GET", "/metrics")
-    async def figures(self, desk: Desk) -> Response:
+    async def metrics(self, dispatcher: Dispatcher) -> Response:
+        """Metrics for Prometheus."""
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @endpoint("GET", "/openapi.json")
-    async def described(self, desk: Desk) -> Response:
+    async def openapi_document(self, dispatcher: Dispatcher) -> Response:
+        """The OpenAPI document."""
         return self.document
 
 
@@ -280,51 +323,56 @@ def load_models(
     runs: Iterable[str | Path],
     *,
     new_nodes: Mapping[str, Any] | None = None,
-    on_step: Callable[[str], None] = lambda what: None,
+    on_step: Callable[[str], None] = lambda step: None,
     **opening: Any,
-) -> list[Served]:
-    """Every run or graph opened and made ready, each under the name of its folder or file (`distinct_names`).
+) -> list[ServedModel]:
+    """Load runs or graphs for serving, each under the name of its folder or file (see `distinct_names`).
 
-    new_nodes  nodes that training never saw, as arguments of `rgcn.predict.opened_model.with_new_triples`
-    opening    arguments of `rgcn.open_model`
+    Args:
+        runs: Folders of runs or saved models; or graphs, for which the pretrained model answers.
+        new_nodes: Nodes that training never saw: keyword arguments of `rgcn.predict.opened_model.with_new_triples`.
+        on_step: Called with a description of each step.
+        **opening: Keyword arguments of `rgcn.open_model`.
     """
-    models, folders = list[Served](), list(runs)
-    own = [Path(str(run).removeprefix(DATASET)).resolve().name for run in folders]
-    for run, name in zip(folders, distinct_names(own), strict=True):
+    models, folders = list[ServedModel](), list(runs)
+    names = distinct_names([Path(str(run).removeprefix(DATASET_PREFIX)).resolve().name for run in folders])
+    for run, name in zip(folders, names, strict=True):
         on_step(f"{name}: loading from {run}")
         opened = open_model(run, **opening)
         if new_nodes:
             opened = with_new_triples(opened, **new_nodes)
-        models.append(Served(opened, name, lambda what, name=name: on_step(f"{name}: {what}")))  # type: ignore[misc]
+        models.append(ServedModel(opened, name, lambda step, name=name: on_step(f"{name}: {step}")))  # type: ignore[misc]
     return models
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names, repeated ones with the first number that is nobody's: no run gets the name of another's folder.
+    """Number repeated names, with numbers that make no other name of the list.
 
     >>> distinct_names(["world", "world", "world-2"])
     ['world', 'world-3', 'world-2']
     """
-    given: list[str] = []
+    distinct: list[str] = []
     for name in names:
         numbered = (f"{name}-{number}" for number in count(2))
-        free = (own for own in numbered if own not in given and own not in names)
-        given.append(next(free) if name in given else name)
-    return given
+        free = (candidate for candidate in numbered if candidate not in (*distinct, *names))
+        distinct.append(next(free) if name in distinct else name)
+    return distinct
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which ends without raising the signal again: a server that was asked to stop and did has not failed."""
+    """A uvicorn server that returns after a signal instead of raising it again: being stopped is not a failure."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop after the first signal, and at once after the second."""
+        """Stop after the first signal, and at once after the second."""
         if self.should_exit:
-            # Threads may be in the middle of a long computation: nothing they hold needs to be saved.
+            # The second signal. Threads may be in the middle of a long computation, and hold nothing to save.
             os._exit(128 + sig)
         self.should_exit = True
 
 
 def serve(
-    models: Sequence[Served],
+    models: Sequence[ServedModel],
     address: Address,
     limits: Limits | None = None,
     *,
@@ -332,7 +380,16 @@ def serve(
     listening: socket.socket | None = None,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer until a signal asks to stop; then finish what is under way and return."""
+    """Serve models until a signal stops the server; then finish running requests and return.
+
+    Args:
+        models: The models, from `load_models`.
+        address: Where to listen.
+        limits: Limits of requests, queues and connections.
+        threads: Threads of PyTorch; by default as PyTorch chooses.
+        listening: A socket that listens already.
+        on_ready: Called with the server's URL when it accepts requests.
+    """
     limits = limits or Limits()
     address.check()
     listening = listening or bound_socket(address)
@@ -349,11 +406,11 @@ def serve(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=int(limits.idle),
-        timeout_graceful_shutdown=int(limits.stopping),
+        timeout_keep_alive=int(limits.idle_timeout_s),
+        timeout_graceful_shutdown=int(limits.shutdown_timeout_s),
     )
-    # The models' millions of names live as long as the process: looking through them for garbage stops the world for
-    # a quarter of a second each time.
+    # The models' millions of names live as long as the process. Scanning them for garbage would stop the server for a
+    # quarter of a second each time.
     gc.collect()
     gc.freeze()
     try:

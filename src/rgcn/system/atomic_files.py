@@ -1,4 +1,4 @@
-"""Writing so that a reader sees the old file or the new one, never half of one."""
+"""Write files atomically: a reader sees the old file or the new one, never half of one."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# Temporary files begin with this: what a killed process left behind can be told from what someone put there.
+# Marks temporary files, so that what a killed process left behind can be distinguished from the user's files.
 TEMPORARY_PREFIX = ".writing-"
 
+# Libraries written in Rust (polars, safetensors) give the number of a system error only in the text of their errors.
+_RUST_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
+_DISK_ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "the disk that holds {} is full")
+_DISK_ERRORS[errno.EFBIG] = "{}: a file would be larger than the system allows"
 
-# What libraries written in Rust (polars, safetensors) say of an error of the system, and nowhere else.
-_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
-_NO_ROOM = {
-    errno.ENOSPC: "the disk that holds {} is full",
-    errno.EDQUOT: "the disk that holds {} is full",
-    errno.EFBIG: "{}: a file would be larger than the system allows",
-}
-
-# The user's own, which can only be read by setting it; once, for two threads at a time would leave the wrong one.
-UMASK = os.umask(0o077)
-os.umask(UMASK)
+# The umask can only be read by setting it. Read it once: two threads doing so at a time could leave the wrong one.
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write to a temporary name in the same folder, sync, and rename over `path`."""
+    """Write a file under a temporary name in the same folder, sync it, and rename it to `path`."""
     data = content.encode() if isinstance(content, str) else content
     replace_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
 def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file in the same folder; then sync it, and rename it over `path`.
+    """Let `write` fill a temporary file in the same folder, sync it, and rename it to `path`.
 
-    An error of the system is an OSError with its number, whatever library `write` uses.
+    Args:
+        path: The file to create or replace. Missing folders are created.
+        write: Called with the path of the temporary file.
+
+    Raises:
+        OSError: The system refused to write. It has its error number even if `write` uses a library that raises its
+            own exceptions.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY_PREFIX}{path.name}.")
@@ -54,11 +56,11 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(temporary)
         sync(temporary)
-        temporary.chmod(0o666 & ~UMASK)  # mkstemp makes it private; what we write is as open as the user's files
+        temporary.chmod(0o666 & ~_UMASK)  # mkstemp makes private files; ours get the user's usual permissions
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        number = None if isinstance(error, RgcnError) else _ERROR_NUMBER.search(str(error))
+        number = None if isinstance(error, RgcnError) else _RUST_ERROR_NUMBER.search(str(error))
         if number is not None and getattr(error, "errno", None) is None:
             code = int(number[1])
             raise OSError(code, os.strerror(code), str(path)) from error
@@ -67,71 +69,86 @@ def replace_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def write_array(path: Path, dtype: type[np.generic], shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
-    """Write an array as .npy, piece by piece."""
+    """Write an array as .npy, piece by piece, so that it never has to be in memory as a whole.
+
+    Args:
+        path: The file to create or replace.
+        dtype: Type of the array; pieces are converted to it.
+        shape: Shape of the whole array.
+        pieces: The array's content in C order.
+    """
     import numpy as np
 
     header = BytesIO()
-    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, described)
+    fields = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, fields)
     contiguous = (np.ascontiguousarray(piece, dtype=dtype) for piece in pieces)
-    replace_atomically(path, lambda at: write_pieces(at, header.getvalue(), contiguous))
+    replace_atomically(path, lambda temporary: write_pieces(temporary, header.getvalue(), contiguous))
 
 
 def write_pieces(path: Path, header: bytes, pieces: Iterable[NDArray[Any]]) -> None:
-    """A header, then arrays back to back."""
-    with path.open("wb") as file:  # not np.save, whose error does not tell a full disk
+    """Write a header, then the bytes of arrays one after the other."""
+    with path.open("wb") as file:  # the error of np.save does not tell that the disk is full
         file.write(header)
         for piece in pieces:
             file.write(piece.data if piece.size else b"")
 
 
-def remove_temporaries(folder: Path) -> None:
-    """Remove what a process that was killed in the middle of a write left in a folder."""
-    for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        remove(left)
+def remove_temporary_files(folder: Path) -> None:
+    """Remove what a process that was killed while writing left in a folder."""
+    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        remove(path)
 
 
 def remove(path: Path) -> None:
-    """A file, or a folder with all that is in it; nothing where there is none."""
+    """Remove a file, or a folder with all that is in it, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def full_disk(error: BaseException | None, place: object) -> str | None:
-    """What helps, where an error came of a full disk or of a limit on the size of files; None for other errors."""
-    while error is not None and getattr(error, "errno", None) not in _NO_ROOM:
+def disk_error_message(error: BaseException | None, place: object) -> str | None:
+    """Say that the disk is full, or that a file would be too large, and what to do.
+
+    Args:
+        error: An exception; its causes are searched too.
+        place: The file or folder that was written.
+
+    Returns:
+        A message, or None if the error has another reason.
+    """
+    while error is not None and getattr(error, "errno", None) not in _DISK_ERRORS:
         error = error.__cause__ or error.__context__
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    words = _NO_ROOM[error.errno].format(place)
-    return f"{words} ({os.strerror(error.errno)}): {remedy(error)}, or use another disk"
+    reason = _DISK_ERRORS[error.errno].format(place)
+    return f"{reason} ({os.strerror(error.errno)}): {disk_error_remedy(error)}, or use another disk"
 
 
-def remedy(error: OSError) -> str:
-    """What to do before the same is written again.
+def disk_error_remedy(error: OSError) -> str:
+    """Return what the user can do before writing the same again.
 
-    >>> remedy(OSError(errno.EFBIG, "File too large"))
+    >>> disk_error_remedy(OSError(errno.EFBIG, "File too large"))
     'raise the limit on the size of files (`ulimit -f unlimited`)'
     """
     if error.errno == errno.EFBIG:
         return "raise the limit on the size of files (`ulimit -f unlimited`)"
-    return "free some room"
+    return "free some disk space"
 
 
-def sha256_of(path: Path, size: int | None = None) -> str:
-    """The sha256 of a file, or of its first `size` bytes, in hexadecimal digits."""
-    digest, left = hashlib.sha256(), path.stat().st_size if size is None else size
+def file_sha256(path: Path, size: int | None = None) -> str:
+    """Return the sha256 of a file, or of its first `size` bytes, as hexadecimal digits."""
+    digest, remaining = hashlib.sha256(), path.stat().st_size if size is None else size
     with path.open("rb") as file:
-        while block := file.read(min(left, 1 << 20)):
+        while block := file.read(min(remaining, 1 << 20)):
             digest.update(block)
-            left -= len(block)
+            remaining -= len(block)
     return digest.hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
+    """Wait until a file, or the list of names in a folder, is on the disk."""
     is_folder = path.is_dir()
     try:
         handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
@@ -140,5 +157,5 @@ def sync(path: Path) -> None:
         finally:
             os.close(handle)
     except OSError:
-        if not is_folder:  # Windows opens no folders, and not every file system syncs them
+        if not is_folder:  # Windows cannot open folders, and some file systems cannot sync them
             raise

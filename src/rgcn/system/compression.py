@@ -1,4 +1,4 @@
-"""Files that are compressed, as their names tell: reading what they expand to, and writing them."""
+"""Read and write files that are compressed, as the suffix of their name tells: gzip, bzip2 and Zstandard."""
 
 import bz2
 import gzip
@@ -11,33 +11,40 @@ COMPRESSION_SUFFIXES = {".gz": "gz", ".bz2": "bz2", ".zst": "zst", ".zstd": "zst
 
 
 class ZstdError(Exception):
-    """Zstandard data that do not decode, or end too soon."""
+    """Zstandard data that cannot be decompressed, or end too soon."""
 
 
-DAMAGE = (EOFError, OSError, zlib.error, ZstdError)  # what a stream raises whose data are damaged or cut short
+# What a stream from `open_decompressor` raises if its data are damaged or cut short.
+DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, ZstdError)
 
 
 class ByteStream(Protocol):
     """Anything bytes can be read from."""
 
-    def read(self, size: int = -1, /) -> bytes: ...
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes; b"" at the end."""
 
 
-def compression_of(path: str | PurePath) -> str | None:
-    """
-    >>> compression_of("graph.nt.ZST"), compression_of("graph.nt")
+def compression_from_name(path: str | PurePath) -> str | None:
+    """Return the compression that a file's name tells, "gz", "bz2" or "zst", or None.
+
+    >>> compression_from_name("graph.nt.ZST"), compression_from_name("graph.nt")
     ('zst', None)
     """
     return COMPRESSION_SUFFIXES.get(PurePath(path).suffix.lower())
 
 
-def without_compression(name: str) -> str:
-    """A file's name without the suffix of its compression."""
-    return PurePath(name).stem if compression_of(name) else name
+def strip_compression_suffix(name: str) -> str:
+    """Return a file's name without the suffix of its compression.
+
+    >>> strip_compression_suffix("graph.nt.gz")
+    'graph.nt'
+    """
+    return PurePath(name).stem if compression_from_name(name) else name
 
 
-def expanding(raw: IO[bytes], compression: str | None) -> ByteStream:
-    """What compressed bytes stand for."""
+def open_decompressor(raw: IO[bytes], compression: str | None) -> ByteStream:
+    """Return a stream that reads from `raw` and decompresses."""
     if compression == "gz":
         return gzip.GzipFile(fileobj=raw)
     if compression == "bz2":
@@ -45,10 +52,10 @@ def expanding(raw: IO[bytes], compression: str | None) -> ByteStream:
     return _ZstdReader(raw) if compression == "zst" else raw
 
 
-def compressing(raw: IO[bytes], compression: str | None) -> AbstractContextManager[Any]:
-    """A stream that writes to `raw`; the same content gives the same bytes."""
+def open_compressor(raw: IO[bytes], compression: str | None) -> AbstractContextManager[Any]:
+    """Return a stream that compresses and writes to `raw`; the same content gives the same bytes."""
     if compression == "gz":
-        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # no name and no time
+        return gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # without name and time
     if compression == "bz2":
         return bz2.BZ2File(raw, "wb")
     if compression == "zst":
@@ -59,36 +66,34 @@ def compressing(raw: IO[bytes], compression: str | None) -> AbstractContextManag
 
 
 class _ZstdReader:
-    """Frames one after the other; the library's own stream reader takes a cut-off frame for a complete one."""
+    """Reads frame by frame. The library's own stream reader takes a frame that is cut off for a complete one."""
 
-    PIECE = 2048  # one byte of zst may stand for 32 KiB, so a piece never expands beyond 64 MiB
+    BLOCK_BYTES = 2048  # a byte of zst expands to at most 32 KiB, so a block to at most 64 MiB
 
     def __init__(self, raw: IO[bytes]) -> None:
         import zstandard
 
-        self._raw, self._left_over = raw, b""
-        self._new_frame, self._error = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
+        self._raw, self._unread = raw, b""
+        self._open_frame, self._zstd_error = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
         self._frame: Any = None
-        self._frames = 0
+        self._has_frames = False
 
     def read(self, size: int = -1, /) -> bytes:
         parts, length = [], 0
         while length < size:
-            piece = self._left_over or self._raw.read(self.PIECE)
-            self._left_over = b""
-            if not piece:
-                if self._frame is not None or not self._frames:
+            block, self._unread = self._unread or self._raw.read(self.BLOCK_BYTES), b""
+            if not block:
+                if self._frame is not None or not self._has_frames:
                     raise ZstdError("the last frame is not complete")
                 break
             if self._frame is None:
-                self._frame = self._new_frame()
-                self._frames += 1
+                self._frame, self._has_frames = self._open_frame(), True
             try:
-                part = self._frame.decompress(piece)
-            except self._error as error:
+                part = self._frame.decompress(block)
+            except self._zstd_error as error:
                 raise ZstdError(str(error)) from None
             if self._frame.eof:
-                self._left_over, self._frame = self._frame.unused_data, None
+                self._unread, self._frame = self._frame.unused_data, None
             parts.append(part)
             length += len(part)
         return b"".join(parts)

@@ -1,4 +1,4 @@
-"""How much memory there is, asked before work begins that may need more."""
+"""How much memory a process may use, and how much is free: asked before work begins that may need more."""
 
 from __future__ import annotations
 
@@ -15,93 +15,107 @@ from rgcn.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-MEMINFO, STATUS, CGROUP = Path("/proc/meminfo"), Path("/proc/self/status"), Path("/sys/fs/cgroup")
-LIMIT = "RGCN_MEMORY"  # environment variable for users, read where `limit_memory` was not called
+MEMINFO_FILE, PROCESS_STATUS_FILE = Path("/proc/meminfo"), Path("/proc/self/status")
+CGROUP_FOLDER = Path("/sys/fs/cgroup")
+MEMORY_VARIABLE = "RGCN_MEMORY"  # environment variable for users; `limit_memory` overrides it
 
-_limit: int | None = None
+_limit_bytes: int | None = None
 
 
-def size_in(path: Path, name: str) -> int | None:
-    """Bytes that a file of lines such as "VmRSS:  12 kB" gives under a name; None where there are none."""
+def read_proc_bytes(path: Path, name: str) -> int | None:
+    """Read a size from a file of lines like "VmRSS:  12 kB"; None if the file or the name is missing."""
     with contextlib.suppress(OSError, KeyError, ValueError):
         lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
         return int(lines[name].split()[0]) * 1024
     return None
 
 
-def held_bytes() -> int:
-    """Memory that this process holds; 0 where the system does not tell."""
-    return size_in(STATUS, "VmRSS") or 0
+def resident_bytes() -> int:
+    """Return the resident memory of this process; 0 if the system does not tell."""
+    return read_proc_bytes(PROCESS_STATUS_FILE, "VmRSS") or 0
 
 
-def bytes_of(words: str) -> int:
-    """A size as people write it; ValueError where it is none.
+def parse_bytes(text: str, source: str = "memory") -> int:
+    """Return the number of bytes that a text like "8GiB" stands for.
 
-    >>> bytes_of("8GiB"), bytes_of("500 MB"), bytes_of("1.5g")
+    Args:
+        text: A number with a unit. KB is 1000 bytes; KiB and K are 1024.
+        source: The name of the setting in error messages.
+
+    Raises:
+        ConfigError: The text is not a size.
+
+    >>> parse_bytes("8GiB"), parse_bytes("500 MB"), parse_bytes("1.5g")
     (8589934592, 500000000, 1610612736)
     """
-    found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)(b?)\s*", words.lower())
-    if found is None:
-        raise ValueError(f"{words!r} is no size, such as 8GiB or 500MB")
-    number, unit, binary, byte = found.groups()
+    match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)(b?)\s*", text.lower())
+    if match is None:
+        raise ConfigError(f"{source}: {text!r} is not a size; write one like 8GiB or 500MB")
+    number, unit, binary, byte = match.groups()
     return int(float(number) * (1000 if byte and not binary else 1024) ** " kmgt".index(unit or " "))
 
 
-def give_back() -> None:
-    """Hand freed memory back to the system. Tensors of ever other sizes leave holes, in which glibc keeps gigabytes."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library has no such function
+def release_memory() -> None:
+    """Return freed memory to the system.
+
+    Tensors of ever different sizes leave holes, in which glibc keeps gigabytes.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries do not have this function
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def let_go(array: Any) -> None:
-    """Let go of what was read of a mapped array: its pages count as this process's memory, and can be read again."""
+def release_pages(array: Any) -> None:
+    """Release the pages of a memory-mapped array that were read; the system reads them again when they are needed.
+
+    Until then they would count as memory of this process.
+    """
     mapped = getattr(array, "_mmap", None)
     if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def limit_memory(size: int | str | None, source: str = "memory") -> None:
-    """Let this process, and worker processes that it starts, plan with no more than this much memory.
+    """Limit the memory that this process, and worker processes that it starts, plan with.
 
     Args:
-        size: Bytes, or words such as "8GiB"; None: what RGCN_MEMORY says, if it is set.
-        source: What an error calls the setting.
+        size: Bytes, or a text like "8GiB"; None uses the environment variable RGCN_MEMORY, if it is set.
+        source: The name of the setting in error messages.
 
     Raises:
-        ConfigError: The words are no size.
+        ConfigError: The text is not a size.
     """
-    global _limit
-    _limit = _checked_size(size, source) if isinstance(size, str) else size
+    global _limit_bytes
+    _limit_bytes = parse_bytes(size, source) if isinstance(size, str) else size
 
 
 def memory_limit() -> int | None:
-    """Bytes that this process may hold, by `limit_memory`, else by RGCN_MEMORY; None where nobody set a limit."""
-    words = os.environ.get(LIMIT)
-    return _checked_size(words, f"{LIMIT} in the environment") if _limit is None and words else _limit
-
-
-def _checked_size(words: str, source: str) -> int:
-    try:
-        return bytes_of(words)
-    except ValueError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    """Return the limit of `limit_memory`, else of RGCN_MEMORY, in bytes; None if there is no limit."""
+    text = os.environ.get(MEMORY_VARIABLE)
+    if _limit_bytes is None and text:
+        return parse_bytes(text, f"{MEMORY_VARIABLE} in the environment")
+    return _limit_bytes
 
 
 def available_bytes(device: torch.device | None = None) -> int | None:
-    """Memory that can still be had without swapping, here or on a GPU, as far as the system tells."""
+    """Return the memory that can still be allocated without swapping; None if the system does not tell.
+
+    Args:
+        device: Where to allocate. Anything but a GPU means the memory of this machine, of which each of several
+            processes started by torchrun gets an equal share.
+    """
     if device is not None and device.type == "cuda":
         import torch
 
-        # What PyTorch holds and does not use is free to it.
-        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + idle
-    free, sharing = size_in(MEMINFO, "MemAvailable"), os.environ.get("LOCAL_WORLD_SIZE", "1")
-    found = [
-        None if free is None else free // max(1, int(sharing) if sharing.isdecimal() else 1)
-    ]  # by processes that torchrun started on this machine
-    with contextlib.suppress(OSError, ValueError):  # a container's own limit; "max" where it has none
-        found.append(int((CGROUP / "memory.max").read_text()) - int((CGROUP / "memory.current").read_text()))
-    limit = memory_limit()
-    if limit is not None:
-        found.append(max(0, limit - held_bytes()))
-    return min((size for size in found if size is not None), default=None)
+        # PyTorch can use again what it has reserved and not allocated.
+        unallocated = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unallocated
+    sizes = list[int]()
+    if (free := read_proc_bytes(MEMINFO_FILE, "MemAvailable")) is not None:
+        processes = os.environ.get("LOCAL_WORLD_SIZE", "1")  # set by torchrun
+        sizes.append(free // max(1, int(processes) if processes.isdecimal() else 1))
+    with contextlib.suppress(OSError, ValueError):  # the limit of a container; "max" if it has none
+        used = int((CGROUP_FOLDER / "memory.current").read_text())
+        sizes.append(int((CGROUP_FOLDER / "memory.max").read_text()) - used)
+    if (limit := memory_limit()) is not None:
+        sizes.append(max(0, limit - resident_bytes()))
+    return min(sizes, default=None)

@@ -1,7 +1,4 @@
-"""Long tasks: how far one has come, and how much one may cost.
-
-What a task may cost is decided from counts wherever it can be, with a clock for what counts do not tell.
-"""
+"""Progress bars for long tasks, and budgets that limit how much a task may cost."""
 
 from __future__ import annotations
 
@@ -10,15 +7,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+@dataclass
 class ProgressMeter:
-    """What a running task reports to; without a bar behind it, it only counts.
+    """What a running task reports its progress to; without a bar it only counts.
 
     >>> meter = ProgressMeter()
     >>> meter.advance(3)
@@ -26,23 +24,25 @@ class ProgressMeter:
     3.0
     """
 
-    def __init__(self, bar: Progress | None = None, task: TaskID | None = None) -> None:
-        self._bar, self._task = bar, task
-        self.done = 0.0
+    _bar: Progress | None = None
+    _task: TaskID | None = None
+    done: float = field(default=0.0, init=False)
 
     def advance(self, amount: float = 1.0) -> None:
+        """Add to the amount of work that is done."""
         self.done += amount
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, amount)
 
-    def say(self, words: str) -> None:
-        """A line of its own on stderr, above the bar where there is one; nothing without words."""
-        if words and self._bar is not None:
-            self._bar.console.print(words, markup=False, highlight=False, soft_wrap=True)
-        elif words:
-            print(words, file=sys.stderr)
+    def print_line(self, text: str) -> None:
+        """Print a line on stderr, above the bar if there is one. An empty text prints nothing."""
+        if text and self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        elif text:
+            print(text, file=sys.stderr)
 
-    def describe(self, description: str) -> None:
+    def set_description(self, description: str) -> None:
+        """Change the text before the bar."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, description=description)
 
@@ -51,9 +51,13 @@ class ProgressMeter:
 def progress(
     description: str, total: float | None = None, unit: str = "", *, show: bool | None = None
 ) -> Iterator[ProgressMeter]:
-    """A progress bar on stderr; `show=None` draws it only where stderr is a terminal.
+    """Show a progress bar on stderr.
 
-    `total=None` means the end is not known. The unit "bytes" is written as MB and MB/s.
+    Args:
+        description: The text before the bar.
+        total: The amount of work; None if it is not known.
+        unit: What is counted; "bytes" are written as MB and MB/s.
+        show: Whether to draw the bar; None draws it if stderr is a terminal.
 
     >>> with progress("counting", total=3, unit="steps", show=False) as meter:
     ...     for _ in range(3):
@@ -73,55 +77,55 @@ def progress(
     amount: list[rich_progress.ProgressColumn] = [rich_progress.MofNCompleteColumn(), rich_progress.TextColumn(unit)]
     if unit == "bytes":
         amount = [rich_progress.DownloadColumn(), rich_progress.TransferSpeedColumn()]
-    columns = (
-        rich_progress.TextColumn("[progress.description]{task.description}", markup=True),
-        rich_progress.BarColumn(),
-        *amount,
-        rich_progress.TimeRemainingColumn(),
-    )
+    text, bar_column, _, time_left = rich_progress.Progress.get_default_columns()
+    columns = (text, bar_column, *amount, time_left)
     with rich_progress.Progress(*columns, console=text_console(stderr=True), transient=True) as bar:
         yield ProgressMeter(bar, bar.add_task(description, total=total))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What may be spent on something that can be done a few times or many.
+    """Limits for work that can be repeated a few times or many.
 
-    work     multiply-adds. Two ordinary cores do some 3e10 a second. How often something is done follows from this
-             alone, so that the same data give the same answer on every machine that is fast enough
-    seconds  the upper bound for machines that are slower or busy
-    clock    seconds from any beginning
-    bars     whether to draw a progress bar; None: where standard error is a terminal
+    The number of repetitions follows from `work` alone, so that the same data give the same answer on every machine
+    that is fast enough. `seconds` only stops machines that are slower or busy.
 
-    >>> Budget(work=1e9, seconds=10.0).times(3e8, at_most=20)
+    Attributes:
+        work: Multiply-adds. Two ordinary cores do about 3e10 a second.
+        seconds: Upper bound for the time.
+        clock: Returns the time in seconds.
+        show_progress: Whether to draw a progress bar; None draws it if stderr is a terminal.
+
+    >>> Budget(work=1e9, seconds=10.0).max_repetitions(3e8, at_most=20)
     3
     """
 
     work: float = math.inf
     seconds: float = math.inf
     clock: Callable[[], float] = time.monotonic
-    bars: bool | None = False
+    show_progress: bool | None = False
 
-    def times(self, work_each: float, at_most: int) -> int:
-        """How often something may be done that costs so much each time."""
+    def max_repetitions(self, work_each: float, at_most: int) -> int:
+        """Return how often something that costs `work_each` may be done."""
         return at_most if work_each * at_most <= self.work else int(self.work / work_each)
 
-    def started(self) -> Timer:
-        """A timer that runs from now on."""
+    def start_timer(self) -> Timer:
+        """Return a timer that starts now."""
         return Timer(self, self.clock())
 
 
 @dataclass(frozen=True)
 class Timer:
-    """The seconds of a budget since they began to count."""
+    """Measures the seconds of a budget that have passed since `start`."""
 
     budget: Budget
-    begin: float
+    start: float
 
     @property
     def elapsed(self) -> float:
-        return self.budget.clock() - self.begin
+        """Seconds since the start."""
+        return self.budget.clock() - self.start
 
     def is_over(self, needed: float = 0.0) -> bool:
-        """Whether time is up, or would be if so many seconds more were needed."""
+        """Return whether the time is up, or would be after `needed` more seconds."""
         return self.elapsed + needed > self.budget.seconds

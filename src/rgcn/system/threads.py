@@ -1,8 +1,8 @@
-"""How many threads compute, how they wait, and the environment variables that rgcn writes: all of them, and why.
+"""Threads and environment variables: how many threads compute, how they wait, and every variable that rgcn writes.
 
-Some libraries take a setting from the environment alone, and most read it once, when they are loaded. A command and a
-worker process set such variables for themselves and for the processes they start, before they load PyTorch. Importing
-rgcn and calling it from Python sets none; the one exception is `wait_passively`, which a user calls for that purpose.
+Some libraries take settings from environment variables alone, and most read them once, when they are loaded. Commands
+and worker processes therefore set such variables for themselves and their child processes before they load PyTorch.
+Importing rgcn and calling it from Python sets none, except for `wait_passively`, which users call for that purpose.
 """
 
 from __future__ import annotations
@@ -14,129 +14,135 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-# How many threads libraries start; most read it when they are loaded.
-NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
-# How OpenMP's threads wait for work. The first is OpenMP's own variable, obeyed by GNU's runtime (in PyTorch's wheels
-# for Linux) and by LLVM's (macOS, Windows). The others are theirs and win over it.
-WAITING = "OMP_WAIT_POLICY"
-WAITING_CHOSEN = (WAITING, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-# What commands and worker processes set where the user has not.
-DEFAULTS = {
-    # Without it cuBLAS may sum in another order from call to call. `training.deterministic` on a GPU needs it.
+# How many threads libraries start.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS")
+# How OpenMP's threads wait for work. GNU's runtime (in PyTorch's wheels for Linux) and LLVM's (macOS, Windows) both
+# read the first variable, but each has one of its own that overrides it.
+WAIT_POLICY_VARIABLE = "OMP_WAIT_POLICY"
+WAIT_POLICY_VARIABLES = (WAIT_POLICY_VARIABLE, "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+# Set by commands and worker processes if the user has not set them.
+DEFAULT_VARIABLES = {
+    # Without it cuBLAS may change the order of its sums. `training.deterministic` on a GPU needs it.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-    # A command reports to the tracking server that the user named, and to nobody else.
+    # Trackers report to the server that the user named, and do not send usage statistics elsewhere.
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    # A tracking server that is gone is given up within a minute. MLflow by itself would try for twenty.
+    # Give up an unreachable tracking server within a minute; by default MLflow tries for twenty.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",
 }
 
-Block = TypeVar("Block")
-Found = TypeVar("Found")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-_asked: int | None = None  # by the whole process, as PyTorch's own number is
+_num_threads: int | None = None  # set by `use_threads` for the whole process
 
 
-def threads_each(jobs: int) -> int:
-    """Threads for each of several processes that share the cores: as many as were asked for, else their share."""
-    return _asked or max(1, available_cores() // jobs)
+def threads_per_process(num_processes: int) -> int:
+    """Return the threads of each of several processes: the number of `use_threads`, else their share of the cores."""
+    return _num_threads or max(1, available_cores() // num_processes)
 
 
 def available_cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
+    """Return the cores that this process may use; in a container these may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def in_order(blocks: Iterable[Block], work: Callable[[Block], Found]) -> Iterator[tuple[Block, Found]]:
-    """Each block with what `work` makes of it; that of the next ones is made meanwhile, on other threads."""
-    threads, waiting = available_cores(), deque[tuple[Block, Future[Found]]]()
-    with ThreadPoolExecutor(threads) as pool:
-        for block in blocks:
-            waiting.append((block, pool.submit(work, block)))
-            if len(waiting) > threads:
-                done, found = waiting.popleft()
-                yield done, found.result()
-        yield from ((done, found.result()) for done, found in waiting)
+def map_in_threads(items: Iterable[Item], function: Callable[[Item], Result]) -> Iterator[tuple[Item, Result]]:
+    """Yield each item with the function's result, in order, while other threads compute those of the next items.
+
+    >>> list(map_in_threads("ab", str.upper))
+    [('a', 'A'), ('b', 'B')]
+    """
+    num_threads, waiting = available_cores(), deque[tuple[Item, Future[Result]]]()
+    with ThreadPoolExecutor(num_threads) as pool:
+        for item in items:
+            waiting.append((item, pool.submit(function, item)))
+            if len(waiting) > num_threads:
+                done, future = waiting.popleft()
+                yield done, future.result()
+        yield from ((done, future.result()) for done, future in waiting)
 
 
-def thread_limits(threads: int) -> dict[str, str]:
-    """What holds libraries to so many threads, or to fewer where the user asked for fewer.
+def thread_limits(num_threads: int) -> dict[str, str]:
+    """Return the variables that limit libraries to a number of threads, or to fewer if the user has set fewer.
 
-    OMP_NUM_THREADS holds for the others too, as it does without us: set higher, MKL_NUM_THREADS would win in PyTorch.
+    OMP_NUM_THREADS limits the other libraries too, as it does without us: a larger MKL_NUM_THREADS would override it.
 
     >>> thread_limits(1)["OMP_NUM_THREADS"]
     '1'
     """
 
-    def limit(name: str, most: int) -> int:
-        first = os.environ.get(name, "").split(",")[0].strip()  # OpenMP takes a list, a number a level of nesting
-        return min(most, int(first)) if first.isdecimal() and int(first) > 0 else most
+    def limit(name: str, at_most: int) -> int:
+        first = (
+            os.environ.get(name, "").split(",")[0].strip()
+        )  # OpenMP takes a list with a number for each nesting level
+        return min(at_most, int(first)) if first.isdecimal() and int(first) > 0 else at_most
 
-    most = limit("OMP_NUM_THREADS", threads)
-    return {name: str(limit(name, most)) for name in NUMBERS}
+    at_most = limit("OMP_NUM_THREADS", num_threads)
+    return {name: str(limit(name, at_most)) for name in THREAD_VARIABLES}
 
 
 def prepare_process() -> None:
-    """Set what libraries read when they are loaded; for commands and worker processes, before they load PyTorch."""
-    for name, value in DEFAULTS.items():
+    """Set the variables of a command or worker process, before it loads PyTorch."""
+    for name, value in DEFAULT_VARIABLES.items():
         os.environ.setdefault(name, value)
-    _let_threads_sleep()
+    _set_wait_policy()
 
 
 def wait_passively() -> None:
-    """Let PyTorch's threads sleep while they have no work, in this process and in those it starts.
+    """Let PyTorch's threads sleep while they have no work, in this process and its child processes.
 
-    By default a thread without work keeps its core busy for a while. Where other processes compute on the same cores,
-    that makes all of them several times slower. The commands of rgcn always do this; in Python, call it before anything
+    By default a thread without work keeps its core busy for a while. If other processes compute on the same cores, that
+    makes all of them several times slower. The commands of rgcn always do this; in Python, call it before anything
     imports torch. It sets OMP_WAIT_POLICY=PASSIVE, unless that variable, GOMP_SPINCOUNT or KMP_BLOCKTIME is set.
 
     >>> import rgcn
-    >>> rgcn.wait_passively()
+    >>> rgcn.system.threads.wait_passively()
     """
-    chosen, torch = _let_threads_sleep(), sys.modules.get("torch")
-    if chosen or torch is None or torch.get_num_threads() == 1:  # one thread waits for no other
+    was_set, torch = _set_wait_policy(), sys.modules.get("torch")
+    if was_set or torch is None or torch.get_num_threads() == 1:  # a single thread does not wait for others
         return
     import logging
 
-    # Not a warning, which -W error makes an error: the order of imports is no reason to fail.
+    # Logged and not warned, because -W error would turn a warning about the order of imports into a failure.
     logging.getLogger("rgcn").warning(
-        "torch was imported before rgcn.wait_passively() was called, so its threads keep cores busy while they wait: "
+        "torch was imported before wait_passively() was called, so its threads keep cores busy while they wait: "
         "call it before importing torch, or set %s=PASSIVE",
-        WAITING,
+        WAIT_POLICY_VARIABLE,
     )
 
 
-def _let_threads_sleep() -> bool:
-    """Set OMP_WAIT_POLICY, unless it is already chosen how threads wait; True if it was."""
-    chosen = any(name in os.environ for name in WAITING_CHOSEN)
-    if not chosen:
-        os.environ[WAITING] = "PASSIVE"
-    return chosen
+def _set_wait_policy() -> bool:
+    """Set OMP_WAIT_POLICY unless the user has chosen how threads wait; return whether the user has."""
+    was_set = any(name in os.environ for name in WAIT_POLICY_VARIABLES)
+    if not was_set:
+        os.environ[WAIT_POLICY_VARIABLE] = "PASSIVE"
+    return was_set
 
 
-def use_threads(number: int) -> None:
-    """Compute on this many threads, here and in each process that is started from here (`--threads`)."""
-    global _asked
-    _asked = number  # each worker process is given as many from now on, instead of its share of the cores
-    _set_threads(dict.fromkeys(NUMBERS, str(number)))
-    os.environ["MKL_DYNAMIC"] = "FALSE"  # else MKL takes no more than there are physical cores, and PyTorch asks it
+def use_threads(num_threads: int) -> None:
+    """Compute on this many threads, here and in each child process (`--threads`)."""
+    global _num_threads
+    _num_threads = num_threads  # worker processes get as many, instead of their share of the cores
+    _set_thread_variables(dict.fromkeys(THREAD_VARIABLES, str(num_threads)))
+    os.environ["MKL_DYNAMIC"] = "FALSE"  # otherwise MKL, which PyTorch asks, uses at most one thread per physical core
 
 
-def limit_threads(number: int) -> None:
-    """Compute on at most this many threads, here and in each process that is started from here: its share of cores."""
-    _set_threads(thread_limits(number))
+def limit_threads(num_threads: int) -> None:
+    """Compute on at most this many threads, here and in each child process."""
+    _set_thread_variables(thread_limits(num_threads))
 
 
-def _set_threads(numbers: dict[str, str]) -> None:
-    os.environ.update(numbers)
+def _set_thread_variables(values: dict[str, str]) -> None:
+    os.environ.update(values)
     torch = sys.modules.get("torch")
-    if torch is not None:  # it has read them already
-        torch.set_num_threads(int(numbers["OMP_NUM_THREADS"]))
+    if torch is not None:  # it has already read the variables
+        torch.set_num_threads(int(values["OMP_NUM_THREADS"]))
 
 
-def quiet_distributed() -> None:
-    """Keep PyTorch's stack traces of lost connections off the terminal: rgcn says in a sentence what went wrong."""
+def silence_distributed_logs() -> None:
+    """Keep PyTorch's stack traces of lost connections off the terminal; rgcn reports them in a sentence."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")

@@ -1,5 +1,7 @@
-"""A training in progress: what takes its steps; and how it is stopped after any of them, written down, and continued
-to the very same end. On a GPU a step that waits for nothing is recorded, and replayed."""
+"""A training that takes its steps one at a time, and can be stopped, saved and resumed with the same result.
+
+On a GPU, steps that do not wait for the device are recorded as CUDA graphs and replayed.
+"""
 
 from __future__ import annotations
 
@@ -17,66 +19,69 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from rgcn.conversion import converted_optimizer_state
+from rgcn.conversion import convert_optimizer_state
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.row_tables import arranged, copy_beside, moved_rows, partitions_by_name, rows_at
+from rgcn.nn.row_tables import arrange_weights, copy_stored_like, find_moved_rows, partitions_by_name, take_stored_rows
 from rgcn.placement import LOCAL, NodePartition, Placement, Traffic
-from rgcn.sampling.edges import seed_word
-from rgcn.training.history import Epoch, Metric
+from rgcn.sampling.edges import seed_words
+from rgcn.training.history import Metric, TrainingReport
 
-# cuBLAS sums in a fixed order only with one of these sizes of its work memory, by this variable.
+# cuBLAS sums in a fixed order only if this variable has one of these values.
 CUBLAS_WORKSPACE, FIXED_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
-# Steps taken as they are before recording: libraries and the optimizer set themselves up in the first ones.
-WARM_UP = 3
+WARM_UP = 3  # steps before recording, in which libraries and the optimizer set themselves up
 
 Result = TypeVar("Result")
 
 
 class Trainer(ABC):
-    """Takes the steps of a task; everything random in it comes from `generator`.
+    """Takes the steps of a training.
 
-    placement           which part of each batch is local
-    step_bytes          about how much memory a step takes beside the weights; 0: little
-    steps_an_epoch      how many steps are one of what the configuration counts in `epochs`
-    shares_dropout_mask True if all processes must draw the same dropout mask: of nodes that each of them, or one of
-                        them, computes
+    Attributes:
+        network: The network.
+        optimizer: The optimizer.
+        generator: The generator of all randomness of the steps.
+        placement: Which part of each batch is local.
+        step_bytes: About how much memory a step takes besides the weights; 0: little.
+        steps_per_unit: Optimizer steps per `unit` of the training section: batches of an epoch, else 1.
+        shares_dropout_mask: True if all ranks must draw the same dropout mask.
     """
 
     network: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
     step_bytes = 0
-    steps_an_epoch = 1
+    steps_per_unit = 1
     placement: Placement = LOCAL
     shares_dropout_mask = False
 
     @abstractmethod
     def step(self) -> Tensor:
-        """Take one step; its loss before it, on the device, not waited for."""
+        """Take one step; return the loss before it, on the device, without waiting for it."""
 
     def running(self) -> AbstractContextManager[object]:
-        """Held while steps are taken; batches may be made ahead meanwhile."""
+        """Return a context in which steps are taken; batches may be prepared ahead in it."""
         return nullcontext()
 
-    def figures(self) -> dict[str, float]:
-        """What is known of the last step besides its loss; asked only where it is reported."""
+    def metrics(self) -> dict[str, float]:
+        """Return metrics of the last step besides its loss; called only when they are reported."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Plain values that the next steps depend on, besides weights, optimizer and generator."""
+        """Return what the next steps depend on besides weights, optimizer and generator, as plain values."""
         return {}
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:  # noqa: B027
-        """Continue as another trainer would after so many steps; called before the first step."""
+        """Resume from the `state` of another trainer after so many steps; called before the first step."""
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Everything the steps to come depend on, besides configuration and data.
+    """Everything that the next steps depend on, besides configuration and data.
 
-    tensors     by name: network/…, optimizer/…, best/…, random/…
-    values      plain ones, ready for JSON
-    partitions  of tensors that are the rows of this process's local nodes alone, by name: which nodes these are
+    Attributes:
+        tensors: Tensors by name: network/…, optimizer/…, best/…, random/….
+        values: Plain values, ready for JSON.
+        partitions: The local nodes of tensors that have rows of local nodes only, by name.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -84,32 +89,37 @@ class TrainingState:
     partitions: dict[str, NodePartition] = field(default_factory=dict)
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin with `prefix/`, without it."""
+        """Return the tensors whose names begin with `prefix/`, by their names without it."""
         cut = len(prefix) + 1
         return {name[cut:]: tensor for name, tensor in self.tensors.items() if name.startswith(f"{prefix}/")}
 
     def local(self, part: str) -> set[str]:
-        """What of network/… or best/… is the rows of local nodes alone."""
+        """Return the names in network/… or best/… of tensors that have rows of local nodes only."""
         return {name.removeprefix(f"{part}/") for name in self.partitions if name.startswith(f"{part}/")}
 
     def weights(self, part: str, network: nn.Module) -> dict[str, Tensor]:
-        """Of network/… or best/…, as this network holds them, however many processes wrote them."""
+        """Return the weights in network/… or best/…, arranged for this network, whatever the world size was.
+
+        Raises:
+            DataError: The weights are of another network.
+        """
         try:
-            return arranged(network, self.part(part), self.local(part))
+            return arrange_weights(network, self.part(part), self.local(part))
         except ValueError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a training reports and measures, and what it keeps.
+    """When a training reports and measures, and which weights it keeps.
 
-    steps         how many there are at most
-    watch         the figure that tells which weights are best, to which training goes back in the end
-    patience      measurements without a better one after which to stop
-    report_every  steps between reports; a measurement is always reported, and so is the last step
-    measure       validation figures by name, {"mrr": 0.4}; None where there is nothing to validate on
-    measure_every steps between measurements
+    Attributes:
+        steps: Maximum number of steps.
+        watch: The validation metric that tells which weights are best; these are kept.
+        patience: Number of measurements without a better one after which training stops.
+        report_every: Steps between reports; measurements and the last step are always reported.
+        measure: Returns validation metrics by name, such as {"mrr": 0.4}; None without validation data.
+        measure_every: Steps between measurements.
     """
 
     steps: int
@@ -122,9 +132,9 @@ class Schedule:
 
 @dataclass
 class BestWeights:
-    """The weights with the best validation figure so far, its step, and how many measurements ago that was."""
+    """The weights with the best validation metric so far, its step, and how many measurements ago that was."""
 
-    figure: float | None = None
+    metric: float | None = None
     step: int = 0
     waited: int = 0
     weights: dict[str, Tensor] | None = None
@@ -134,37 +144,49 @@ class Fitting:
     """Takes a model's training steps one at a time, whatever its task.
 
         with model.fitting(graph) as fitting:
-            for epoch in fitting:       # None after most steps, where there is nothing to say
-                ...                     # fitting.state() here is enough to go on from here
+            for report in fitting:      # None after most steps
+                ...                     # fitting.state() can be saved here, to resume later
             fitting.finish()
 
-    Everything random comes from generators of its own or, within `with`, from PyTorch's global one, which is seeded on
-    entering and given back as it was on leaving.
+    All randomness comes from the trainer's generator or, within `with`, from PyTorch's global one, which is seeded on
+    entering and restored on leaving.
+
+    Args:
+        trainer: What takes the steps.
+        schedule: When to report and measure.
+        seed: Seed of PyTorch's global generator.
+        history: The list that reports are appended to.
+        deterministic: Use only operations that sum in a fixed order.
     """
 
     def __init__(
-        self, trainer: Trainer, schedule: Schedule, seed: int, history: list[Epoch], deterministic: bool = False
+        self,
+        trainer: Trainer,
+        schedule: Schedule,
+        seed: int,
+        history: list[TrainingReport],
+        deterministic: bool = False,
     ) -> None:
         self.trainer, self.schedule, self.seed, self.history = trainer, schedule, seed, history
         self.network, self.optimizer, self.generator = trainer.network, trainer.optimizer, trainer.generator
         self.deterministic, self.steps, self.steps_taken = deterministic, schedule.steps, 0
         self.best = BestWeights()
-        self.exchanged, self.steps_here = Traffic(), 0  # by the steps of this session
+        self.session_traffic, self.session_steps = Traffic(), 0
         self.stopped = False
         self.seconds_before, self.start = 0.0, time.perf_counter()
         self.since_report: list[Tensor] = []
         self._open = ExitStack()
 
-    def step(self) -> Epoch | None:
-        """Take one step; a report after it, if it is time for one."""
+    def step(self) -> TrainingReport | None:
+        """Take one step; return a report if one is due."""
         stream = self.trainer.placement.mask_stream(self.trainer.shares_dropout_mask)
-        if stream is not None:  # what is dropped follows from the step
-            torch.manual_seed(int(seed_word((self.seed, self.steps_taken, stream))[0]) >> 1)
+        if stream is not None:  # dropout masks depend on the number of the step
+            torch.manual_seed(int(seed_words((self.seed, self.steps_taken, stream))[0]) >> 1)
         traffic = self.trainer.placement.traffic
-        before = traffic.sent, traffic.least
+        before = traffic.sent_bytes, traffic.min_bytes
         self.since_report.append(self.trainer.step())
-        self.exchanged.count(traffic.sent - before[0], traffic.least - before[1])
-        self.steps_here += 1
+        self.session_traffic.add(traffic.sent_bytes - before[0], traffic.min_bytes - before[1])
+        self.session_steps += 1
         self.steps_taken += 1
         schedule, number = self.schedule, self.steps_taken
         last = number == self.steps
@@ -175,57 +197,59 @@ class Fitting:
         self.since_report.clear()
         if not math.isfinite(loss):
             raise DataError(
-                f"the loss is not finite by epoch {self.epochs_taken}: lower the learning rate, clip gradients, or "
+                f"the loss is not finite at step {self.steps_taken}: lower the learning rate, clip gradients, or "
                 "check features"
             )
-        figures = self.trainer.figures()
+        metrics = self.trainer.metrics()
         if measure:
             measured = measure()
-            figures |= {f"valid_{name}": value for name, value in measured.items()}
+            metrics |= {f"valid_{name}": value for name, value in measured.items()}
             if schedule.watch.name in measured:
-                self._offer(measured[schedule.watch.name])
-        self.history.append(Epoch(self.epochs_taken, loss, self.seconds, figures))
+                self._keep_if_best(measured[schedule.watch.name])
+        self.history.append(TrainingReport(self.units_taken, loss, self.seconds, metrics))
         return self.history[-1]
 
-    def _offer(self, figure: float) -> None:
-        """Remember the network as it is, if this is its best figure."""
+    def _keep_if_best(self, metric: float) -> None:
+        """Copy the weights if this metric is the best so far."""
         best = self.best
-        if best.figure is None or self.schedule.watch.better(figure, best.figure):
-            weights = {name: copy_beside(tensor, tensor) for name, tensor in self.network.state_dict().items()}
-            self.best = BestWeights(figure, self.steps_taken, 0, weights)
+        if best.metric is None or self.schedule.watch.better(metric, best.metric):
+            weights = {name: copy_stored_like(tensor, tensor) for name, tensor in self.network.state_dict().items()}
+            self.best = BestWeights(metric, self.steps_taken, 0, weights)
         else:
             best.waited += 1
 
     @property
-    def epochs_taken(self) -> int:
+    def units_taken(self) -> int:
         """Whole ones, of what the configuration counts in `epochs`."""
-        return self.steps_taken // self.trainer.steps_an_epoch
+        return self.steps_taken // self.trainer.steps_per_unit
 
     @property
     def seconds(self) -> float:
-        """Spent training so far, in every session."""
+        """Time spent training so far, in all sessions."""
         return self.seconds_before + time.perf_counter() - self.start
 
     @property
     def device(self) -> torch.device:
+        """The device of the training."""
         return self.generator.device
 
     def stop(self) -> None:
-        """Take no further step, as if the last one had been taken."""
+        """Take no further steps, as if the last one had been taken."""
         self.stopped = True
 
     @property
     def finished(self) -> bool:
+        """True if no further steps are taken."""
         patience = self.schedule.patience
         exhausted = patience is not None and self.best.waited >= patience
         return self.stopped or exhausted or self.steps_taken >= self.steps
 
-    def __iter__(self) -> Iterator[Epoch | None]:
+    def __iter__(self) -> Iterator[TrainingReport | None]:
         while not self.finished:
             yield self.step()
 
     def finish(self) -> None:
-        """The best weights, where a validation figure told which they are, ready to be used."""
+        """Load the best weights, if validation told which are best, and end training mode."""
         if self.best.weights is not None:
             self.network.load_state_dict(self.best.weights)
         self.network.eval()
@@ -244,15 +268,15 @@ class Fitting:
         self._open.close()
 
     def state(self) -> TrainingState:
-        """What `restore` needs, in a fresh fitting of the same model and data, to take the same steps from here on.
+        """Return what `restore` needs to take the same next steps in another fitting of the same model and data.
 
-        Nothing is copied: write it down, or copy it, before the next step.
+        Nothing is copied: save or copy it before the next step.
         """
         best, tensors, partitions = self.best, dict[str, Tensor](), dict[str, NodePartition]()
         local = partitions_by_name(self.network)
-        left_out = {name.removesuffix("trained") + part for name in local for part in ("still", "position")}
+        omitted = {name.removesuffix("trained") + part for name in local for part in ("still", "position")}
         for part, weights in (("network", self.network.state_dict()), ("best", best.weights or {})):
-            tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in left_out}
+            tensors |= {f"{part}/{name}": tensor for name, tensor in weights.items() if name not in omitted}
             partitions |= {f"{part}/{name}": local[name] for name in local if name in weights}
         for name, parameter in self._parameters().items():
             for kind, tensor in self.optimizer.state.get(parameter, {}).items():
@@ -267,69 +291,74 @@ class Fitting:
             tensors["losses"] = torch.stack(self.since_report)
         values = {
             "steps_taken": self.steps_taken,
-            "epochs_taken": self.epochs_taken,
+            "epochs_taken": self.units_taken,
             "device": self.device.type,
             "seconds": self.seconds,
             "stopped": self.stopped,
             "trainer": self.trainer.state(),
-            "best": {"figure": best.figure, "step": best.step, "waited": best.waited},
+            "best": {"figure": best.metric, "step": best.step, "waited": best.waited},
         }
         return TrainingState(tensors, values, partitions)
 
     def restore(self, state: TrainingState) -> None:
-        """Go on from where `state` was taken; within `with`, before the first step."""
+        """Resume from a state; within `with`, before the first step.
+
+        Raises:
+            DataError: The state is of another model, other data, or another kind of device.
+        """
         parameters = self._parameters()
-        tensors, values = converted_optimizer_state(state.tensors, list(parameters)), state.values
+        tensors, values = convert_optimizer_state(state.tensors, list(parameters)), state.values
         state = replace(state, tensors=tensors)
         if values["device"] != self.device.type:
             raise DataError(
-                f"the checkpoint was taken on {values['device']}, and this is {self.device.type}: its random numbers "
-                "cannot go on here; choose the same device"
+                f"the checkpoint was taken on {values['device']}, and this is {self.device.type}, which draws other "
+                "random numbers: choose the same device"
             )
         try:
             self.network.load_state_dict(state.weights("network", self.network))
         except RuntimeError as error:
             raise DataError(f"the checkpoint is of another model or other data: {error}") from error
-        # Not the optimizer's `load_state_dict`: that also replaces the groups, and with them the tensor a recorded step
-        # reads its rate from.
-        kept = state.part("network")
-        moved = moved_rows(self.network, kept, state.local("network"))
+        # Not by the optimizer's `load_state_dict`: it would replace the tensor from which a recorded step reads its
+        # learning rate.
+        saved = state.part("network")
+        moved = find_moved_rows(self.network, saved, state.local("network"))
         for key, tensor in state.part("optimizer").items():
             name, _, kind = key.rpartition("/")
             if name not in parameters:
-                raise DataError(f"the checkpoint's optimizer has a parameter that this model lacks: {name}")
+                raise DataError(f"the checkpoint is of another model: this one has no parameter {name}")
             parameter = parameters[name]
-            if name in moved and tensor.ndim and len(tensor) == len(kept[name]):
-                tensor = rows_at(moved[name][: len(parameter)], tensor)
-            self.optimizer.state[parameter][kind] = copy_beside(parameter, tensor)
+            if name in moved and tensor.ndim and len(tensor) == len(saved[name]):
+                tensor = take_stored_rows(moved[name][: len(parameter)], tensor)
+            self.optimizer.state[parameter][kind] = copy_stored_like(parameter, tensor)
         self.generator.set_state(tensors["random/own"].cpu())
         torch.set_rng_state(tensors["random/global"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(tensors["random/cuda"].cpu(), self.device)
         weights = state.weights("best", self.network) if state.part("best") else {}
         best = {name: tensor.to(self.device) for name, tensor in weights.items()}
-        self.best = BestWeights(**values["best"], weights=best or None)
+        saved_best = values["best"]
+        self.best = BestWeights(saved_best["figure"], saved_best["step"], saved_best["waited"], best or None)
         self.steps_taken, self.seconds_before = values["steps_taken"], values["seconds"]
         self.stopped = values["stopped"]
         self.since_report = list(tensors["losses"].to(self.device).unbind()) if "losses" in tensors else []
         self.trainer.restore(self.steps_taken, values["trainer"])
 
     def _parameters(self) -> dict[str, Tensor]:
-        """The optimizer's parameters by their names in the network."""
+        """Return the optimizer's parameters by their names in the network."""
         names = {parameter: name for name, parameter in self.network.named_parameters()}
-        moved = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
-        return {names[parameter]: parameter for parameter in moved if parameter in names}
+        optimized = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return {names[parameter]: parameter for parameter in optimized if parameter in names}
 
 
 @contextmanager
 def _fixed_order() -> Iterator[None]:
-    """PyTorch's deterministic algorithms while it lasts; then whatever was chosen before."""
+    """Use PyTorch's deterministic algorithms within the context."""
     if os.environ.get(CUBLAS_WORKSPACE) not in FIXED_WORKSPACES:  # cuBLAS reads it once, so it is too late to set it
         found = os.environ.get(CUBLAS_WORKSPACE, "not set")
         raise ConfigError(
-            f"training.deterministic on a GPU needs {CUBLAS_WORKSPACE}={FIXED_WORKSPACES[0]} in the environment, and "
-            f"there it is {found}: set it before Python starts, or in Python before anything computes on the GPU; "
-            "commands of rgcn set it where it is missing"
+            f"training.deterministic on a GPU needs {CUBLAS_WORKSPACE}={FIXED_WORKSPACES[0]} in the environment, where "
+            f"it is {found}: set it before Python starts, or in Python before anything computes on the GPU; commands "
+            "of rgcn set it if it is missing"
         )
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
@@ -340,12 +369,16 @@ def _fixed_order() -> Iterator[None]:
 
 
 class StepRecording(Generic[Result]):
-    """Calls `step(*batch)` a few times, then records it as a CUDA graph and replays it from there on: hundreds of small
-    launches become one.
+    """Calls a step a few times, then records it as a CUDA graph and replays it: hundreds of launches become one.
 
-    Every call is a real step, so that a recorded training takes exactly the steps an unrecorded one does. The step must
-    wait for nothing, must treat every batch of the same shape alike, and returns a tensor or several. A batch of
-    another shape is stepped as it is.
+    Every call is a real step, so that a recorded training takes exactly the steps of an unrecorded one. The step must
+    not wait for the device, and must do the same for all batches of the same shape. A batch of another shape is not
+    replayed.
+
+    Args:
+        step: The step; it returns a tensor or several.
+        generator: The generator of all randomness of the step.
+        device: The GPU.
     """
 
     def __init__(self, step: Callable[..., Result], generator: torch.Generator, device: torch.device) -> None:
@@ -356,26 +389,26 @@ class StepRecording(Generic[Result]):
         self.result: Result | None = None
 
     def __call__(self, *batch: Tensor) -> Result:
+        """Take a step on a batch; return a copy of its result."""
         self.calls += 1
         if self.calls <= WARM_UP:
-            return self._aside(batch)
+            return self._step_aside(batch)
         if self.graph is None:
             self._record(batch)
         assert self.graph is not None
         assert self.result is not None
-        if [given.shape for given in batch] != [kept.shape for kept in self.batch]:
+        if [new.shape for new in batch] != [recorded.shape for recorded in self.batch]:
             return self.step(*batch)
-        for given, kept in zip(batch, self.batch, strict=True):
-            if given.data_ptr() != kept.data_ptr():
-                kept.copy_(given, non_blocking=True)
+        for new, recorded in zip(batch, self.batch, strict=True):
+            if new.data_ptr() != recorded.data_ptr():
+                recorded.copy_(new, non_blocking=True)
         self.graph.replay()
-        # Copied, or each of several: the next replay writes over what this one gave.
-        found: Any = self.result
-        several = not isinstance(found, Tensor)
-        return tuple(part.clone() for part in found) if several else found.clone()  # type: ignore[return-value]
+        result: Any = self.result  # copied, since the next replay overwrites it
+        is_tensor = isinstance(result, Tensor)
+        return result.clone() if is_tensor else tuple(part.clone() for part in result)  # type: ignore[return-value]
 
-    def _aside(self, batch: tuple[Tensor, ...]) -> Result:
-        """A step on a stream of its own, as recording wants it."""
+    def _step_aside(self, batch: tuple[Tensor, ...]) -> Result:
+        """Take a step on a stream of its own, as recording requires."""
         stream = _side_stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -384,29 +417,29 @@ class StepRecording(Generic[Result]):
         return result
 
     def _record(self, batch: tuple[Tensor, ...]) -> None:
-        self.batch = tuple(given.clone() for given in batch)
+        self.batch = tuple(part.clone() for part in batch)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
-        # Other threads go on meanwhile, such as the one that draws batches ahead: their work is no part of this. What
-        # is thrown away meanwhile may be another recording, which must not be touched now.
-        collects = gc.isenabled()
+        # Other threads, such as the one that draws batches ahead, are not recorded. The garbage collector must not free
+        # another recording meanwhile.
+        is_collecting = gc.isenabled()
         gc.disable()
         try:
             with torch.cuda.graph(graph, stream=_side_stream(self.device), capture_error_mode="thread_local"):
                 self.result = self.step(*self.batch)
         finally:
-            if collects:
+            if is_collecting:
                 gc.enable()
         self.graph = graph
 
     def forget(self) -> None:
-        """Give the recording and its memory back; the next step is as the first was."""
+        """Free the recording and its memory; the next step is like the first one."""
         if self.graph is not None:
-            torch.cuda.synchronize(self.device)  # it may still be running
+            torch.cuda.synchronize(self.device)  # the last replay may still be running
         self.calls, self.graph, self.batch, self.result = 0, None, (), None
 
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all recordings: libraries keep tens of megabytes of workspace for every stream they meet."""
+    """Return one stream for all recordings: libraries keep tens of megabytes of workspace for each stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What a training of links minimizes: a batch goes in, a loss comes out."""
+"""Objectives of link prediction: the loss of a batch of triples."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from rgcn.config import LinkTrainingConfig
 from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.nn.decoders import BatchScores
-from rgcn.nn.link_network import HeardEdges, LinkNetwork
+from rgcn.nn.link_network import LinkNetwork, MessageAdjacency
 from rgcn.nn.scorer import Questions
 from rgcn.placement import Placement
 from rgcn.sampling.known_triples import KnownTriples
 from rgcn.sampling.negatives import Negatives, corrupt, share
 
-# Scores of all nodes for a step's questions: 4 GB of float32, and as much again for what follows from them.
-MOST_IN_A_STEP = 1 << 30
-# The score of a drawn triple that does not count: it costs nothing.
-SURELY_FALSE = -1e4
-MANY = 1 << 21
+MAX_SCORES_PER_STEP = 1 << 30  # 4 GB of float32, and as much again for what is computed from them
+EXCLUDED_SCORE = -1e4  # of negatives that do not count: their loss is zero
+MAX_CONCATENATED = 1 << 21
 
 
 @dataclass(frozen=True)
 class ObjectivePlan:
     """What an objective is built for.
 
-    training  its settings
-    triples   int64 [T, 3]: all training triples, on the device
+    Attributes:
+        training: The settings of the training.
+        triples: All training triples on the device, int64 [num_triples, 3].
+        num_nodes: Number of nodes of the graph.
+        num_relations: Number of relations of the graph.
     """
 
     training: LinkTrainingConfig
@@ -42,33 +43,52 @@ class ObjectivePlan:
     num_relations: int
 
     def known(self) -> KnownTriples:
-        """The training triples, which are never wrong."""
+        """Return an index of the training triples."""
         return KnownTriples.of(self.triples, num_nodes=self.num_nodes, num_relations=self.num_relations)
 
 
 class Objective(HasOptions, ABC):
-    """Turns a batch of true triples into a loss: a member of the axis `objective`.
+    """Computes the loss of a batch of true triples; a component of the registry `objective`.
 
-    The trainer knows nothing of it; on a GPU it records the step, so that nothing here may wait for the device.
+    On a GPU the trainer records the step, so nothing here may wait for the device.
 
-    most_positives  how many true triples a step can take; None: any number
+    Args:
+        plan: What the objective is built for.
+
+    Attributes:
+        max_positives: How many true triples a step can take; None: any number.
     """
 
-    most_positives: int | None = None
+    max_positives: int | None = None
 
     def __init__(self, plan: ObjectivePlan) -> None:
         self.training, self.num_nodes = plan.training, plan.num_nodes
 
     @classmethod
     def build(cls, plan: ObjectivePlan) -> Self:
+        """Return the objective of a training."""
         return cls(plan)
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Any:
-        """What the objective invents for a batch int64 [n, 3], such as false triples; before any edge is dropped."""
+        """Draw what the objective needs besides the batch, such as negatives, before edges are dropped.
+
+        Args:
+            positives: The batch, int64 [num_positives, 3].
+            generator: The generator of all randomness.
+        """
         return None
 
     def share(self, positives: Tensor, drawn: Any, placement: Placement) -> tuple[Tensor, Any]:
-        """The local part of a batch, and of what was drawn for it: something with `part(begin, end, count)`."""
+        """Return the local part of a batch, and of what was drawn for it.
+
+        Args:
+            positives: The batch, int64 [num_positives, 3].
+            drawn: What `draw` returned: None, or an object with a method `part(begin, end, num_positives)`.
+            placement: Which part is local.
+
+        Raises:
+            ConfigError: The batch has too few triples for so many processes, or `drawn` has no parts.
+        """
         if not placement.is_distributed:
             return positives, drawn
         count, unit = len(positives), getattr(drawn, "unit", 1)
@@ -76,36 +96,47 @@ class Objective(HasOptions, ABC):
         begin, end = units.start * unit, min(units.stop * unit, count)
         if begin == end:
             raise ConfigError(
-                f"a step of {count:,} triples cannot be divided among {placement.size} processes: take fewer of these, "
-                "or set training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
+                f"a step of {count:,} triples cannot be divided among {placement.size} processes: start fewer, or set "
+                "training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
             )
         if drawn is not None and not hasattr(drawn, "part"):
-            raise ConfigError(f"{type(self).__name__} does not say how what it draws is divided among processes")
+            raise ConfigError(f"what {type(self).__name__} draws cannot be divided among processes: give it `part`")
         return positives[begin:end], None if drawn is None else drawn.part(begin, end, count)
 
     @abstractmethod
-    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Any) -> Tensor:
-        """A scalar with gradients: a mean over the positives, so that processes may each take some of them.
+    def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: Any) -> Tensor:
+        """Compute the loss of a batch: a scalar with gradients.
 
-        adjacency  the edges that carry messages in this step; None where the network passes none
-        drawn      what `draw` gave for this batch
+        It must be a mean over the positives, so that each process can take some of them.
+
+        Args:
+            network: The network.
+            adjacency: The edges that carry messages in this step; None if the network passes none.
+            positives: The batch, int64 [num_positives, 3].
+            drawn: What `draw` returned for this batch.
         """
 
 
 class SampledCrossEntropy(Objective):
-    """mean over true and drawn triples of -log p(right), p = σ(score), and a penalty on the squares of what was scored.
+    """Binary cross-entropy of true triples and negatives, as published.
 
-    As published: some negatives for each positive, its subject or its object replaced by a random node; or nodes for
-    each side that a chunk of positives shares (`training.shared_by`). Of these, known triples can only be left out.
+    The loss is the mean of -log p(right) with p = σ(score) over true triples and negatives, plus a penalty on the
+    squares of the scored vectors. Negatives replace the subject or the object of a triple by a random node. With
+    `training.shared_by`, a chunk of positives shares the nodes drawn for each side; known triples can then only be
+    excluded.
+
+    Attributes:
+        is_one_sided: True if all negatives of a triple replace the same side of it.
     """
 
-    one_sided = False  # whether all negatives of a triple replace the same side of it
+    is_one_sided = False
 
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
         self.never_drawn = plan.known() if plan.training.filtered_negatives else None
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
+        """Draw the negatives of a batch."""
         rate, chunk = self.training.negatives, self.training.shared_by
         if chunk is not None:
             return share(positives, self.num_nodes, rate=rate, chunk=chunk, generator=generator)
@@ -116,30 +147,32 @@ class SampledCrossEntropy(Objective):
             head_probability=self.training.head_probability,
             generator=generator,
             known=self.never_drawn,
-            one_sided=self.one_sided,
+            is_one_sided=self.is_one_sided,
         )
 
-    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Negatives) -> Tensor:
+    def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: Negatives) -> Tensor:
+        """Score the batch and its negatives, and compute the loss."""
         scores = network.score_batch(adjacency, positives, drawn)
-        left_out = self.left_out(positives, drawn)
-        if left_out is not None:
-            scores = scores._replace(negative=scores.negative.masked_fill(left_out, SURELY_FALSE))
-        loss, penalty = self.loss_of(scores, drawn, left_out), self.training.penalty
+        excluded = self.excluded(positives, drawn)
+        if excluded is not None:
+            scores = scores._replace(negative=scores.negative.masked_fill(excluded, EXCLUDED_SCORE))
+        loss, penalty = self.compute_loss(scores, drawn, excluded), self.training.penalty
         return loss + penalty * scores.squares if penalty else loss
 
-    def left_out(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
-        """bool [m]: which of the drawn triples do not count, since they are known; None: all count."""
+    def excluded(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
+        """Return which negatives are known triples and do not count, bool [num_negatives]; None: all count."""
         if self.training.shared_by is None or self.never_drawn is None:
             return None
         return self.never_drawn.contains(drawn.triples(positives))
 
-    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
+    def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
+        """Compute the loss from scores; `excluded` is as `excluded` returns it."""
         return cross_entropy(scores)
 
 
 def cross_entropy(scores: BatchScores) -> Tensor:
-    """Binary cross-entropy, the mean over positives and negatives alike."""
-    if len(scores.negative) > MANY:  # no copy of so many beside their targets
+    """Compute the mean binary cross-entropy of positives and negatives."""
+    if len(scores.negative) > MAX_CONCATENATED:  # without a copy of so many
         total = F.softplus(-scores.positive).sum() + F.softplus(scores.negative).sum()
         return total / (len(scores.positive) + len(scores.negative))
     logits = torch.cat([scores.positive, scores.negative])
@@ -149,117 +182,139 @@ def cross_entropy(scores: BatchScores) -> Tensor:
 
 
 class SelfAdversarial(SampledCrossEntropy):
-    """Mean over true triples of (softplus(-f) + Σ_i w_i softplus(f_i)) / 2,  w = softmax(temperature · f_i): negatives
-    that the model believes in count most (RotatE, Sun et al. 2019; NBFNet).
+    """Cross-entropy that weights negatives by how much the model believes in them (RotatE, Sun et al. 2019; NBFNet).
 
-    All negatives of a triple replace the same side of it, so that a network that computes each question anew computes
-    one for each triple. Known triples that were drawn by chance weigh nothing. w has no gradient.
+    The loss is the mean over true triples of (softplus(-f) + Σ_i w_i softplus(f_i)) / 2 with w = softmax(temperature ·
+    f_i), without gradients of w. All negatives of a triple replace the same side of it, so that a network that computes
+    each question anew computes one for each triple. Negatives that are known triples weigh nothing.
     """
 
-    one_sided = True
+    is_one_sided = True
 
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
-        # Where nodes are shared it would be asked of every triple and every node: only where that is wanted.
-        known = self.never_drawn is not None or plan.training.shared_by is not None
-        self.known = self.never_drawn if known else plan.known()
+        # With shared nodes, every triple with every node would be looked up: only if negatives are to be filtered.
+        use_filtered = self.never_drawn is not None or plan.training.shared_by is not None
+        self.known = self.never_drawn if use_filtered else plan.known()
 
-    def left_out(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
+    def excluded(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
+        """Return which negatives are known triples and do not count, bool [num_negatives]; None: all count."""
         return None if self.known is None else self.known.contains(drawn.triples(positives))
 
-    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
-        positive, negative = drawn.by_question(*map(_at_least_float32, scores[:2]))
-        left_out = torch.zeros_like(negative, dtype=torch.bool) if left_out is None else left_out.view_as(negative)
-        return weighted_cross_entropy(positive, negative, left_out, self.training.temperature)
+    def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
+        """Compute the loss from scores; `excluded` is as `excluded` returns it."""
+        positive, negative = drawn.scores_by_question(*map(_at_least_float32, scores[:2]))
+        excluded = torch.zeros_like(negative, dtype=torch.bool) if excluded is None else excluded.view_as(negative)
+        return weighted_cross_entropy(positive, negative, excluded, self.training.temperature)
 
 
 class SampledSoftmax(SampledCrossEntropy):
-    """Mean over questions of -log softmax(f)[answer], the softmax over the answer and the nodes drawn instead of it.
+    """Softmax cross-entropy over the answer and the nodes drawn instead of it.
 
-    A question is a true triple with one end asked for; with negatives of its own, the same end in all of them.
+    The loss is the mean over questions of -log softmax(f)[answer]. A question is a true triple with one end asked for:
+    the same end for all negatives of the triple.
     """
 
-    one_sided = True
+    is_one_sided = True
 
-    def loss_of(self, scores: BatchScores, drawn: Negatives, left_out: Tensor | None) -> Tensor:
-        positive, negative = drawn.by_question(*map(_at_least_float32, scores[:2]))
+    def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
+        """Compute the loss from scores; `excluded` is as `excluded` returns it."""
+        positive, negative = drawn.scores_by_question(*map(_at_least_float32, scores[:2]))
         return (torch.logsumexp(torch.cat([positive[:, None], negative], dim=1), dim=1) - positive).mean()
 
 
-class Asked(NamedTuple):
-    """A question for each true triple, and the node int64 [n] that answers it."""
+class Queries(NamedTuple):
+    """A question for each true triple, and the node that answers it, int64 [num_positives]."""
 
     questions: Questions
     answer: Tensor
 
-    def part(self, begin: int, end: int, num_positives: int) -> Asked:
-        return Asked(self.questions.take(slice(begin, end)), self.answer[begin:end])
+    def part(self, begin: int, end: int, num_positives: int) -> Queries:
+        """Return the queries of some of the triples."""
+        return Queries(self.questions.take(slice(begin, end)), self.answer[begin:end])
 
 
 class AmongAllNodes(Objective):
-    """Asks for one end of each true triple, its object or its subject, and looks at the scores of all nodes.
+    """Base of objectives that ask for one end of each true triple and compare it with all nodes.
 
-    Other known answers to the question are neither right nor wrong: they are left out.
+    Other known answers to the question are excluded: they count neither as right nor as wrong.
+
+    Args:
+        plan: What the objective is built for.
     """
 
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
         self.known = plan.known()
-        self.most_positives = max(1, MOST_IN_A_STEP // max(plan.num_nodes, 1))
-        _ = self.known.answers.most  # waited for now, so that no step has to
+        self.max_positives = max(1, MAX_SCORES_PER_STEP // max(plan.num_nodes, 1))
+        _ = self.known.answers.most  # computed now, since that waits for the device
 
-    def draw(self, positives: Tensor, generator: torch.Generator) -> Asked:
+    def draw(self, positives: Tensor, generator: torch.Generator) -> Queries:
+        """Draw which end of each triple to ask for."""
         subject, relation, object_ = positives.unbind(1)
         draws = torch.rand(len(positives), generator=generator, device=positives.device)
         for_objects = draws >= self.training.head_probability
-        given, answer = torch.where(for_objects, subject, object_), torch.where(for_objects, object_, subject)
-        return Asked(Questions(given, relation, for_objects), answer)
+        node, answer = torch.where(for_objects, subject, object_), torch.where(for_objects, object_, subject)
+        return Queries(Questions(node, relation, for_objects), answer)
 
-    def loss(self, network: LinkNetwork, adjacency: HeardEdges, positives: Tensor, drawn: Asked) -> Tensor:
+    def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: Queries) -> Tensor:
+        """Score all nodes for each question, and compute the loss."""
         scores = _at_least_float32(network.score_nodes(adjacency, drawn.questions))
-        return self.loss_of(scores, drawn.answer, self.other_answers(drawn))
+        return self.compute_loss(scores, drawn.answer, self.other_answers(drawn))
 
     @abstractmethod
-    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
-        """From scores [q, N], the answers asked for int64 [q], and bool [q, N], which nodes do not count."""
+    def compute_loss(self, scores: Tensor, answer: Tensor, excluded: Tensor) -> Tensor:
+        """Compute the loss from scores.
 
-    def other_answers(self, asked: Asked) -> Tensor:
-        """bool [q, N]: the known answers to each question, but for the one that is asked for."""
-        known, (node, relation, _) = self.known, asked.questions
-        turned = (~asked.questions.asks_objects()).long() * (known.num_nodes * known.num_relations)
+        Args:
+            scores: Scores of all nodes, [num_questions, num_nodes].
+            answer: The answer to each question, int64 [num_questions].
+            excluded: Which nodes do not count, bool [num_questions, num_nodes].
+        """
+
+    def other_answers(self, queries: Queries) -> Tensor:
+        """Return the known answers to each question besides the one asked for, bool [num_questions, num_nodes]."""
+        known, (node, relation, _) = self.known, queries.questions
+        turned = (~queries.questions.is_for_objects()).long() * (known.num_nodes * known.num_relations)
         others = torch.zeros(len(node), known.num_nodes, dtype=torch.bool, device=node.device)
-        for answers in known.answers.padded(node * known.num_relations + relation + turned, asked.answer):
+        for answers in known.answers.padded(node * known.num_relations + relation + turned, queries.answer):
             others.scatter_(1, answers, True)
-        return others.scatter_(1, asked.answer[:, None], False)
+        return others.scatter_(1, queries.answer[:, None], False)
 
 
 class SoftmaxCrossEntropy(AmongAllNodes):
     """Mean over questions of -log softmax(f)[answer], the softmax over the answer and all nodes not known to be one."""
 
-    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
-        return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), answer)
+    def compute_loss(self, scores: Tensor, answer: Tensor, excluded: Tensor) -> Tensor:
+        """Compute the loss from scores [num_questions, num_nodes]."""
+        return F.cross_entropy(scores.masked_fill(excluded, -torch.inf), answer)
 
 
 class BinaryCrossEntropy(AmongAllNodes):
     """Mean over questions of (softplus(-f_answer) + Σ_v w_v softplus(f_v)) / 2 over the nodes v not known to answer.
 
-    w = softmax(temperature · f), without gradient: at 0 the plain mean, in which few nodes that look right are lost
-    among thousands that never did.
+    w = softmax(temperature · f), without gradients. At temperature 0 it is the plain mean, in which few nodes that look
+    right are lost among thousands that never did.
     """
 
-    def loss_of(self, scores: Tensor, answer: Tensor, left_out: Tensor) -> Tensor:
+    def compute_loss(self, scores: Tensor, answer: Tensor, excluded: Tensor) -> Tensor:
+        """Compute the loss from scores [num_questions, num_nodes]."""
         positive = scores.gather(1, answer[:, None]).squeeze(1)
-        left_out = left_out.scatter(1, answer[:, None], True)
-        return weighted_cross_entropy(positive, scores, left_out, self.training.temperature)
+        excluded = excluded.scatter(1, answer[:, None], True)
+        return weighted_cross_entropy(positive, scores, excluded, self.training.temperature)
 
 
-def weighted_cross_entropy(positive: Tensor, negative: Tensor, left_out: Tensor, temperature: float) -> Tensor:
-    """Mean over rows of (softplus(-positive) + Σ_i w_i softplus(negative_i)) / 2: positive [q], negative [q, n].
+def weighted_cross_entropy(positive: Tensor, negative: Tensor, excluded: Tensor, temperature: float) -> Tensor:
+    """Compute the mean over questions of (softplus(-positive) + Σ_i w_i softplus(negative_i)) / 2.
 
-    w = softmax(temperature · negative) over what is not left out; nothing where everything is.
+    Args:
+        positive: Scores of the answers, [num_questions].
+        negative: Scores of negatives, [num_questions, num_negatives].
+        excluded: Which negatives do not count, bool [num_questions, num_negatives].
+        temperature: w = softmax(temperature · negative) over those that count.
     """
-    logits = (temperature * negative.detach()).masked_fill(left_out, -torch.inf)
-    weight = torch.softmax(logits, dim=1).masked_fill(left_out, 0.0)
+    logits = (temperature * negative.detach()).masked_fill(excluded, -torch.inf)
+    weight = torch.softmax(logits, dim=1).masked_fill(excluded, 0.0)
     return (F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)).mean() / 2
 
 

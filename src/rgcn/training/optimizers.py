@@ -1,15 +1,14 @@
-"""Optimizers that spend no more on a parameter than its gradient needs.
+"""Optimizers that save memory traffic on large tables.
 
-With one-hot nodes the table of bases [nodes, B, width] is nearly all of a model, and the optimizer nearly all of a
-step: table and two moments are each read and written. The gradient of that table is a sum over a few pairs, G[n, b] =
-Σ_p C[r_p, b] · g[p]. Writing G out and reading it back would add half as much traffic again, and a quarter of the
-memory; `Adam` makes each row of G when it updates that row, and forgets it. Nothing else changes: the numbers are
-those of `torch.optim.Adam`, up to rounding.
+With one-hot nodes, the table of bases [num_nodes, num_bases, width] is nearly all of a model, and the optimizer nearly
+all of a step: it reads and writes the table and two moments. The gradient of that table is a sum over a few pairs,
+G[n, b] = Σ_p C[r_p, b] · g[p]. To write G and read it back would add half as much traffic, and a quarter of the memory.
+`Adam` computes each row of G when it updates that row. The results are those of `torch.optim.Adam`, up to rounding.
 
-Of a large graph's node tables a batch of links touches a few rows. `LazyAdam` and `RowAdagrad` read and write these
-alone: a step takes the rows it needs (`NodeTable.take`), and their gradient is (rows, values), never a table. Members
-of the axis `optimizer` are built as PyTorch's are, `(parameters, lr, weight_decay=)`; those that move rows are given
-the tables too.
+A batch of links reads few rows of a large graph's node tables. `LazyAdam` and `RowAdagrad` update these rows alone: a
+step takes the rows it needs (`NodeTable.take`), and their gradient is (rows, values), never a table. Components of the
+registry `optimizer` have the constructor of PyTorch's optimizers, `(parameters, lr, weight_decay=)`; a `RowOptimizer`
+gets the tables too.
 """
 
 from abc import abstractmethod
@@ -25,22 +24,29 @@ from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
 from rgcn.kernels.sparse import SparsePattern
-from rgcn.nn.row_tables import NodeTable, RowTable, TakenRows, zeros_beside
+from rgcn.nn.row_tables import GatheredRows, NodeTable, RowTable, zeros_stored_like
 
 
 class Adam(torch.optim.Optimizer):
-    """torch.optim.Adam (fused, with decay added to the gradient), and factored gradients for some tables.
+    """torch.optim.Adam (fused, with weight decay added to the gradient) with factored gradients of some tables.
 
-    tables: those whose gradient may stay factored (their `trained` is among `params`). It does so for what is computed
-    within `with optimizer.factoring():`; then their `.grad` stays None.
+    Args:
+        params: Parameters or parameter groups, as for `torch.optim.Adam`.
+        lr: Learning rate.
+        betas: Decay rates of the moments.
+        eps: Added to the denominator.
+        weight_decay: Added to the gradient, times the parameter.
+        tables: Tables whose gradients stay factored in what is computed within `with optimizer.factoring():`. Their
+            `.grad` stays None then; their `trained` must be among `params`.
 
-    >>> weight = nn.Parameter(torch.ones(2))
-    >>> optimizer = Adam([weight], lr=0.1)
-    >>> weight.sum().backward()
-    >>> optimizer.step()
-    >>> weight
-    Parameter containing:
-    tensor([0.9000, 0.9000], requires_grad=True)
+    Example:
+        >>> weight = nn.Parameter(torch.ones(2))
+        >>> optimizer = Adam([weight], lr=0.1)
+        >>> weight.sum().backward()
+        >>> optimizer.step()
+        >>> weight
+        Parameter containing:
+        tensor([0.9000, 0.9000], requires_grad=True)
     """
 
     def __init__(
@@ -55,17 +61,17 @@ class Adam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self.tables = tuple(tables)
         self.factored: dict[nn.Parameter, list[FactoredGradient]] = {table.trained: [] for table in tables}
-        # (table, the attribute through which it hands over what a step leaves, where that is gathered)
+        # (table, the attribute of it that collects gradients, the list they are collected in)
         self.gathered: list[tuple[nn.Module, str, list[Any]]] = [
             (table, "factored_gradients", self.factored[table.trained]) for table in tables
         ]
 
-    # PyTorch's own, without the wrapper that loads its compiler to keep it away from this.
+    # Without PyTorch's wrapper, which loads its compiler.
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
 
     @contextmanager
     def factoring(self) -> Iterator[None]:
-        """Within, the tables' gradients will reach this optimizer as factors, or as rows."""
+        """Within the context, collect the tables' gradients as factors, or as rows."""
         for table, attribute, found in self.gathered:
             setattr(table, attribute, found)
         try:
@@ -75,6 +81,7 @@ class Adam(torch.optim.Optimizer):
                 setattr(table, attribute, None)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
+        """Remove all gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
@@ -83,6 +90,7 @@ class Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters; as for `torch.optim.Optimizer`."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         self.update()
@@ -90,7 +98,7 @@ class Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def update(self) -> None:
-        """`step`, without what PyTorch wraps around it for hooks and profilers: a twentieth of a small graph's step."""
+        """Update the parameters without PyTorch's hooks and profiler, which take 5 % of a step on a small graph."""
         for group in self.param_groups:
             self._step(group)
 
@@ -101,7 +109,7 @@ class Adam(torch.optim.Optimizer):
             if len(factored) == 1 and parameter.grad is None:
                 self._factored_step(parameter, factored[0], group)
                 continue
-            for gradient in factored:  # used more than once in a step: summed, as for any parameter
+            for gradient in factored:  # a table that is used more than once in a step
                 dense = spread_bases(*gradient)
                 parameter.grad = dense if parameter.grad is None else parameter.grad + dense
             if parameter.grad is not None:
@@ -134,31 +142,42 @@ class Adam(torch.optim.Optimizer):
 
 
 class RowOptimizer(Adam):
-    """Moves, of node tables, the rows that a step took within `factoring`, and no others; other parameters by Adam."""
+    """Base of optimizers that update only the rows of node tables that a step took within `factoring`.
+
+    Args:
+        params: Parameters or parameter groups.
+        node_tables: The node tables; their `trained` must be among `params`.
+        settings: Arguments of `Adam`, which updates all other parameters.
+    """
 
     def __init__(self, params: Iterable[Any], *, node_tables: Sequence[NodeTable] = (), **settings: Any) -> None:
         super().__init__(params, **settings)
-        self.taken: dict[NodeTable, list[TakenRows]] = {table: [] for table in node_tables}
+        self.gathered_rows: dict[NodeTable, list[GatheredRows]] = {table: [] for table in node_tables}
         self._table_of = {table.trained: table for table in node_tables}
-        self.gathered = [(table, "taken", taken) for table, taken in self.taken.items()]
+        self.gathered = [(table, "gathered_rows", gathered_rows) for table, gathered_rows in self.gathered_rows.items()]
 
-    def moves_rows_of(self, parameter: Tensor) -> bool:
-        """Whether a parameter is one of the node tables."""
+    def updates_rows_of(self, parameter: Tensor) -> bool:
+        """Return whether a parameter is one of the node tables."""
         return parameter in self._table_of
 
     def leaves(self) -> list[Tensor]:
-        """What holds the tables' gradients after a backward pass, one tensor for each table: its rows, each once."""
-        for table, taken in self.taken.items():
+        """Return the leaf tensors that hold the tables' gradients after a backward pass: one for each table.
+
+        A leaf has each row once.
+        """
+        for table, gathered_rows in self.gathered_rows.items():
             whole = table.trained
-            if whole.grad is not None:  # something used all of it
-                taken.append(TakenRows(torch.arange(len(whole), device=whole.device), whole))
-            if len(taken) > 1:  # in a fixed order
-                rows, place = torch.unique(torch.cat([rows for rows, _ in taken]), return_inverse=True)
-                adding = SparsePattern.picking(place, len(rows), transient=True).transpose
-                parts = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for _, leaf in taken]
-                taken[:] = [TakenRows(rows, torch.empty_like(gradient := gather_sum(adding, None, torch.cat(parts))))]
-                taken[0].leaf.grad = gradient
-        return [leaf for taken in self.taken.values() for _, leaf in taken]
+            if whole.grad is not None:  # the whole table was used
+                gathered_rows.append(GatheredRows(torch.arange(len(whole), device=whole.device), whole))
+            if len(gathered_rows) > 1:  # sums duplicates in a fixed order
+                rows, place = torch.unique(torch.cat([rows for rows, _ in gathered_rows]), return_inverse=True)
+                adding = SparsePattern.selection(place, len(rows), transient=True).transpose
+                parts = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for _, leaf in gathered_rows]
+                gathered_rows[:] = [
+                    GatheredRows(rows, torch.empty_like(gradient := gather_sum(adding, None, torch.cat(parts))))
+                ]
+                gathered_rows[0].leaf.grad = gradient
+        return [leaf for gathered_rows in self.gathered_rows.values() for _, leaf in gathered_rows]
 
     def _step(self, group: dict[str, Any]) -> None:
         self.leaves()
@@ -167,44 +186,46 @@ class RowOptimizer(Adam):
             if (table := self._table_of.get(parameter)) is None:
                 others.append(parameter)
                 continue
-            for rows, leaf in self.taken[table]:
+            for rows, leaf in self.gathered_rows[table]:
                 if leaf.grad is not None:
                     settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-                    self._move_rows(parameter, rows, leaf.grad, settings)
-        self._move({**group, "params": others})
+                    self._update_rows(parameter, rows, leaf.grad, settings)
+        self._update_others({**group, "params": others})
 
-    def _move(self, group: dict[str, Any]) -> None:
+    def _update_others(self, group: dict[str, Any]) -> None:
         super()._step(group)
 
     @abstractmethod
-    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
-        """In place, given the gradient of these rows."""
+    def _update_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+        """Update rows of a table in place, given their gradient [num_rows, width]."""
 
 
 class LazyAdam(RowOptimizer):
-    """Adam; of a node table, a row's moments and its own count of steps move where a step touched it, and stay else."""
+    """Adam that updates a row of a node table, its moments and its own step count only in steps that took the row."""
 
-    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    def _update_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
         state = self.state[table]
         if not state:
-            state |= {"exp_avg": zeros_beside(table), "exp_avg_sq": zeros_beside(table)}
+            state |= {"exp_avg": zeros_stored_like(table), "exp_avg_sq": zeros_stored_like(table)}
             state["step"] = table.new_zeros(len(table), dtype=torch.float32)
         kernels_for(table).lazy_adam_rows((table, *state.values()), rows, gradient, settings)
 
 
 class RowAdagrad(RowOptimizer):
-    """Adagrad (Duchi et al. 2011), a ← a + g²,  w ← w − lr · g / (√a + eps); of a node table, a is one number a row, to
-    which the mean of g² over the row is added: a table of any width costs one number a row beside itself.
+    """Adagrad (Duchi et al. 2011) with one accumulator for each row of a node table.
+
+    a ← a + g²,  w ← w − lr · g / (√a + eps). For a row of a node table, a is one number, to which the mean of g² over
+    the row is added.
     """
 
-    def _move(self, group: dict[str, Any]) -> None:
+    def _update_others(self, group: dict[str, Any]) -> None:
         for parameter in group["params"]:
             if parameter.grad is not None:
                 gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
                 total = self._total(parameter, parameter.shape).addcmul_(gradient, gradient)
                 parameter.sub_(group["lr"] * gradient / (total.sqrt() + group["eps"]))
 
-    def _move_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
+    def _update_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
         tables = table, self._total(table, table.shape[:1])
         kernels_for(table).adagrad_rows(tables, rows, gradient, settings)
 

@@ -19,47 +19,48 @@ from typing_extensions import Self
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig, Section
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.encoders import EmbeddingEncoder, RgcnEncoder, VectorEncoder
-from rgcn.nn.link_network import BYTES_A_NUMBER
+from rgcn.nn.encoders import ERGCNEncoder, RGCNEncoder, VectorEncoder
+from rgcn.nn.link_network import BYTES_PER_VALUE
 from rgcn.placement import Placement, current
 from rgcn.plugins import ENCODERS, OBJECTIVES
-from rgcn.system.formatting import memory
-from rgcn.system.memory import available_bytes, held_bytes
+from rgcn.system.formatting import format_bytes
+from rgcn.system.memory import available_bytes, resident_bytes
 from rgcn.training.objectives import AmongAllNodes
 
-# Bytes: of an edge that carries messages (its ends, relation, origin and weight); of one in a receptive field, with
-# what is sorted out once for its layer, forward and backward; of libraries and loops that the first step loads.
-AN_EDGE, OF_A_FIELD, LOADED = 20, 85, 150 << 20
-# Numbers held for each that is learned, beside itself: its gradient and Adam's two moments; where it is picked from a
-# table for a batch, its gradient once more; where triples are scored by it, from each of their ends.
-WITH_ADAM, PICKED, SCORED = 3, 2, 3
-STATES = 28  # vectors of each node that a convolution for links holds, forward and backward
-WORTH_NAMING = 0.05  # of the memory: parts that are named
-PROGRAMS_AND_TRIPLES = {"programs", "triples"}
-OF_NODES = {"edges", "weights", "optimizer state", "the best weights"}
-KEPT_BESIDE = 3  # numbers in a checkpoint for each that is learned: itself and Adam's moments
+# Bytes of an edge that carries messages (ends, relation, origin, weight); of an edge in a receptive field, with its
+# sorted copies for forward and backward; of libraries and compiled loops that the first step loads.
+EDGE_BYTES, FIELD_EDGE_BYTES, LIBRARY_BYTES = 20, 85, 150 << 20
+# Numbers in memory for each parameter, besides itself: gradient and Adam's two moments; gradients of rows gathered for
+# a batch; gradients of rows that triples are scored with, from both ends.
+ADAM_NUMBERS, GATHERED_NUMBERS, SCORED_NUMBERS = 3, 2, 3
+STATE_VECTORS = 28  # of each node, in a convolution for links, forward and backward
+MIN_NAMED_SHARE = 0.05  # of the memory, for a part to be named
+REPLICATED_PARTS = {"programs", "triples"}
+NODE_PARTS = {"edges", "weights", "optimizer state", "the best weights"}  # replicated unless nodes are sharded
+CHECKPOINT_NUMBERS = 3  # for each parameter: itself and Adam's moments
 
-# Where nodes have vectors and no number is set: a graph of so many triples is learned from as a whole, of a larger one
-# as many a step as the original takes.
-WHOLE, A_PART = 500_000, 30_000
-# For classes a graph of so many triples is always heard as a whole; a larger one where the field of all training labels
-# fits into memory, an edge of which takes so much, and there are not more of these.
-WHOLE_TRIPLES, BYTES_AN_EDGE, WHOLE_LABELS = 2_000_000, 200, 50_000
-LABELS_AT_ONCE, FAN_OUT = 10_000, 10  # where it is not
-# Numbers of a node table from which on only rows that a step touches move: Adam reads and writes gigabytes for each.
-LARGE_TABLE = 100_000_000
+# Link prediction with vectors of nodes takes all triples of a graph in a step up to this size; of a larger graph, the
+# published number of triples.
+MAX_WHOLE_TRIPLES, DEFAULT_BATCH_EDGES = 500_000, 30_000
+# Node classification takes all labels in a step on graphs up to this size; on a larger graph, if there are not more
+# labels than this and their receptive field fits into memory, with so many bytes for an edge.
+MAX_FULL_TRIPLES, FULL_EDGE_BYTES, MAX_FULL_LABELS = 2_000_000, 200, 50_000
+DEFAULT_BATCH_LABELS, DEFAULT_FAN_OUT = 10_000, 10  # otherwise
+MIN_LARGE_TABLE = 100_000_000  # numbers of a node table from which Adam would read and write gigabytes in each step
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A training with every default filled in and every split drawn. Nothing downstream decides any of this again.
+    """A training with every default filled in and every split drawn. Nothing is decided again after it is made.
 
-    model     the model's settings
-    training  the training's settings; `chosen` are those that were left open and follow from the graph and the machine
-    seed      every random choice follows from it
-    graph     what is learned from and measured on: everything that is held out is marked, what is pruned is gone
-    device    where the network is trained
-    placement which nodes and which share of a batch this process computes
+    Attributes:
+        model: The network's settings.
+        training: The training's settings.
+        seed: Seed of every random choice.
+        graph: The graph with its splits, pruned if the settings say so.
+        device: Where the network is trained.
+        placement: Which nodes and which share of a batch this process computes.
+        chosen: The settings of `training` that were left open and follow from the graph and the machine.
     """
 
     model: Any
@@ -71,33 +72,39 @@ class Plan:
     chosen: Mapping[str, Any]
 
     def with_training(self, **changes: Any) -> Self:
-        """The same plan with other settings of the training, such as its number of steps."""
+        """Return the plan with other settings of the training, such as its number of steps."""
         training: Section = self.training
         return replace(self, training=training.model_copy(update=changes))
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
+    """Return the device of a name; "auto" is a GPU if there is one.
+
+    Raises:
+        ConfigError: PyTorch sees no GPU, and the name asks for one.
+    """
     if name != "cpu":
         current().check_device(name)
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device {name!r} was asked for, but PyTorch sees no GPU here; use cpu or auto")
+        raise ConfigError(f"device {name!r}: PyTorch sees no GPU here; use cpu or auto")
     return torch.device(name)
 
 
 def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
+    """Copy an array to a device."""
     return torch.from_numpy(np.array(array)).to(device)
 
 
 class ResourceEstimate(NamedTuple):
     """Bytes that a training takes.
 
-    held         in the memory of this process already, the graph included
-    parts        further memory, by what it is for; empty where it is not known
-    disk         in its folder: checkpoints and the model
-    num_processes  among which the training is divided
+    Attributes:
+        held: Memory that this process uses already, including the graph.
+        parts: Further memory by purpose; empty if that is not known.
+        disk: Checkpoints and the model, in the run's folder.
+        num_processes: Number of processes that share the training.
     """
 
     held: int
@@ -107,71 +114,85 @@ class ResourceEstimate(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, parts: Mapping[str, int], keep_last: int) -> ResourceEstimate:
-        """From the parts for a single process; keep_last: how many checkpoints are kept."""
+        """Estimate the resources of a plan.
+
+        Args:
+            plan: The plan.
+            parts: Memory by purpose, in a single process.
+            keep_last: Number of checkpoints that are kept.
+        """
         weights, graph, placement = parts.get("weights", 0), plan.graph, plan.placement
-        disk = keep_last * KEPT_BESIDE * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
-        if placement.is_distributed:  # its share of every batch; where nodes are divided, of all that belongs to them
-            whole = PROGRAMS_AND_TRIPLES | (set() if placement.partition is not None else OF_NODES)
+        disk = keep_last * CHECKPOINT_NUMBERS * weights + weights + 40 * len(graph) + 60 * graph.num_nodes
+        if placement.is_distributed:
+            whole = REPLICATED_PARTS | (set() if placement.partition is not None else NODE_PARTS)
             parts = {name: size if name in whole else size // placement.size for name, size in parts.items()}
-        return cls(held_bytes(), parts, disk, placement.size)
+        return cls(resident_bytes(), parts, disk, placement.size)
 
     @property
     def total(self) -> int:
-        """Of memory, at most."""
+        """All memory of the training, at most."""
         return self.held + self.needed
 
     @property
     def needed(self) -> int:
-        """Of memory, beside what is held already."""
+        """Memory besides what is used already."""
         return sum(self.parts.values())
 
     @property
     def words(self) -> str:
+        """The estimate in a sentence."""
         sizes = sorted(self.parts.items(), key=lambda part: -part[1])
-        named = ", ".join(f"{name} {memory(size)}" for name, size in sizes if size > WORTH_NAMING * self.total)
+        named = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes if size > MIN_NAMED_SHARE * self.total)
         each = " for each process" if self.num_processes > 1 else ""
-        return f"Planned: {memory(self.total)} of memory{each} ({named}), {memory(self.disk)} of disk"
+        return f"Planned: {format_bytes(self.total)} of memory{each} ({named}), {format_bytes(self.disk)} of disk"
 
 
-def of_classes(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-    """{what it is for: bytes} of node classification."""
+def node_classification_memory(
+    model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph
+) -> Mapping[str, int]:
+    """Estimate the memory of node classification, in bytes by purpose."""
     assert graph.labels is not None
     nodes = graph.labels.of("train")[0]
-    in_batches = training.in_batches(len(nodes))
-    asked = nodes[: training.batch_labels] if in_batches else nodes
-    field = field_edges(model, graph, asked)
-    if in_batches:  # labels are drawn: their neighbors are as many as those of others
+    is_batched = training.is_batched(len(nodes))
+    batch_nodes = nodes[: training.batch_labels] if is_batched else nodes
+    field = field_edges(model, graph, batch_nodes)
+    if is_batched:  # labels are drawn: their neighbors are as many as those of others
         degree = _message_edges(model, graph) / graph.num_nodes
-        field = min(field, round(len(asked) * sum(degree**hops for hops in range(1, model.layers + 1))))
+        field = min(field, round(len(batch_nodes) * sum(degree**hops for hops in range(1, model.layers + 1))))
     embedded = model.encoder == "e-rgcn"
     width = model.embedding if embedded else model.hidden
     numbers = graph.num_nodes * model.embedding if embedded else _one_hot_numbers(model, graph)
     return {
-        "programs": LOADED,
-        "edges": AN_EDGE * _message_edges(model, graph),
-        "receptive field": OF_A_FIELD * field,
+        "programs": LIBRARY_BYTES,
+        "edges": EDGE_BYTES * _message_edges(model, graph),
+        "receptive field": FIELD_EDGE_BYTES * field,
         "weights": 4 * numbers,
-        "optimizer state": 4 * numbers * (WITH_ADAM + PICKED * in_batches),
+        "optimizer state": 4 * numbers * (ADAM_NUMBERS + GATHERED_NUMBERS * is_batched),
         "a step": 4 * 4 * width * min(field, graph.num_nodes),
     }
 
 
-def of_links(model: LinkModelConfig, training: LinkTrainingConfig, graph: KnowledgeGraph) -> Mapping[str, int]:
-    """{what it is for: bytes} of link prediction, for models with a vector for each node; of others only the step."""
-    triples = graph.num_of("train")
+def link_prediction_memory(
+    model: LinkModelConfig, training: LinkTrainingConfig, graph: KnowledgeGraph
+) -> Mapping[str, int]:
+    """Estimate the memory of link prediction, in bytes by purpose.
+
+    For models without vectors of nodes only programs, edges and triples are known.
+    """
+    triples = graph.num_triples_in("train")
     batch = min(training.batch_edges or triples, triples)
-    found = {"programs": LOADED, "edges": AN_EDGE * _message_edges(model, graph), "triples": 24 * triples}
+    found = {"programs": LIBRARY_BYTES, "edges": EDGE_BYTES * _message_edges(model, graph), "triples": 24 * triples}
     if model.encoder not in ("none", "rgcn", "c-rgcn"):
         return found
     numbers = (graph.num_nodes + graph.num_relations) * model.embedding
-    moving = {"adagrad": 0, "lazy-adam": 2}.get(training.optimizer or "adam", WITH_ADAM + SCORED)
+    moving = {"adagrad": 0, "lazy-adam": 2}.get(training.optimizer or "adam", ADAM_NUMBERS + SCORED_NUMBERS)
     width = {"none": 0, "c-rgcn": model.bottleneck}.get(model.encoder, model.embedding)
     return {
         **found,
         "weights": 4 * numbers * (training.tables != "disk"),
         "optimizer state": 4 * numbers * moving,
         "the best weights": 4 * numbers if training.evaluate_every and training.tables != "disk" else 0,
-        "a step": BYTES_A_NUMBER * model.embedding * batch + 4 * STATES * width * graph.num_nodes,
+        "a step": BYTES_PER_VALUE * model.embedding * batch + 4 * STATE_VECTORS * width * graph.num_nodes,
     }
 
 
@@ -180,7 +201,7 @@ def _message_edges(model: Any, graph: KnowledgeGraph) -> int:
 
 
 def _one_hot_numbers(model: NodeModelConfig, graph: KnowledgeGraph) -> int:
-    """Of the first layer: a row for each relation and node that occur together, or B for each node."""
+    """Return the numbers of a one-hot first layer: a row for each (relation, node) in the graph, or B for each node."""
     if model.decomposition == "basis":
         return graph.num_nodes * (model.bases or 1) * model.hidden
     subject, relation, object_ = graph.triples.T
@@ -191,25 +212,24 @@ def _one_hot_numbers(model: NodeModelConfig, graph: KnowledgeGraph) -> int:
 
 
 def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: KnowledgeGraph) -> dict[str, Any]:
-    """Settings of `training` that nobody has set and a large graph wants: batch_edges, optimizer, tables.
+    """Return settings of link prediction that were left open and that a large graph needs.
 
-    Edges a step: all, or as many as suit the graph and the memory there is. Sampled edges carry no weights, so that a
-    graph with weights is heard as a whole; and a network that hides what it is asked about has a number of its own.
-    Where a step sees a part of the edges, of a large table only the rows it touches move: by lazy Adam, or by row-wise
-    Adagrad where the table, Adam's moments and the best weights so far would not fit; and where a table and its best
-    weights do not, they are on disk.
+    `batch_edges`: all triples in a step, or as many as suit graph and memory. Sampled edges carry no weights, so a
+    graph with weights is never sampled. `optimizer`: with batches, only rows of a large table that a step takes are
+    updated, by lazy Adam, or by row-wise Adagrad if table, Adam's moments and best weights would not fit into memory.
+    `tables`: on disk if the table and the best weights would not fit either.
     """
-    if not issubclass(ENCODERS.find(model.encoder), VectorEncoder):
+    if not issubclass(ENCODERS.resolve(model.encoder), VectorEncoder):
         return {}
     device, batch, chosen = choose_device(training.device), training.batch_edges, dict[str, Any]()
-    triples, free = kg.num_of("train"), available_bytes(device)
+    triples, free = kg.num_triples_in("train"), available_bytes(device)
     if batch is None and kg.edge_weights is None:
-        fit = triples if free is None else max(1, free // 2 // (BYTES_A_NUMBER * model.embedding))
-        if triples > min(fit, WHOLE):
-            chosen["batch_edges"] = batch = min(fit, A_PART)
+        fit = triples if free is None else max(1, free // 2 // (BYTES_PER_VALUE * model.embedding))
+        if triples > min(fit, MAX_WHOLE_TRIPLES):
+            chosen["batch_edges"] = batch = min(fit, DEFAULT_BATCH_EDGES)
     numbers = kg.num_nodes * model.embedding if model.input == "embedding" else 0
     tables_that_fit = 4.0 if free is None else free / max(1, 4 * numbers)
-    if training.tables == "disk" or (batch is not None and numbers >= LARGE_TABLE):
+    if training.tables == "disk" or (batch is not None and numbers >= MIN_LARGE_TABLE):
         if training.optimizer is None:
             chosen["optimizer"] = "lazy-adam" if tables_that_fit >= 4 else "adagrad"
         by_rows = chosen.get("optimizer", training.optimizer) in ("lazy-adam", "adagrad")
@@ -219,50 +239,50 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
 
 
 def why_not_sharded(model: Any, training: Any, kg: KnowledgeGraph) -> str | None:
-    """Why processes cannot each hold a part of the nodes; None where they can."""
-    encoder = ENCODERS.find(model.encoder)
+    """Return why the nodes cannot be sharded over processes, or None if they can."""
+    encoder = ENCODERS.resolve(model.encoder)
     if isinstance(training, NodeTrainingConfig):
         features = model.input != "one-hot" and kg.features is not None
-        if not issubclass(encoder, EmbeddingEncoder) and not (issubclass(encoder, RgcnEncoder) and features):
-            return f"{model.title} holds rows for pairs of relation and node: train e-rgcn, or on a graph with features"
+        if not issubclass(encoder, ERGCNEncoder) and not (issubclass(encoder, RGCNEncoder) and features):
+            return f"{model.title} has rows for pairs of relation and node: train e-rgcn, or on a graph with features"
         return None
     if not issubclass(encoder, VectorEncoder):
-        return f"{model.title} holds nothing of nodes, and computes each question over the whole graph"
+        return f"{model.title} has no weights of nodes, and computes each question over the whole graph"
     if model.input != "embedding":
         return f"{model.title} over one-hot nodes holds rows for pairs of relation and node: set model.input: embedding"
-    if issubclass(OBJECTIVES.find(training.objective), AmongAllNodes):
+    if issubclass(OBJECTIVES.resolve(training.objective), AmongAllNodes):
         return f"{training.objective} compares each answer with all nodes: choose sampled-bce or sampled-softmax"
     return None
 
 
 def default_sharding(model: Any, training: Any, kg: KnowledgeGraph) -> dict[str, bool]:
-    """`sharded` where it is not set and several processes begin a training."""
+    """Return the setting `sharded` of a distributed training that leaves it open."""
     if not current().is_distributed or getattr(training, "sharded", False) is not None:
         return {}
     return {"sharded": why_not_sharded(model, training, kg) is None}
 
 
 def default_batches(model: NodeModelConfig, training: NodeTrainingConfig, graph: KnowledgeGraph) -> dict[str, int]:
-    """`batch_labels` and `fan_out` where nobody has set them and the graph wants them; none: a step on all labels."""
-    if training.batch_labels or training.fan_out or graph.labels is None or len(graph) <= WHOLE_TRIPLES:
+    """Return `batch_labels` and `fan_out` if they are left open and the graph needs them."""
+    if training.batch_labels or training.fan_out or graph.labels is None or len(graph) <= MAX_FULL_TRIPLES:
         return {}
     nodes, free = graph.labels.of("train")[0], available_bytes(choose_device(training.device))
-    if len(nodes) <= WHOLE_LABELS and (free is None or field_edges(model, graph, nodes) * BYTES_AN_EDGE <= free):
+    if len(nodes) <= MAX_FULL_LABELS and (free is None or field_edges(model, graph, nodes) * FULL_EDGE_BYTES <= free):
         return {}
-    return {"batch_labels": LABELS_AT_ONCE, "fan_out": FAN_OUT}
+    return {"batch_labels": DEFAULT_BATCH_LABELS, "fan_out": DEFAULT_FAN_OUT}
 
 
 def field_edges(model: NodeModelConfig, graph: KnowledgeGraph, nodes: NDArray[np.int64]) -> int:
-    """How many edges the receptive field of the nodes has in all its layers: counted, nothing is built."""
+    """Count the edges of the receptive field of nodes over all layers, without building it."""
     wanted, total, (subject, _, object_) = np.zeros(graph.num_nodes, dtype=np.bool_), 0, graph.triples.T
     wanted[nodes] = True
     ends = [(object_, subject), (subject, object_)][: 1 + model.inverse]
     for _ in range(model.layers):
-        heard = wanted.copy() if model.self_loops else np.zeros_like(wanted)
-        total += int(heard.sum())
+        reached = wanted.copy() if model.self_loops else np.zeros_like(wanted)
+        total += int(reached.sum())
         for target, source in ends:
-            reaching = wanted[target]
-            total += int(reaching.sum())
-            heard[source[reaching]] = True
-        wanted = heard
+            is_reached = wanted[target]
+            total += int(is_reached.sum())
+            reached[source[is_reached]] = True
+        wanted = reached
     return total

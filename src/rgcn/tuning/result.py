@@ -1,4 +1,4 @@
-"""What a study found: the best configuration as plain YAML, every trial as a table, all of it as a page."""
+"""The results of a study: the best configuration as YAML, every trial as a table, and a page."""
 
 import csv
 import io
@@ -13,48 +13,73 @@ from rgcn.config import RunConfig
 from rgcn.models.task import task_of
 from rgcn.pages.charts import Mark, Point, Series, line_chart
 from rgcn.pages.layout import page, parts
-from rgcn.runs.configuration import changed, dump_configuration
+from rgcn.runs.configuration import dump_configuration, replace_settings
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.formatting import count
-from rgcn.tuning.spaces import Spaces, described
-from rgcn.tuning.study import StudyPlan, TrialRecord, optuna
+from rgcn.system.formatting import format_count
+from rgcn.tuning.spaces import Spaces, describe_space
+from rgcn.tuning.study import UNCHANGED, StudyPlan, TrialRecord, optuna
 from rgcn.version import __version__
 
 
 @dataclass(frozen=True)
 class TuneResult:
-    """A study as it stands."""
+    """The results of a study so far.
+
+    Attributes:
+        plan: The study.
+        trials: Its trials, in order.
+        importance: The share of each setting in the differences between trials; empty if there are too few trials.
+        interrupted: True if Ctrl-C ended the study.
+    """
 
     plan: StudyPlan
     trials: list[TrialRecord]
-    importance: dict[str, float]  # share of each setting in the differences between trials; empty where they are few
+    importance: dict[str, float]
     interrupted: bool = False
 
     @property
     def best(self) -> TrialRecord | None:
+        """The best finished trial."""
         return next(iter(self.ranking), None)
 
     @property
     def ranking(self) -> list[TrialRecord]:
-        """Finished trials, best first; of equals the configuration's own, then the one whose folds differ least."""
-        sign = -1 if self.plan.objective.metric.higher else 1
-        finished = [one for one in self.trials if one.state == "finished" and one.value is not None]
-        values = {one.number: round(sign * (one.value or 0.0), 6) for one in finished}
-        return sorted(finished, key=lambda one: (values[one.number], not one.own, one.deviation or 0.0, one.number))
+        """Finished trials, best first; of equal ones the unchanged configuration, then the smallest deviation."""
+        sign = -1 if self.plan.objective.metric.higher_is_better else 1
+
+        def key(trial: TrialRecord) -> tuple[float, bool, float, int]:
+            return round(sign * (trial.value or 0.0), 6), not trial.is_unchanged, trial.deviation or 0.0, trial.number
+
+        return sorted((one for one in self.trials if one.state == "finished" and one.value is not None), key=key)
 
     @property
-    def own(self) -> TrialRecord | None:
-        return next((trial for trial in self.trials if trial.own and trial.state == "finished"), None)
+    def unchanged(self) -> TrialRecord | None:
+        """The trial with the unchanged configuration, if it finished."""
+        return next((trial for trial in self.trials if trial.is_unchanged and trial.state == "finished"), None)
 
     def count(self, state: str) -> int:
+        """Return the number of trials in a state."""
         return sum(trial.state == state for trial in self.trials)
 
     @property
     def metric(self) -> str:
+        """The name of the metric, as "validation accuracy"."""
         return f"validation {self.plan.objective.metric.title}"
 
+    @property
+    def summary(self) -> str:
+        """The number of trials in each state, as "3 trials: 2 finished, 1 stopped early"."""
+        titles = {"finished": "finished", "stopped": "stopped early", "failed": "failed"}
+        states = [f"{n} {title}" for state, title in titles.items() if (n := self.count(state)) or state != "failed"]
+        return f"{format_count(len(self.trials), 'trial')}: {', '.join(states)}"
+
     def as_dict(self) -> dict[str, Any]:
-        best, own, objective = self.best, self.own, self.plan.objective
+        """Return the results as plain values: the output of `rgcn tune --json`."""
+
+        def measured(trial: TrialRecord) -> dict[str, Any]:
+            return {"value": trial.value, "deviation": trial.deviation, "epoch": trial.epoch}
+
+        best, unchanged, objective = self.best, self.unchanged, self.plan.objective
         return {
             "configuration": self.plan.name,
             "folder": str(self.plan.folder),
@@ -64,41 +89,43 @@ class TuneResult:
             "trials": len(self.trials),
             **{state: self.count(state) for state in ("finished", "stopped", "failed")},
             "interrupted": self.interrupted,
-            "best": None if best is None else {"trial": best.number, **best.figures(), "settings": best.values},
-            "own": None if own is None else own.figures(),
+            "best": None if best is None else {"trial": best.number, **measured(best), "settings": best.settings},
+            "unchanged": None if unchanged is None else measured(unchanged),
             "importance": self.importance,
         }
 
 
 def configuration_of(config: RunConfig, spaces: Spaces, trial: TrialRecord) -> RunConfig:
-    """The configuration to train with: a trial's settings, and its best epoch."""
-    reset = {key: space.default for key, space in spaces.items() if space.when and not trial.own}
-    return changed(config, {**reset, **trial.values, **task_of(config.task).after_trials(config, trial.epoch)})
+    """Return the configuration to train with: the settings of a trial, and its best epoch."""
+    reset = {key: space.default for key, space in spaces.items() if space.when and not trial.is_unchanged}
+    final = task_of(config.task).settings_after_trials(config, trial.epoch)
+    return replace_settings(config, {**reset, **trial.settings, **final})
 
 
 def importance(study: Any) -> dict[str, float]:
-    """How much each setting matters among the trials that were drawn (PED-ANOVA), largest first.
+    """Return how much each setting matters (PED-ANOVA), largest first; empty if there are too few trials.
 
-    The configuration's own trial is left out, since it may lie outside the spaces.
+    The trial with the unchanged configuration does not count, because it may lie outside the spaces.
     """
     package = optuna()
     finished = study.get_trials(deepcopy=False, states=(package.trial.TrialState.COMPLETE,))
-    drawn = [trial for trial in finished if not trial.user_attrs.get("own")]
+    drawn = [trial for trial in finished if not trial.user_attrs.get(UNCHANGED)]
     if len(drawn) < 4:
         return {}
     copy = package.create_study(direction=study.direction)
     copy.add_trials(drawn)
     try:
-        with warnings.catch_warnings():  # that there are few trials is said on the page
+        with warnings.catch_warnings():  # the page says that there are few trials
             warnings.simplefilter("ignore")
             evaluator = package.importance.PedAnovaImportanceEvaluator()
-            found = package.importance.get_param_importances(copy, evaluator=evaluator)
-    except (ValueError, RuntimeError):  # all values alike, or no setting that all trials have
+            shares = package.importance.get_param_importances(copy, evaluator=evaluator)
+    except (ValueError, RuntimeError):  # all values are equal, or no setting was drawn in every trial
         return {}
-    return {key: float(value) for key, value in sorted(found.items(), key=lambda item: -item[1])}
+    return {key: float(value) for key, value in sorted(shares.items(), key=lambda item: -item[1])}
 
 
-def keep(result: TuneResult) -> None:
+def save(result: TuneResult) -> None:
+    """Write trials.csv, best.yaml and tune.html to the folder of the study."""
     plan, best = result.plan, result.best
     write_atomically(plan.folder / "trials.csv", _table(result))
     if best is not None:
@@ -108,54 +135,49 @@ def keep(result: TuneResult) -> None:
 
 
 def _head(result: TuneResult, best: TrialRecord) -> str:
-    own, plan, objective = result.own, result.plan, result.plan.objective
+    """Return the comment at the top of best.yaml."""
+    unchanged, plan, objective = result.unchanged, result.plan, result.plan.objective
     spread = f" ± {best.deviation:.4f}" if objective.folds > 1 else ""
     folds = f", mean and standard deviation of {objective.folds} trainings" if objective.folds > 1 else ""
     versions = f"rgcn {__version__}, optuna {optuna().__version__}"
     lines = [
         f"Found by `rgcn tune` from {plan.name}, {time.strftime('%Y-%m-%d')} ({versions}).",
-        f"Trial {best.number}, the best of {summary(result)}; seed {objective.seed}.",
+        f"Trial {best.number}, the best of {result.summary}; seed {objective.seed}.",
         f"V{result.metric[1:]}: {best.value:.4f}{spread}{folds}; best at epoch {best.epoch}.",
-        *([] if own is None else [f"The configuration as it was: {own.value:.4f}."]),
-        "The test split was not read. The best of many trials looks better than it is: measure it anew.",
-        *task_of(plan.config.task).words_on_trials(plan.config, best.epoch),
+        *([] if unchanged is None else [f"The unchanged configuration: {unchanged.value:.4f}."]),
+        "The test split was not read. The best of many trials looks better than it is: train and measure it again.",
+        *task_of(plan.config.task).trial_notes(plan.config, best.epoch),
     ]
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
-
-
-def summary(result: TuneResult) -> str:
-    words = {"finished": "finished", "stopped": "stopped early", "failed": "failed"}
-    parts = [f"{n} {words[state]}" for state in words if (n := result.count(state)) or state != "failed"]
-    return f"{count(len(result.trials), 'trial')}: {', '.join(parts)}"
 
 
 def _table(result: TuneResult) -> str:
     text, keys = io.StringIO(), list(result.plan.spaces)
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "state", "own", "value", "deviation", "epoch", "seconds", *keys, "error"])
+    writer.writerow(["trial", "state", "unchanged", "value", "deviation", "epoch", "seconds", *keys, "error"])
     for trial in result.trials:
         seconds = None if trial.seconds is None else round(trial.seconds, 3)
-        measured = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.values.get, keys), trial.error]
-        writer.writerow([trial.number, trial.state, "yes" if trial.own else "no", *measured])
+        values = [trial.value, trial.deviation, trial.epoch, seconds, *map(trial.settings.get, keys), trial.error]
+        writer.writerow([trial.number, trial.state, "yes" if trial.is_unchanged else "no", *values])
     return text.getvalue()
 
 
 def tune_page(result: TuneResult) -> str:
-    """The course of a study, what mattered in it, and the best ten trials, in one file."""
+    """Return the page about a study: its history, the importance of the settings, and the best ten trials."""
     content = parts(
         "tuning.html",
         result=result,
-        summary=summary(result).partition(": ")[2],
+        summary=result.summary.partition(": ")[2],
         history=_history(result),
-        spaces={key: described(space) for key, space in result.plan.spaces.items()},
+        spaces={key: describe_space(space) for key, space in result.plan.spaces.items()},
     )
     footer = f"rgcn {__version__}, {time.strftime('%Y-%m-%d %H:%M')}"
     return page(f"Tuning {result.plan.name}", content, footer=footer)
 
 
 def _history(result: TuneResult) -> Markup:
-    """Every trial a dot, the best so far a line, the configuration's own ringed."""
-    metric, own = result.plan.objective.metric, result.own
+    """Draw every trial as a dot, the best value so far as a line, and a ring around the unchanged configuration."""
+    metric, unchanged = result.plan.objective.metric, result.unchanged
     finished, stopped = (
         [(trial.number, trial.value) for trial in result.trials if trial.state == state and trial.value is not None]
         for state in ("finished", "stopped")
@@ -165,17 +187,16 @@ def _history(result: TuneResult) -> Markup:
         if not stairs or metric.better(value, stairs[-1][1]):
             stairs += [(number, stairs[-1][1] if stairs else value), (number, value)]
     stairs += [(trial.number, stairs[-1][1]) for trial in result.trials[-1:] if stairs]
-    series = [
-        Series("finished", finished, color=0, joined=False),
-        Series("best so far", stairs, color=1),
-        Series("stopped early, so far", stopped, color=2, joined=False),
-    ]
-    every = [value for _, value in (*finished, *stopped)] or [0.0]
+    values = [value for _, value in (*finished, *stopped)] or [0.0]
     return line_chart(
-        series,
+        [
+            Series("finished", finished, color=0, joined=False),
+            Series("best so far", stairs, color=1),
+            Series("stopped early, so far", stopped, color=2, joined=False),
+        ],
         title=f"{result.metric} of each trial",
         x_label="trial",
         y_label=result.metric,
-        marks=[] if own is None else [Mark("the configuration as it was", own.number, own.value)],
-        y_range=(min(every), max(every)),
+        marks=[] if unchanged is None else [Mark("the unchanged configuration", unchanged.number, unchanged.value)],
+        y_range=(min(values), max(values)),
     )

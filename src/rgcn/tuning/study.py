@@ -1,8 +1,8 @@
-"""The study on disk, a SQLite file that outlives the process that works on it; and the trials that it is made of.
+"""A study as an Optuna study in a SQLite file, and the trials that it consists of.
 
-Trials run one after another in this process, or several at a time in processes of their own. Only this process opens
-the study. The others are sent a configuration and train with it: one that dies leaves nothing half written, and takes
-no other trial with it.
+Trials run one after another in this process, or several at a time in worker processes. Only this process opens the
+study. A worker receives a configuration and trains with it, so a worker that dies leaves nothing half written and does
+not disturb other trials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,12 @@ from rgcn.errors import ConfigError, DataError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
 from rgcn.runs.assembly import load_run_data, make_model
-from rgcn.runs.configuration import WITHOUT_EFFECT, changed, flat_settings
-from rgcn.runs.worker_pool import MOST_DEATHS, Crew, Done, Work
-from rgcn.system.formatting import shortened
+from rgcn.runs.configuration import SETTINGS_WITHOUT_EFFECT, flat_settings, replace_settings
+from rgcn.runs.worker_pool import MAX_DEATHS, TaskFunction, TaskResult, WorkerPool
+from rgcn.system.formatting import shorten
 from rgcn.system.lazy import import_extra
-from rgcn.training.history import Epoch, Metric
-from rgcn.tuning.spaces import Spaces, described, draw, own_values
+from rgcn.training.history import Metric, TrainingReport
+from rgcn.tuning.spaces import Spaces, describe_space, draw, values_in_spaces
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
 STUDY = "rgcn-tune"
 FORMAT = 1
-DRAWS = "draws"  # of a trial: which of the seed's sequences of random numbers it has
-RANDOM_TRIALS = 8  # before the sampler begins to learn from those before
-POINTS = 5  # how often in a fold a trial may be stopped early; telling the study takes as long as a small step
-MOST_IMPOSSIBLE = 100  # draws in a row that cannot be: then the spaces do not fit the configuration
-Curve = dict[int, list[float]]  # of a fold, by epoch: the metric, and what breaks ties behind it
-Task = tuple[int, RunConfig]  # a trial's number, and what to train
+DRAWS = "draws"  # attribute of a trial: the number of its random sequence
+UNCHANGED = "own"  # attribute of the trial with the unchanged configuration
+NUM_RANDOM_TRIALS = 8  # before the sampler uses the results of earlier trials
+REPORTS_PER_FOLD = 5  # a report to Optuna, which may stop the trial, takes as long as a small step
+MAX_INVALID_DRAWS = 100  # in a row; after so many the spaces do not fit the configuration
+Curve = dict[int, list[float]]  # of one fold: the objective's metric and the tie-breaking ones, by epoch
+Task = tuple[int, RunConfig]  # the number of a trial, and its configuration
 
 
-@dataclass(frozen=True)
-class StudyObjective:
-    """What a study optimizes: a validation metric, its mean over folds, trainings with a seed of their own each."""
+class StudyObjective(NamedTuple):
+    """What a study optimizes: the mean of a validation metric over `folds` trainings with consecutive seeds."""
 
     metric: Metric
     folds: int
@@ -59,18 +59,38 @@ class StudyObjective:
 
 
 def check_objective(config: RunConfig, metric: str | None, folds: int | None, seed: int) -> StudyObjective:
+    """Return the objective of a study.
+
+    Args:
+        config: The configuration.
+        metric: The name of a validation metric; None for the first one of the task.
+        folds: Number of trainings per trial; None for the default of the task.
+        seed: The seed of the first training, and of the sampler.
+
+    Raises:
+        ConfigError: The task has no such metric, or the number is not positive.
+    """
     task = task_of(config.task)
-    known = {one.name: one for one in task.watched}
-    if not known or (metric is not None and metric not in known):
-        raise ConfigError(f"--metric of {config.task} is {' or '.join(known) or 'nothing'}, not {metric!r}")
+    metrics = {one.name: one for one in task.validation_metrics}
+    if not metrics or (metric is not None and metric not in metrics):
+        raise ConfigError(f"--metric of {config.task} is {' or '.join(metrics) or 'nothing'}, not {metric!r}")
     if folds is not None and folds < 1:
         raise ConfigError(f"--folds is at least 1, not {folds}")
-    return StudyObjective(known[metric or next(iter(known))], folds or task.folds, seed)
+    return StudyObjective(metrics[metric or next(iter(metrics))], folds or task.folds, seed)
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Everything a study is defined by, and where it lives."""
+    """The definition of a study.
+
+    Attributes:
+        name: The name of its configuration.
+        config: The configuration.
+        spaces: The search spaces by dotted key.
+        objective: What is optimized.
+        folder: Where the study is stored.
+        mirror: Folder with copies of the data sets.
+    """
 
     name: str
     config: RunConfig
@@ -79,41 +99,55 @@ class StudyPlan:
     folder: Path
     mirror: Path | None = None
 
-    def identity(self, data: str) -> dict[str, Any]:
-        """What must stay the same for a study to go on; `data` is the fingerprint of what trials see."""
-        settings = flat_settings(self.config, besides=WITHOUT_EFFECT)
-        settings.pop("training.device")
+    def identity(self, fingerprint: str) -> dict[str, Any]:
+        """Return what must be equal when a study is continued.
+
+        Args:
+            fingerprint: The fingerprint of the graph that trials learn from.
+        """
+        settings = flat_settings(self.config, exclude=(*SETTINGS_WITHOUT_EFFECT, "training.device"))
         spaces = {f"search {key}": asdict(space) for key, space in self.spaces.items()}
-        objective = {**asdict(self.objective), "metric": self.objective.metric.name}
-        whole = {"format": FORMAT, **settings, **objective, **spaces, "data": data}
-        return json.loads(json.dumps(whole))  # type: ignore[no-any-return]
+        objective = {**self.objective._asdict(), "metric": self.objective.metric.name}
+        identity = {"format": FORMAT, **settings, **objective, **spaces, "data": fingerprint}
+        return json.loads(json.dumps(identity))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial as people want to see it."""
+    """A trial that ended.
+
+    Attributes:
+        number: Its number in the study.
+        state: "finished"; "stopped" early, because others were better; or "failed", with an `error`.
+        value: The objective; of a stopped trial its last report.
+        epoch: The epoch with the best value.
+        deviation: Standard deviation over the folds.
+        seconds: Its duration.
+        settings: The values that were drawn.
+        error: Why it failed.
+        is_unchanged: True for the trial with the unchanged configuration.
+    """
 
     number: int
-    state: str  # finished; stopped (early, being no better than others); failed (its settings cannot be trained)
+    state: str
     value: float | None
     epoch: int | None
     deviation: float | None
     seconds: float | None
-    values: dict[str, Any] = field(default_factory=dict)  # the settings that were drawn
+    settings: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
-    own: bool = False
-
-    def figures(self) -> dict[str, Any]:
-        return {"value": self.value, "deviation": self.deviation, "epoch": self.epoch}
+    is_unchanged: bool = False
 
 
 def optuna() -> Any:
+    """Import Optuna, or raise a ConfigError that says how to install it."""
     package = import_extra("optuna", "tune")
     package.logging.set_verbosity(package.logging.ERROR)
     return package
 
 
 def open_study(plan: StudyPlan) -> Study:
+    """Open the study in the folder of a plan, or create it."""
     package = optuna()
     file = (plan.folder / "study.db").absolute()
     with closing(sqlite3.connect(file)) as database:
@@ -125,72 +159,80 @@ def open_study(plan: StudyPlan) -> Study:
         storage=f"sqlite:///{file}",
         sampler=_sampler(plan.objective.seed),
         pruner=package.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1, n_min_trials=3),
-        direction="maximize" if plan.objective.metric.higher else "minimize",
+        direction="maximize" if plan.objective.metric.higher_is_better else "minimize",
         load_if_exists=True,
     )
 
 
-def begin(study: Study, plan: StudyPlan, data: str) -> None:
-    """See that it is this study, give up trials that were cut short, and put the configuration's own trial first."""
-    package = optuna()
-    identity = plan.identity(data)
+def begin(study: Study, plan: StudyPlan, fingerprint: str) -> None:
+    """Check that the study belongs to the plan, fail interrupted trials, and queue the unchanged configuration.
+
+    Raises:
+        ConfigError: The folder holds another study.
+    """
+    identity = plan.identity(fingerprint)
     known = study.user_attrs.get("identity", identity)
     if known != identity:
-        raise ConfigError(_another_study(plan.folder, known, identity))
+        raise ConfigError(_describe_other_study(plan.folder, known, identity))
     study.set_user_attr("identity", identity)
-    give_up_running(study)
-    states = package.trial.TrialState
-    trials = study.get_trials(deepcopy=False)
-    if not any(t.user_attrs.get("own") for t in trials if t.state != states.FAIL):
-        study.enqueue_trial(own_values(plan.config, plan.spaces), user_attrs={"own": True})
+    fail_running(study)
+    if not any(trial.user_attrs.get(UNCHANGED) for trial in _not_failed(study)):
+        study.enqueue_trial(values_in_spaces(plan.config, plan.spaces), user_attrs={UNCHANGED: True})
 
 
 def ask(study: Study) -> Trial:
-    """A new trial, whose draws are the first that no other trial has: those that were cut short give theirs back."""
-    fail = optuna().trial.TrialState.FAIL
-    taken = {other.user_attrs.get(DRAWS) for other in study.get_trials(deepcopy=False) if other.state != fail}
+    """Create a trial with the first random sequence that no other trial has. Failed trials free theirs."""
+    taken = {other.user_attrs.get(DRAWS) for other in _not_failed(study)}
     trial = study.ask()
     trial.set_user_attr(DRAWS, next(number for number in itertools.count() if number not in taken))
     return trial
 
 
-def give_up_running(study: Study) -> None:
-    """Mark trials as failed that nobody works on any more: they do not count, and others take their place."""
+def _not_failed(study: Study) -> list[FrozenTrial]:
+    states = optuna().trial.TrialState
+    return study.get_trials(deepcopy=False, states=[state for state in states if state != states.FAIL])
+
+
+def fail_running(study: Study) -> None:
+    """Mark trials as failed that an interrupted process left running. Others replace them."""
     states = optuna().trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL)
 
 
 def records(study: Study) -> list[TrialRecord]:
-    """Every trial that came to an end of its own, in order; impossible combinations of settings are left out."""
+    """Return every trial that ended, in order, without draws of settings that cannot be combined."""
     return [record for trial in study.get_trials(deepcopy=False) if (record := _record(trial)) is not None]
 
 
 def _record(trial: FrozenTrial) -> TrialRecord | None:
-    said = trial.user_attrs
-    state = {"COMPLETE": "finished", "PRUNED": "failed" if "error" in said else "stopped"}.get(trial.state.name)
-    if state is None or "impossible" in said:
+    attributes = trial.user_attrs
+    state = {"COMPLETE": "finished", "PRUNED": "failed" if "error" in attributes else "stopped"}.get(trial.state.name)
+    if state is None or "impossible" in attributes:
         return None
-    so_far = trial.intermediate_values
-    value = trial.value if state == "finished" else so_far[max(so_far)] if so_far and state == "stopped" else None
-    kept = {key: said.get(key) for key in ("epoch", "deviation", "seconds", "error")}
-    return TrialRecord(trial.number, state, value, values=dict(trial.params), own=bool(said.get("own")), **kept)
+    reports = trial.intermediate_values
+    value = trial.value if state == "finished" else reports[max(reports)] if reports and state == "stopped" else None
+    known = {key: attributes.get(key) for key in ("epoch", "deviation", "seconds", "error")}
+    is_unchanged = bool(attributes.get(UNCHANGED))
+    return TrialRecord(trial.number, state, value, settings=dict(trial.params), is_unchanged=is_unchanged, **known)
 
 
 def _sampler(seed: int) -> Any:
-    """Optuna's tree-structured Parzen estimator, whose random numbers follow from the seed and the trial alone: its own
-    state would be lost with the process, and a study that goes on would draw its first trials again."""
+    """Return Optuna's TPE sampler with random numbers that follow from the seed and the trial alone.
+
+    The sampler's own random state would be lost with the process, and a continued study would repeat its first draws.
+    """
     package = optuna()
     from optuna.samplers import RandomSampler
 
-    class SeededByTrial(RandomSampler):  # which, too, draws each setting by itself
+    class SeededByTrial(RandomSampler):  # which draws each setting independently, too
         def sample_independent(self, study: Study, trial: FrozenTrial, name: str, distribution: Any) -> Any:
             entropy = [seed, trial.user_attrs[DRAWS], *name.encode()]
-            own_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-            with warnings.catch_warnings():  # of constant_liar, which Optuna 4 calls experimental
+            trial_seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+            with warnings.catch_warnings():  # Optuna 4 calls constant_liar experimental
                 warnings.simplefilter("ignore")
                 sampler = package.samplers.TPESampler(
-                    seed=own_seed, n_startup_trials=RANDOM_TRIALS, multivariate=False, constant_liar=True
+                    seed=trial_seed, n_startup_trials=NUM_RANDOM_TRIALS, multivariate=False, constant_liar=True
                 )
                 return sampler.sample_independent(study, trial, name, distribution)
 
@@ -199,19 +241,19 @@ def _sampler(seed: int) -> Any:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Words instead of a traceback through three libraries."""
+    """Turn errors of Optuna, SQLAlchemy and SQLite into a DataError with the cause in one line."""
     package, database = optuna(), import_extra("sqlalchemy", "tune", "sqlalchemy.exc")
     try:
         yield
     except (package.exceptions.StorageInternalError, database.SQLAlchemyError, sqlite3.Error) as error:
         cause = getattr(error.__cause__, "orig", None) or getattr(error, "orig", None) or error.__cause__ or error
-        words = next(iter(str(cause).splitlines()), type(cause).__name__)
+        reason = next(iter(str(cause).splitlines()), type(cause).__name__)
         raise DataError(
-            f"{path} is damaged, or cannot be used ({words}); what it holds is kept: move it away to begin a new study"
+            f"{path} is damaged, or cannot be used ({reason}); it is left as it is: move it away to begin a new study"
         ) from error
 
 
-def _another_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> str:
+def _describe_other_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> str:
     keys = [key for key in dict.fromkeys([*known, *now]) if known.get(key) != now.get(key)]
     lines = [f"  {key}: {_short(known.get(key))} there, {_short(now.get(key))} here" for key in keys[:8]]
     more = [f"  and {len(keys) - 8} more"] if len(keys) > 8 else []
@@ -220,159 +262,178 @@ def _another_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> 
 
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        return described(SearchSpace(**value))
-    return "nothing" if value is None else shortened(str(value), 40)
+        return describe_space(SearchSpace(**value))
+    return "nothing" if value is None else shorten(str(value), 40)
 
 
 # -- trials ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TrialEnding:
-    """How a trial ended: with a figure, stopped as no better than others, or failed; then `error` says why."""
+class TrialResult(NamedTuple):
+    """How a trial ended: with a value; without value or error, because it was stopped early; or with an error.
+
+    Attributes:
+        seconds: Its duration.
+        error: Why it failed.
+        value: The mean of the metric over the folds, at the epoch where it is best.
+        epoch: That epoch.
+        folds: The metric of each fold at that epoch.
+        deviation: Their standard deviation.
+    """
 
     seconds: float | None = None
     error: str | None = None
-    value: float | None = None  # the metric's mean over folds, at the epoch where it is best; None: there is no figure
+    value: float | None = None
     epoch: int | None = None
-    folds: list[float] | None = None  # the metric of each at that epoch
-    deviation: float | None = None  # between them
+    folds: list[float] | None = None
+    deviation: float | None = None
 
 
-def for_trials(config: RunConfig) -> RunConfig:
-    """The configuration as trials run it: measured on validation often enough, and reporting to nobody."""
-    return changed(config, {**task_of(config.task).for_trials(config), "trackers": []})
+def trial_settings(config: RunConfig) -> RunConfig:
+    """Return the configuration for trials: validated often enough, and without trackers."""
+    return replace_settings(config, {**task_of(config.task).trial_settings(config), "trackers": []})
 
 
 def run_trials(
     plan: StudyPlan, study: Study, graph: KnowledgeGraph, *, left: int, jobs: int, minutes: float | None
 ) -> Generator[int, None, None]:
-    """Numbers of trials as they end, on a graph without its test split; on leaving, whatever still runs stops.
+    """Run trials, and yield the number of each one when it has ended. Closing the generator stops running trials.
 
-    left     how many are still to be made; however short the time (`minutes`), there is one
+    Args:
+        plan: The study.
+        study: Its Optuna study.
+        graph: The data without the test split.
+        left: Number of trials to run.
+        jobs: Number of trials at a time.
+        minutes: Start no more trials after this time, but at least one.
     """
-    base = for_trials(plan.config)
-    under_way: dict[int, Trial] = {}
+    base, states = trial_settings(plan.config), optuna().trial.TrialState
+    running: dict[int, Trial] = {}
     deadline = math.inf if minutes is None else monotonic() + 60 * minutes
 
-    def drawn() -> Iterator[Task]:
-        """Drawn as they are asked for."""
-        for begun in range(left):
-            if begun and monotonic() >= deadline:
+    def tasks() -> Iterator[Task]:
+        for number in range(left):
+            if number and monotonic() >= deadline:
                 return
-            trial, config = _drawn(study, base, plan.spaces)
-            under_way[trial.number] = trial
+            trial, config = _draw_valid(study, base, plan.spaces)
+            running[trial.number] = trial
             yield trial.number, config
 
-    def goes_on(task: Task, reached: tuple[int, float]) -> bool:
-        """Note how a trial stands; whether it is worth going on."""
-        point, value = reached
-        under_way[task[0]].report(value, point)
-        return not under_way[task[0]].should_prune()
+    def goes_on(task: Task, report: tuple[int, float]) -> bool:
+        step, value = report
+        running[task[0]].report(value, step)
+        return not running[task[0]].should_prune()
 
-    with Crew[Task](jobs, partial(_trainer, plan, graph if jobs == 1 else None)) as crew:
-        for (number, _), end in crew.run(drawn(), goes_on, MOST_DEATHS):
-            ending = end.value if isinstance(end, Done) else TrialEnding(error=end.words)
-            trial, states = under_way.pop(number), optuna().trial.TrialState
-            for key, told in vars(ending).items():
-                if key != "value" and told is not None:
-                    trial.set_user_attr(key, told)
-            # Failed ones, too, count as stopped: the sampler learns from these that such settings are no good.
-            study.tell(trial, ending.value, states.PRUNED if ending.value is None else states.COMPLETE)
+    with WorkerPool[Task](jobs, partial(_start_trials, plan, graph if jobs == 1 else None)) as pool:
+        for (number, _), end in pool.run(tasks(), goes_on, MAX_DEATHS):
+            result = end.value if isinstance(end, TaskResult) else TrialResult(error=end.reason)
+            trial = running.pop(number)
+            for key, value in result._asdict().items():
+                if key != "value" and value is not None:
+                    trial.set_user_attr(key, value)
+            # Failed trials are reported as pruned, so that the sampler learns to avoid their settings.
+            study.tell(trial, result.value, states.PRUNED if result.value is None else states.COMPLETE)
             yield number
 
 
-def _drawn(study: Study, base: RunConfig, spaces: Spaces) -> tuple[Trial, RunConfig]:
-    """A trial and its configuration; draws of settings that cannot be together are not trials."""
-    words = ""
-    for _ in range(MOST_IMPOSSIBLE):
+def _draw_valid(study: Study, base: RunConfig, spaces: Spaces) -> tuple[Trial, RunConfig]:
+    """Draw settings until they can be combined. Draws before that do not count as trials."""
+    reason = ""
+    for _ in range(MAX_INVALID_DRAWS):
         trial = ask(study)
         try:
-            return trial, draw(trial, base, spaces, own=bool(trial.user_attrs.get("own")))
+            return trial, draw(trial, base, spaces, unchanged=bool(trial.user_attrs.get(UNCHANGED)))
         except ConfigError as error:
-            words = str(error)
-            trial.set_user_attr("impossible", words)
+            reason = str(error)
+            trial.set_user_attr("impossible", reason)
             study.tell(trial, state=optuna().trial.TrialState.PRUNED)
-    what = f"{MOST_IMPOSSIBLE} draws in a row were settings that cannot be together; fix some with --fix"
-    raise ConfigError(f"{what}. The last: {words}")
+    problem = f"{MAX_INVALID_DRAWS} draws in a row were settings that cannot be combined; fix some with --fix"
+    raise ConfigError(f"{problem}. The last: {reason}")
 
 
-def _trainer(plan: StudyPlan, graph: KnowledgeGraph | None) -> Work[Task]:
-    """Does trials; without a graph, in a process that reads it by itself."""
+def _start_trials(plan: StudyPlan, graph: KnowledgeGraph | None) -> TaskFunction[Task]:
+    """Return the function that runs a trial. Without a graph, in a worker process, load it first."""
     if graph is None:
-        warnings.simplefilter("ignore")  # the parent has read the same data and has said what there is to say
-        graph = blinded_graph(plan)
-    return lambda task, ask: attempt(task[1], graph, plan.objective, lambda point, value: ask((point, value)))
+        warnings.simplefilter("ignore")  # this process has shown the warnings about the data
+        graph = graph_of_trials(plan)
+    return lambda task, ask: run_trial(task[1], graph, plan.objective, lambda step, value: ask((step, value)))
 
 
-def blinded_graph(plan: StudyPlan) -> KnowledgeGraph:
-    """What trials learn from and are measured on: the data without its test split."""
-    return task_of(plan.config.task).blinded(load_run_data(plan.config, plan.mirror))
+def graph_of_trials(plan: StudyPlan) -> KnowledgeGraph:
+    """Load the data of a study without the test split."""
+    return task_of(plan.config.task).without_test_split(load_run_data(plan.config, plan.mirror))
 
 
-class _NotWorthwhileError(Exception):
-    """Ends a training from within."""
+class _StoppedEarlyError(Exception):
+    """Ends a training from its callback."""
 
 
-def attempt(
+def run_trial(
     config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, goes_on: Callable[[int, float], bool]
-) -> TrialEnding:
-    """Train and measure; whatever the settings do to it is an ending, not an error."""
+) -> TrialResult:
+    """Run `evaluate`, and turn errors that the settings cause into a result."""
     start = perf_counter()
     try:
         return evaluate(config, graph, objective, goes_on)
-    except _NotWorthwhileError:
-        return TrialEnding(perf_counter() - start)
+    except _StoppedEarlyError:
+        return TrialResult(perf_counter() - start)
     except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
-        return TrialEnding(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
+        return TrialResult(perf_counter() - start, f"{type(error).__name__}: {error}"[:500])
 
 
 def evaluate(
-    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, reached: Callable[[int, float], bool | None]
-) -> TrialEnding:
-    """Train once for each fold, on a graph without its test split.
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, report: Callable[[int, float], bool | None]
+) -> TrialResult:
+    """Train once per fold, and measure on validation data.
 
-    reached  called with (point, value so far) up to five times a fold; False stops the trial
+    Args:
+        config: The configuration of the trial.
+        graph: The data without the test split.
+        objective: What is optimized.
+        report: Called up to five times per fold with a step and the value so far. If it returns False, the trial stops.
+
+    Raises:
+        DataError: A metric is missing or not finite.
     """
     start = perf_counter()
-    # Of equally good places the one where the other figures are best, then the earliest.
-    order = list(dict.fromkeys([objective.metric, *task_of(config.task).watched]))
-    best = max if objective.metric.higher else min
+    # Among epochs with the same value, the one where the other metrics are best, then the earliest.
+    metrics = list(dict.fromkeys([objective.metric, *task_of(config.task).validation_metrics]))
+    best = max if objective.metric.higher_is_better else min
     curves: list[Curve] = []
-    told = 0  # the point at which the study last heard
+    reported = 0
 
-    def hear(epoch: Epoch) -> None:
-        nonlocal told
+    def on_report(epoch: TrainingReport) -> None:
+        nonlocal reported
         if epoch[f"valid_{objective.metric.name}"] is None:
             return
-        curves[-1][epoch.number] = _figures(epoch, order)
-        point = (len(curves) - 1) * POINTS + epoch.number * POINTS // config.training.epochs
-        if point > told:
-            told = point
-            if reached(point, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
-                raise _NotWorthwhileError
+        curves[-1][epoch.number] = _validation_metrics(epoch, metrics)
+        step = (len(curves) - 1) * REPORTS_PER_FOLD + epoch.number * REPORTS_PER_FOLD // config.training.length
+        if step > reported:
+            reported = step
+            if report(step, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
+                raise _StoppedEarlyError
 
     for fold in range(objective.folds):
-        told = fold * POINTS
+        reported = fold * REPORTS_PER_FOLD
         curves.append({})
-        make_model(changed(config, {"seed": objective.seed + fold})).fit(graph, hear)
+        make_model(replace_settings(config, {"seed": objective.seed + fold})).fit(graph, on_report)
         if not curves[-1]:
             raise DataError(f"the training reported no validation {objective.metric.title}")
     epochs = max((list(curve) for curve in curves), key=len)
-    # A fold that lost patience stays where it was: [folds, epochs, figures].
-    courses = [np.pad([*curve.values()], ((0, len(epochs) - len(curve)), (0, 0)), mode="edge") for curve in curves]
-    signs = [1 if metric.higher else -1 for metric in order]
-    # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are the same.
-    goodness = (np.mean(courses, axis=0) * signs).round(12).tolist()
-    index = goodness.index(max(goodness))
-    folds = [float(course[index][0]) for course in courses]
+    # A fold that was stopped by early stopping keeps its last metrics: each array is [num_epochs, num_metrics].
+    padded = [np.pad([*curve.values()], ((0, len(epochs) - len(curve)), (0, 0)), mode="edge") for curve in curves]
+    signs = [1 if metric.higher_is_better else -1 for metric in metrics]
+    # Rounded, so that 0.9 + 0.8 and 0.8 + 0.9 are equal.
+    means = (np.mean(padded, axis=0) * signs).round(12).tolist()
+    index = means.index(max(means))
+    folds = [float(values[index][0]) for values in padded]
     deviation = statistics.stdev(folds) if len(folds) > 1 else 0.0
-    return TrialEnding(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
+    return TrialResult(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
 
 
-def _figures(epoch: Epoch, order: Sequence[Metric]) -> list[float]:
-    figures = [epoch[f"valid_{metric.name}"] for metric in order]
-    for metric, value in zip(order, figures, strict=True):
+def _validation_metrics(epoch: TrainingReport, metrics: Sequence[Metric]) -> list[float]:
+    values = [epoch[f"valid_{metric.name}"] for metric in metrics]
+    for metric, value in zip(metrics, values, strict=True):
         if value is not None and not math.isfinite(value):
             raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
-    return [0.0 if value is None else value for value in figures]
+    return [0.0 if value is None else value for value in values]

@@ -1,6 +1,6 @@
-"""A trained model as a page to look at: map of its nodes, likeness of its relations, what it takes for what.
+"""A page about a trained model: a map of its nodes, the similarity of its relations, and its confusion matrix.
 
-Relations are alike to a model if the cosine between what it has learned of them is large.
+Relations are similar if the cosine between their vectors is large.
 """
 
 from typing import Any
@@ -9,133 +9,140 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.pages.layout import named, page, parts
+from rgcn.pages.layout import name_markup, page, parts
 from rgcn.pages.node_report import confusion_chart, evaluate_nodes
 from rgcn.predict import OpenModel
-from rgcn.system.formatting import shortened
+from rgcn.system.formatting import shorten
 from rgcn.version import __version__
-from rgcn.visualization.node_map import Coloring, Group, NodeMap, path_end
+from rgcn.visualization.node_map import Coloring, NodeMap, shorten_path
 from rgcn.visualization.projection import METHOD_NAMES, Floats, Integers
 from rgcn.visualization.vectors import relation_counts, relation_vectors
 
-# Places are sent as whole numbers up to this, a tenth of a pixel at any size a screen has.
-GRID = 20_000
-LONGEST_NAME = 200
-EXAMPLES = 5
-# More rows than these are no picture any more; more relations than these are not all compared.
-MOST_DRAWN, MOST_COMPARED = 40, 2000
-PAIRS = 20
-# Where the shades change: relations have little in common as a rule, and differences near 0 should be seen.
+GRID = 20_000  # positions are integers up to this: a tenth of a pixel on any screen
+MAX_NAME_LENGTH = 200
+NUM_EXAMPLES, NUM_PAIRS = 5, 20
+MAX_DRAWN, MAX_COMPARED = 40, 2000  # relations
+# Bounds of the shades: most relations have little in common, and differences near 0 should be visible.
 SHADE_STEPS = (0.1, 0.2, 0.4, 0.6)
 
 
-def map_page(made: NodeMap, split: str | None = None) -> str:
-    """One HTML file that opens anywhere and loads nothing; `split`: what a classifier's mistakes are shown on."""
-    opened, coloring = made.opened, made.colorings[0]
+def map_page(node_map: NodeMap, split: str | None = None) -> str:
+    """Return a self-contained HTML page.
+
+    Args:
+        node_map: The map.
+        split: Split of the confusion matrix of a classifier (`evaluation_split`).
+    """
+    opened, coloring = node_map.opened, node_map.colorings[0]
     measured = confusion = None
     if opened.classes:
-        measured = evaluate_nodes(opened.model, split_looked_at(opened, split))
+        measured = evaluate_nodes(opened.model, evaluation_split(opened, split))
         classes = [opened.titles.class_(number) for number in range(len(measured["classes"]))]
         confusion = confusion_chart(measured["confusion"], classes)
     likeness: dict[str, Any] | str
     try:
-        likeness = relation_likeness(opened)
+        likeness = relation_similarity(opened)
     except DataError as error:
         likeness = str(error)
     content = parts(
         "map_page.html",
-        map=made,
+        map=node_map,
         opened=opened,
-        method=METHOD_NAMES[made.method],
+        method=METHOD_NAMES[node_map.method],
         coloring=coloring,
-        groups=[_in_words(made, coloring, number) for number in range(len(coloring.groups))],
-        data=_data(made),
+        groups=[_in_words(node_map, coloring, number) for number in range(len(coloring.groups))],
+        data=_data(node_map),
         measured=measured,
         confusion=confusion,
         likeness=likeness,
-        most_drawn=MOST_DRAWN,
+        most_drawn=MAX_DRAWN,
         steps=SHADE_STEPS,
     )
-    footer = f"Written by rgcn {__version__} (seed {made.seed}). This page loads nothing from anywhere."
+    footer = f"Written by rgcn {__version__} (seed {node_map.seed}). This page loads nothing from anywhere."
     return page(f"{opened.name}: a look inside", content, footer=footer, extras=["map"])
 
 
-def split_looked_at(opened: OpenModel, wanted: str | None) -> str:
-    """The split a page may show: the one asked for, else validation where there is some, else training; never test."""
+def evaluation_split(opened: OpenModel, requested: str | None) -> str:
+    """Return the given split or, by default, validation if there is one, else training; test only if given.
+
+    Raises:
+        DataError: If the graph has no labels in the split.
+    """
     labels = opened.graph.labels
     counts = {} if labels is None else labels.counts()
-    if wanted is None:
+    if requested is None:
         return "valid" if "valid" in counts else "train"
-    if wanted not in counts:
-        raise DataError(f"the graph has no labels in split {wanted!r}; it has {', '.join(counts)}")
-    return wanted
+    if requested not in counts:
+        raise DataError(f"the graph has no labels in split {requested!r}; it has {', '.join(counts)}")
+    return requested
 
 
-def _in_words(made: NodeMap, coloring: Coloring, number: int) -> dict[str, Any]:
-    """A group as a reader of the drawing sees it: who is in it, and whom it stands beside."""
-    inside = np.flatnonzero(coloring.of == number)
-    met = np.bincount(coloring.of[made.near[inside]].ravel(), minlength=len(coloring.groups))
-    same, total = int(met[number]), int(met.sum())
-    # The background is met everywhere, and says nothing.
-    met[[i for i, group in enumerate(coloring.groups) if group.muted or i == number]] = 0
-    connected = inside[np.argsort(-made.degree[inside], kind="stable")[:EXAMPLES]]
+def _in_words(node_map: NodeMap, coloring: Coloring, number: int) -> dict[str, Any]:
+    """Describe a group in words: its nodes and the neighboring group."""
+    inside = np.flatnonzero(coloring.group_of == number)
+    neighbor_counts = np.bincount(coloring.group_of[node_map.near[inside]].ravel(), minlength=len(coloring.groups))
+    same, total = int(neighbor_counts[number]), int(neighbor_counts.sum())
+    # Muted groups are near every group.
+    neighbor_counts[[i for i, group in enumerate(coloring.groups) if group.is_muted or i == number]] = 0
+    connected = inside[np.argsort(-node_map.degree[inside], kind="stable")[:NUM_EXAMPLES]]
     return {
         "title": coloring.groups[number].title,
         "nodes": len(inside),
         "same": f"{100 * same / total:.0f} %" if total else "",
-        "beside": coloring.groups[int(met.argmax())].title if met.any() else None,
-        "examples": [made.opened.titles.of(node) for node in made.nodes[connected].tolist()],
+        "beside": coloring.groups[int(neighbor_counts.argmax())].title if neighbor_counts.any() else None,
+        "examples": [node_map.opened.titles.of(node) for node in node_map.nodes[connected].tolist()],
     }
 
 
-def _data(made: NodeMap) -> dict[str, Any]:
-    """What the script draws: places in whole numbers of one scale, y downwards as screens count."""
-    low, high = made.places.min(axis=0), made.places.max(axis=0)
+def _data(node_map: NodeMap) -> dict[str, Any]:
+    """Return the data of the drawing: positions as integers of one scale, y pointing down."""
+    low, high = node_map.places.min(axis=0), node_map.places.max(axis=0)
     scale = GRID / max(float((high - low).max()), 1e-12)
-    x, y = np.rint((made.places - low) * scale).astype(np.int64).T
-    titles = [made.opened.titles.of(node) for node in made.nodes.tolist()]
-    names = [shortened(made.opened.graph.nodes[node], LONGEST_NAME) for node in made.nodes.tolist()]
-    shares = None if made.answers is None else made.answers.probability
-    colorings = [
-        {"key": key, "title": title, "about": about, "groups": [*map(_group, groups)], "of": of.tolist()}
-        for key, title, about, groups, of in made.colorings
-    ]
+    x, y = np.rint((node_map.places - low) * scale).astype(np.int64).T
+    titles = [node_map.opened.titles.of(node) for node in node_map.nodes.tolist()]
+    names = [shorten(node_map.opened.graph.nodes[node], MAX_NAME_LENGTH) for node in node_map.nodes.tolist()]
+    shares = None if node_map.answers is None else node_map.answers.probability
+    colorings = []
+    for key, title, about, groups, group_of in node_map.colorings:
+        rows = [(shorten(group.title, MAX_NAME_LENGTH), group.count, int(group.is_muted)) for group in groups]
+        colorings.append({"key": key, "title": title, "about": about, "groups": rows, "of": group_of.tolist()})
     return {
         "x": x.tolist(),
         "y": (y.max() - y).tolist(),
-        "title": [shortened(title, LONGEST_NAME) for title in titles],
+        "title": [shorten(title, MAX_NAME_LENGTH) for title in titles],
         "name": [0 if name == title else name for name, title in zip(names, titles, strict=True)],
-        "degree": made.degree.tolist(),
-        "near": made.near.tolist(),
+        "degree": node_map.degree.tolist(),
+        "near": node_map.near.tolist(),
         "percent": None if shares is None else [round(100 * share) for share in shares.tolist()],
         "colorings": colorings,
     }
 
 
-def _group(group: Group) -> tuple[str, int, int]:
-    return shortened(group.title, LONGEST_NAME), group.count, int(group.muted)
-
-
 # -- relations ---------------------------------------------------------------------------------------------
 
 
-def relation_likeness(opened: OpenModel) -> dict[str, Any]:
-    """The most frequent relations of a model beside each other; DataError where it has nothing to compare them by.
+def relation_similarity(opened: OpenModel) -> dict[str, Any]:
+    """Compare the most frequent relations of a model.
 
-    words   what is compared; total: how many relations there are
-    titles  of those that are compared; counts: their training triples; pairs: the likest of them
-    order   of those that are drawn, what is alike side by side; rows: (shade, cosine) of each beside each
+    Returns:
+        words: what is compared; total: number of relations; titles, counts (training triples) and pairs (the most
+        similar ones) of the compared relations; order of those that are drawn; rows: (shade, cosine) of each pair.
+
+    Raises:
+        DataError: If the model has nothing to compare relations by.
     """
     (directions, words), counts = relation_vectors(opened), relation_counts(opened)
-    compared = np.argsort(-counts, kind="stable")[:MOST_COMPARED]
+    compared = np.argsort(-counts, kind="stable")[:MAX_COMPARED]
     similarity, names = cosines(np.concatenate(directions, axis=1)[compared]), opened.graph.relations
-    order = clustered_order(similarity[:MOST_DRAWN, :MOST_DRAWN]).tolist()
+    order = clustered_order(similarity[:MAX_DRAWN, :MAX_DRAWN]).tolist()
     return {
         "words": words + (", in both directions" if len(directions) > 1 else ""),
         "total": len(counts),
-        "titles": [named(names[number], path_end(opened.titles.relation(number))) for number in compared.tolist()],
+        "titles": [
+            name_markup(names[number], shorten_path(opened.titles.relation(number))) for number in compared.tolist()
+        ],
         "counts": counts[compared].tolist(),
-        "pairs": likest_pairs(similarity, PAIRS),
+        "pairs": most_similar_pairs(similarity, NUM_PAIRS),
         "order": order,
         "rows": [[(_shade(similarity[i, j], i == j), similarity[i, j]) for j in order] for i in order],
     }
@@ -148,7 +155,7 @@ def _shade(cosine: float, is_own: bool) -> str:
 
 
 def cosines(vectors: Floats) -> NDArray[np.float64]:
-    """[n, n]: a·b / |a||b|; 0 where a vector is zero.
+    """Return the cosines a·b / |a||b|, [n, n]; 0 if a vector is zero.
 
     >>> cosines(np.array([[1, 0], [2, 0], [0, 3]], np.float32)).round(2).tolist()
     [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
@@ -160,7 +167,7 @@ def cosines(vectors: Floats) -> NDArray[np.float64]:
 
 
 def clustered_order(similarity: NDArray[np.float64]) -> Integers:
-    """An order in which what is alike stands together: average linkage, each two clusters joined at their likest ends.
+    """Return an order in which similar rows are adjacent: average linkage, clusters joined at similar ends.
 
     >>> s = np.array([[1.0, 0.1, 0.9], [0.1, 1.0, 0.2], [0.9, 0.2, 1.0]])
     >>> clustered_order(s).tolist()
@@ -182,8 +189,8 @@ def clustered_order(similarity: NDArray[np.float64]) -> Integers:
     return np.array(clusters[0] if clusters else [], dtype=np.int64)
 
 
-def likest_pairs(similarity: NDArray[np.float64], most: int) -> list[tuple[int, int, float]]:
-    """The two relations and their cosine of the pairs that are most alike, likest first."""
+def most_similar_pairs(similarity: NDArray[np.float64], most: int) -> list[tuple[int, int, float]]:
+    """Return the most similar pairs: (relation, relation, cosine), most similar first."""
     one, other = np.triu_indices(len(similarity), k=1)
     best = np.argsort(-similarity[one, other], kind="stable")[:most]
     return [(i, j, float(similarity[i, j])) for i, j in zip(one[best].tolist(), other[best].tolist(), strict=True)]

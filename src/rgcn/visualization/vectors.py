@@ -1,6 +1,6 @@
-"""The vectors a model has learned, of nodes and of relations, as tables with everything that is known of these.
+"""The vectors of nodes and relations of a model, as tables and files.
 
-Nodes come, and are written, a part at a time, so that their vectors never have to be in memory as a whole.
+Tables of nodes are computed and written in blocks, so that all vectors never have to fit into memory.
 """
 
 from __future__ import annotations
@@ -16,100 +16,108 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rgcn.data.tables import without_formulas
+from rgcn.data.tables import escape_formulas
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import SPLITS
 from rgcn.predict import OpenModel, predict_classes
-from rgcn.predict.answer_tables import ClassAnswers
-from rgcn.system.atomic_files import TEMPORARY_PREFIX, full_disk, replace_atomically
+from rgcn.predict.answer_tables import ClassAnswers, known_columns
+from rgcn.system.atomic_files import TEMPORARY_PREFIX, disk_error_message, replace_atomically
 from rgcn.visualization.projection import Floats, Integers
 
 VECTOR = "vector"
 TYPES = {"triples": pl.Int64, "inverse": pl.Boolean, "score": pl.Float32, "probability": pl.Float32}  # else text
-# A part is small beside a graph's weights, and large beside the cost of looking up what its nodes hear.
-NODES_AT_ONCE = 1 << 15
+# A block is small compared to the weights, and large compared to the cost of finding its receptive field.
+BLOCK_NODES = 1 << 15
 ROW_GROUP = 1 << 15
-# The year a ZIP file can begin with: the same vectors give the same bytes, whenever they are written.
+# The earliest date of a ZIP file: the same vectors give the same bytes, whenever they are written.
 ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class NodeVectors:
-    """The vectors of a model's nodes."""
+    """The vectors of a model's nodes.
+
+    Args:
+        opened: The model.
+        layer: For models with states per layer: the layer, -2 for the last hidden one, -1 for the last.
+    """
 
     opened: OpenModel
-    layer: int | None = None  # of a model with states layer by layer, after which: -2 the last hidden one, -1 the last
+    layer: int | None = None
 
     @classmethod
     def of(cls, opened: OpenModel, layer: int | None = None) -> NodeVectors:
-        """layer None: what tells most, the last hidden one of a classifier."""
-        return cls(opened, opened.model.vector_layer(layer))
+        """Return the vectors of a layer, by default the most informative one: the last hidden one of a classifier."""
+        return cls(opened, opened.model.hooks_.embedding_layer(layer))
 
     @property
     def width(self) -> int:
+        """Width of the vectors."""
         return int(self.take(np.zeros(1, dtype=np.int64)).shape[1])
 
     @property
     def words(self) -> str:
-        return self.opened.model.vector_words(self.layer)
+        """Description of the vectors, for users."""
+        return self.opened.model.hooks_.describe_embeddings(self.layer)
 
     def take(self, nodes: Integers) -> Floats:
-        """[n, width]: the vectors of some nodes, at once."""
-        return self.opened.model.vectors(nodes, self.layer)
+        """Return the vectors of some nodes at once, [n, width]."""
+        return self.opened.model.embeddings(nodes.tolist(), self.layer)
 
     def gather(self, nodes: Integers) -> Floats:
-        """The same for any number of nodes, computed a part at a time."""
-        return np.concatenate([self.take(part) for part in in_parts(nodes)])
+        """Return the vectors of any number of nodes, computed in blocks, [n, width]."""
+        return np.concatenate([self.take(part) for part in in_blocks(nodes)])
 
 
-def in_parts(nodes: Integers) -> Iterator[Integers]:
-    for first in range(0, len(nodes), NODES_AT_ONCE):
-        yield nodes[first : first + NODES_AT_ONCE]
+def in_blocks(nodes: Integers) -> Iterator[Integers]:
+    """Yield blocks of `BLOCK_NODES` nodes."""
+    for first in range(0, len(nodes), BLOCK_NODES):
+        yield nodes[first : first + BLOCK_NODES]
 
 
 def relation_vectors(opened: OpenModel) -> tuple[list[Floats], str]:
-    """([R, width] of each direction, what the numbers are); DataError where there is nothing to be compared.
+    """Return ([R, width] of each direction, description of the numbers).
 
-    There are two directions where an inverse has weights of its own, as in a classifier's layers.
+    There are two directions if inverse relations have weights of their own, as in the layers of a classifier.
+
+    Raises:
+        DataError: If the model has nothing to compare relations by.
     """
-    forward, inverse, words = opened.model.relation_vectors()
+    forward, inverse, words = opened.model.hooks_.relation_embeddings()
     return [direction.numpy() for direction in (forward, inverse) if direction is not None], words
 
 
 def node_table(
     vectors: NodeVectors, nodes: Integers, on_nodes: Callable[[int], None] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """A table of nodes, a part at a time: name, title, class and split where labelled, what a classifier says, vector.
+    """Yield a table of nodes in blocks: name, title, class and split of labelled nodes, prediction, vector.
 
-    on_nodes  called with how many nodes a part had, once that is written
+    Args:
+        vectors: The vectors.
+        nodes: int64 [n].
+        on_nodes: Called with the number of nodes of a block when it is written.
     """
-    opened, graph, labels = vectors.opened, vectors.opened.graph, vectors.opened.graph.labels
-    label_of = np.full(graph.num_nodes, -1, dtype=np.int64)  # where a node's label stands, -1 for none
-    if labels is not None:
-        label_of[labels.nodes] = np.arange(len(labels))
-    for part in in_parts(nodes):
-        columns: dict[str, Any] = {"name": [graph.nodes[node] for node in part.tolist()]}
-        columns["title"] = [opened.titles.of(node) for node in part.tolist()]
-        if labels is not None:
-            rows = label_of[part].tolist()
-            columns["class"] = [None if row < 0 else labels.names[int(labels.classes[row])] for row in rows]
-            columns["split"] = [None if row < 0 else SPLITS[int(labels.splits[row])] for row in rows]
+    opened = vectors.opened
+    for part in in_blocks(nodes):
+        known = known_columns(opened, part)
+        columns: dict[str, Any] = {"name": known["node"], "title": known["title"]}
+        if opened.graph.labels is not None:
+            columns |= {"class": known["label"], "split": known["label_split"]}
         if opened.classes:
-            found = predictions(opened, part)
-            columns["predicted"] = [opened.model.classes_[number] for number in found.class_.tolist()]
-            columns |= {"score": found.score, "probability": found.probability}
+            classes = predictions(opened, part)
+            columns["predicted"] = [opened.model.classes_[number] for number in classes.class_.tolist()]
+            columns |= {"score": classes.score, "probability": classes.probability}
         yield _table(columns, vectors.take(part))
         if on_nodes is not None:
             on_nodes(len(part))
 
 
 def predictions(opened: OpenModel, nodes: Integers) -> ClassAnswers:
-    """A classifier's answers for some nodes, at once."""
+    """Return the predicted classes of some nodes at once."""
     return next(predict_classes(opened, nodes, len(nodes)))
 
 
 def relation_table(opened: OpenModel) -> pl.DataFrame:
-    """A table of relations: name, title, number of training triples, vector; a row more for each inverse, if any."""
+    """Return a table of relations: name, title, number of training triples, vector; inverses have rows of their own."""
     names, (directions, _) = list(opened.graph.relations), relation_vectors(opened)
     times, titles = len(directions), [opened.titles.relation(number) for number in range(len(names))]
     columns: dict[str, Any] = {"name": names * times, "title": titles * times}
@@ -120,22 +128,27 @@ def relation_table(opened: OpenModel) -> pl.DataFrame:
 
 
 def _table(columns: dict[str, Any], vectors: Floats) -> pl.DataFrame:
-    """Columns as polars has them, also where all values are missing, and the vectors."""
+    """Return a table with typed columns, also if all values are missing, and the vectors."""
     types = {name: TYPES.get(name, pl.String) for name in columns}
     return pl.DataFrame(columns, types).with_columns(vector_column(vectors))
 
 
 def relation_counts(opened: OpenModel) -> Integers:
-    """[R]: training triples of each relation."""
+    """Return the number of training triples of each relation, [R]."""
     return np.bincount(opened.graph.split_triples("train")[:, 1], minlength=opened.graph.num_relations)
 
 
 def vector_column(vectors: Floats) -> pl.Series:
+    """Return vectors [n, width] as a column of arrays."""
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 
 def check_ending(path: Path, option: str = "--out") -> None:
-    """Refuse, before anything is computed, a file that cannot be written in the end."""
+    """Check the file before anything is computed.
+
+    Raises:
+        ConfigError: If the suffix is unknown, or the path is a folder.
+    """
     if path.suffix.lower() not in WRITERS:
         known = ", ".join(WRITERS)
         raise ConfigError(f"{option} {path.name}: what kind of file shall this be? Known endings are {known}")
@@ -146,20 +159,32 @@ def check_ending(path: Path, option: str = "--out") -> None:
 def write_table(
     path: Path, rows: int, parts: Iterable[pl.DataFrame], option: str = "--out", keep_formulas: bool = False
 ) -> None:
-    """Write a table whose parts come one after the other, `rows` in all, which a .npz file says at its beginning."""
+    """Write a table to a file; its suffix chooses the format.
+
+    Args:
+        path: The file.
+        rows: Number of rows; a .npz file begins with it.
+        parts: Blocks of the table.
+        option: The option that named the file, for messages.
+        keep_formulas: Do not escape cells of CSV files that spreadsheets would run as formulas.
+
+    Raises:
+        ConfigError: If the suffix is unknown, or the path is a folder.
+        DataError: If the file cannot be written.
+    """
     check_ending(path, option)
     write = WRITERS[path.suffix.lower()]
     if write is _write_csv and not keep_formulas:
-        parts = map(without_formulas, parts)
+        parts = map(escape_formulas, parts)
     try:
         replace_atomically(path, lambda temporary: write(temporary, rows, iter(parts)))
     except OSError as error:
-        why = full_disk(error, path) or f"cannot write {path}: {error.strerror}; choose another place"
+        why = disk_error_message(error, path) or f"cannot write {path}: {error.strerror}; choose another place"
         raise DataError(f"{why} with {option}") from error
 
 
 def _write_parquet(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
-    """Parts become files of their own, which are then read as one and written again as a stream."""
+    """Write each block to a temporary file, then stream all of them into one file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=TEMPORARY_PREFIX) as folder:
         for number, part in enumerate(parts):
             part.write_parquet(Path(folder, f"{number:06}.parquet"), row_group_size=ROW_GROUP)
@@ -167,7 +192,7 @@ def _write_parquet(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None
 
 
 def _write_csv(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
-    """A column for each number of the vector: v1, v2, ..."""
+    """Write a column for each component of the vectors: v1, v2, ..."""
     with path.open("wb") as file:
         for number, part in enumerate(parts):
             vectors = part[VECTOR].to_numpy()

@@ -1,4 +1,4 @@
-// The map of nodes: drawing, zooming, finding, hiding groups. What it draws is in #map-data; the page says it in words.
+// The map of nodes: drawing, zooming, searching, and hiding groups. Its data are in #map-data; the page has them as a table, too.
 (() => {
   "use strict";
   const holder = document.getElementById("map-data");
@@ -7,9 +7,9 @@
   const by = (id) => document.getElementById(id);
   const view = by("map-view"), canvas = view.querySelector("canvas"), pen = canvas.getContext("2d");
   const readout = by("map-readout"), status = by("map-status"), legend = by("map-legend"), find = by("map-find");
-  // Of the page's colors all but the gray one, which is the background's.
+  // The page's series colors without the gray one, which is for nodes in the background.
   const COLORS = [1, 2, 3, 4, 6, 7, 8], MARGIN = 26, MOST_ZOOM = 200, REACH = 16;
-  const HINT = "Point at a node to read it; click or tap to keep it and see its nearest.";
+  const HINT = "Point at a node to see its name; click or tap it to select it and see its nearest nodes.";
   const folded = (text) => text.normalize("NFD").replace(/[\u0300-\u036f]/g, "").toLowerCase();
   const words = data.title.map((title, i) => folded(title + " " + (data.name[i] || "")));
   const coarse = matchMedia("(pointer: coarse)").matches;
@@ -25,7 +25,7 @@
   const farthest = (numbers) => numbers.reduce((most, one) => Math.max(most, one), 1);
   const filling = (wide, tall) => Math.min((width - 2 * MARGIN) / wide, (height - 2 * MARGIN) / tall);
 
-  // Everything that is shown, or of it only what has a color: in a large graph few nodes have a class.
+  // Fit the view to all visible nodes, or only to those with a color: in a large graph few nodes have a class.
   function fit(only) {
     const colored = (i) => !coloring.groups[coloring.of[i]][2];
     let chosen = [...data.x.keys()].filter(shows);
@@ -54,7 +54,7 @@
     for (let i = 0; i < size; i++) {
       if (!shows(i)) continue;
       const dx = atX(i) - x, dy = atY(i) - y, d = dx * dx + dy * dy;
-      // A point of a group is meant rather than one of the background beside it.
+      // Prefer a node with a color to one in the background.
       const weighed = coloring.groups[coloring.of[i]][2] ? d * 2 : d;
       if (weighed < least) { least = weighed; best = i; }
     }
@@ -74,7 +74,7 @@
     else { where.moveTo(x, y - r * 1.25); where.lineTo(x + r * 1.15, y + r * 0.8); where.lineTo(x - r * 1.15, y + r * 0.8); where.closePath(); }
   }
 
-  // As large as there is room, and growing slowly with the zoom.
+  // The radius depends on the available room, and grows slowly with the zoom.
   function radius() {
     const room = Math.sqrt(width * height / size);
     return Math.min(8, Math.max(2.4, Math.min(5.5, 0.33 * room)) * Math.pow(Math.max(1, scale / least), 0.25));
@@ -112,7 +112,7 @@
     view.classList.toggle("zoomed", scale > home * 1.05);
   }
 
-  // A marked node, its nearest by vector, and lines between them.
+  // Draw a marked node, the nodes with the nearest vectors, and lines between them.
   function around(i, r) {
     pen.strokeStyle = colors.text; pen.lineWidth = 1; pen.globalAlpha = 0.55;
     pen.beginPath();
@@ -123,7 +123,7 @@
     pen.beginPath(); pen.arc(atX(i), atY(i), r + 4, 0, 2 * Math.PI); pen.stroke();
   }
 
-  // Names where there is room: of what is marked, then found, then of groups, the best connected first.
+  // Draw names where there is room: of marked nodes, then of found ones, then of groups, by number of triples.
   function labels(marked, r) {
     pen.font = "12px system-ui, sans-serif"; pen.textBaseline = "middle"; pen.lineJoin = "round";
     const taken = [], room = Math.max(6, Math.round(width * height / 21000));
@@ -217,7 +217,7 @@
       const rank = (i) => coloring.groups[coloring.of[i]][2];
       coloring.queue = [...data.x.keys()].sort((a, b) => rank(a) - rank(b) || data.degree[b] - data.degree[a] || a - b);
     }
-    // The background first, then groups from the largest to the smallest, so that small ones lie on top.
+    // The background first, then groups from the largest to the smallest, so that small ones are on top.
     order = [...coloring.groups.keys()].sort((a, b) => coloring.groups[b][2] - coloring.groups[a][2] || a - b);
     const toggles = coloring.groups.map(([title, members, muted], group) => {
       const amount = document.createElement("span");
@@ -245,8 +245,8 @@
     found = text ? new Set(words.flatMap((word, i) => word.includes(text) ? [i] : [])) : null;
     walk = 0; kept = -1;
     const count = found === null ? 0 : found.size;
-    status.textContent = found === null ? HINT : count === 0 ? "No node on the map is called so." :
-      count.toLocaleString("en") + (count === 1 ? " node is" : " nodes are") + " marked; Enter goes to " + (count === 1 ? "it." : "one after the other.");
+    status.textContent = found === null ? HINT : count === 0 ? "No node on the map has this name." :
+      count.toLocaleString("en") + (count === 1 ? " node is" : " nodes are") + " marked; Enter goes to " + (count === 1 ? "it." : "the next one.");
     later();
   }
 
@@ -283,7 +283,7 @@
 
   const local = (event) => { const box = view.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
   view.addEventListener("wheel", (event) => {
-    // Scrolling down over a map that is shown whole goes on down the page.
+    // Scrolling down over a map that is not zoomed scrolls the page.
     if (event.deltaY > 0 && scale <= home * 1.001 && !event.ctrlKey) return;
     event.preventDefault();
     const times = Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0016));
@@ -351,11 +351,11 @@
   }).observe(view);
   readColors();
   status.textContent = HINT;
-  by("map-color").value = "0";  // a browser may remember another choice from before a reload
+  by("map-color").value = "0";  // a browser may restore another choice after a reload
   setColoring(0);
 })();
 
-// The picture of relations that are alike: what a field says.
+// The chart of similar relations: the value of a cell.
 (() => {
   "use strict";
   const picture = document.getElementById("alike");

@@ -1,4 +1,4 @@
-// Read-outs on curves and sorting of tables. The page says everything without them.
+// Values at the pointer on curves, and sorting of tables. The page is complete without scripts.
 for (const plot of document.querySelectorAll("[data-chart]")) {
   const data = JSON.parse(plot.dataset.chart), svg = plot.querySelector("svg");
   const cross = document.createElement("div"), readout = document.createElement("div");

@@ -1,12 +1,12 @@
-// How the page asks the server: one function, answers remembered, errors that carry words for a person.
+// Requests to the server: one function with a cache, and errors whose messages are for people.
 
 const TOKEN = "rgcn-token";
-const REMEMBERED = 200;
+const MAX_CACHED = 200;
 const RETRIES_WHEN_BUSY = 2;
-const remembered = new Map();
-let tokenAsked = null;
+const cache = new Map();
+let tokenDialog = null;
 
-export class Trouble extends Error {
+export class PageError extends Error {
   constructor(message, { code = null, suggestions = [] } = {}) {
     super(message);
     this.code = code;
@@ -16,18 +16,18 @@ export class Trouble extends Error {
 
 export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
 
-export const stopped = (error) => error?.name === "AbortError";
+export const isAborted = (error) => error?.name === "AbortError";
 
-/** GET of `path` under /api. What was asked before, or is under way, is not asked again; failures are. */
+/** GET `path` under /api. Responses are cached, also those under way; failed requests are repeated. */
 export function ask(path, parameters = {}, { signal } = {}) {
   const address = `/api/${path}?${new URLSearchParams(parameters)}`.replace(/\?$/, "");
-  if (!remembered.has(address)) {
+  if (!cache.has(address)) {
     const answer = answerFrom(address, signal);
-    answer.catch(() => remembered.delete(address));
-    remembered.set(address, answer);
-    if (remembered.size > REMEMBERED) remembered.delete(remembered.keys().next().value);
+    answer.catch(() => cache.delete(address));
+    cache.set(address, answer);
+    if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
   }
-  return remembered.get(address);
+  return cache.get(address);
 }
 
 async function answerFrom(address, signal) {
@@ -35,8 +35,8 @@ async function answerFrom(address, signal) {
   return response.headers.get("content-type").includes("json") ? response.json() : response.text();
 }
 
-/** As `ask`, for `most` under the name `key`, or as many as the server gives unasked. */
-export async function askUpTo(askHere, what, parameters, key, most) {
+/** Like `ask`, with `most` as the parameter `key`; with the server's default if it allows less. */
+export async function requestUpTo(askHere, what, parameters, key, most) {
   try {
     return await askHere(what, { ...parameters, [key]: most });
   } catch (error) {
@@ -51,13 +51,13 @@ async function fetched(address, signal) {
     const response = await once(address, token, signal);
     if (response.ok) return response;
     if (response.status === 401) {
-      // Another question may have got a new token while this one was on its way.
-      if (sessionStorage.getItem(TOKEN) === token) await tokenFromPerson(token !== null);
+      // Another request may have set a new token in the meantime.
+      if (sessionStorage.getItem(TOKEN) === token) await requestToken(token !== null);
     } else if (response.status === 503 && busy < RETRIES_WHEN_BUSY) {
       busy += 1;
       await pause(Math.min(Number(response.headers.get("retry-after")) || 1, 5) * 1000, signal);
     } else {
-      throw await troubleOf(response);
+      throw await errorOf(response);
     }
   }
 }
@@ -66,19 +66,19 @@ async function once(address, token, signal) {
   try {
     return await fetch(address, { signal, headers: token ? { authorization: `Bearer ${token}` } : {} });
   } catch (error) {
-    if (stopped(error)) throw error;
-    throw new Trouble("The server does not answer. Is “rgcn serve” still running, and the network there?");
+    if (isAborted(error)) throw error;
+    throw new PageError("The server does not answer. Check that “rgcn serve” is still running and that the network works.");
   }
 }
 
-async function troubleOf(response) {
-  let said = null;
+async function errorOf(response) {
+  let details = null;
   try {
-    said = (await response.json()).error;
+    details = (await response.json()).error;
   } catch {
-    // No JSON: something between us and the server answered.
+    // Not JSON: a proxy answered in place of the server.
   }
-  return new Trouble(said?.message ?? `The server could not answer (status ${response.status}).`, said ?? {});
+  return new PageError(details?.message ?? `The server could not answer (status ${response.status}).`, details ?? {});
 }
 
 const pause = (milliseconds, signal) =>
@@ -87,10 +87,10 @@ const pause = (milliseconds, signal) =>
     signal?.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
   });
 
-/** Shows the dialog; however many questions wait for the token, a person is asked once. */
-function tokenFromPerson(wasRefused) {
-  tokenAsked ??= showTokenDialog(wasRefused).finally(() => (tokenAsked = null));
-  return tokenAsked;
+/** Shows the token dialog, once for all requests that wait for the token. */
+function requestToken(wasRefused) {
+  tokenDialog ??= showTokenDialog(wasRefused).finally(() => (tokenDialog = null));
+  return tokenDialog;
 }
 
 function showTokenDialog(wasRefused) {
@@ -102,7 +102,7 @@ function showTokenDialog(wasRefused) {
     form.onsubmit = () => (given = input.value.trim());
     cancel.onclick = () => dialog.close();
     dialog.onclose = () => {
-      if (!given) return reject(new Trouble("Without its token the server does not answer."));
+      if (!given) return reject(new PageError("The server does not answer without its token."));
       sessionStorage.setItem(TOKEN, given);
       resolve();
     };

@@ -1,23 +1,23 @@
-// The page as a whole. What is shown follows from the address: #model=…&node=…, so that links, back and forward work.
+// The page as a whole. The URL (#model=…&node=…) determines what is shown, so that links, back and forward work.
 
-import { Trouble, ask, hasToken } from "./api.js";
-import { askFacts, drawFacts } from "./facts.js";
-import { askClass, drawClass, drawLinks } from "./guesses.js";
-import { announce, byId, element, fill, hash, named, troubleBox } from "./page.js";
+import { PageError, ask, hasToken } from "./api.js";
+import { requestFacts, drawFacts } from "./facts.js";
+import { requestClass, drawClass, drawLinks } from "./guesses.js";
+import { announce, byId, element, fill, hash, named, errorBox } from "./page.js";
 import { searchBox } from "./search.js";
 import { count, howGood, knows } from "./words.js";
 
 const view = byId("view");
-const WAIT_FOR_GUESS = 400; // milliseconds that facts wait for the guess, so that both appear at once
-let context = null; // the model that is shown, and how to ask it
-let served = []; // all models, in short
+const PREDICTION_WAIT_MS = 400; // milliseconds that the facts wait for the prediction, so that both appear together
+let context = null; // the selected model, and how to query it
+let allModels = []; // summaries of all models
 let latest = 0;
 let chosen = null;
-const modelChosen = new Promise((resolve) => (chosen = resolve)); // a search typed before waits for this
+const modelChosen = new Promise((resolve) => (chosen = resolve)); // an early search waits for this
 
 const state = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
-/** Everything that parts of the page need to know about one model. */
+/** What the parts of the page need to know about one model. */
 function contextOf(about) {
   const folder = `models/${encodeURIComponent(about.name)}`;
   return {
@@ -27,7 +27,7 @@ function contextOf(about) {
   };
 }
 
-/** Draws what the address says; `scrolled` is where the page was when a person comes back to it. */
+/** Draws what the URL says; `scrolled` is the scroll position to restore. */
 async function show({ scrolled = 0, first = false } = {}) {
   const turn = ++latest;
   const current = () => turn === latest;
@@ -42,7 +42,7 @@ async function show({ scrolled = 0, first = false } = {}) {
     markWhenPainted(wanted.node ? "node-drawn" : "start-drawn");
   } catch (error) {
     if (!current()) return;
-    view.replaceChildren(element("section", {}, element("h1", { tabindex: "-1" }, "That did not work"), troubleBox(error, () => show(), context)));
+    view.replaceChildren(element("section", {}, element("h1", { tabindex: "-1" }, "That did not work"), errorBox(error, () => show(), context)));
     title("That did not work");
   }
   view.removeAttribute("aria-busy");
@@ -50,19 +50,19 @@ async function show({ scrolled = 0, first = false } = {}) {
   scrollTo(0, scrolled);
 }
 
-/** For benchmarks/page_load.py: the task after a frame's callback comes behind its pixels. */
+/** For benchmarks/page_load.py: a task started in a frame's callback runs after the frame is painted. */
 const markWhenPainted = (name) => requestAnimationFrame(() => setTimeout(() => performance.mark(name)));
 
 async function chooseModel(name, current) {
   const [{ models }, early] = await Promise.all([ask("models"), name ? ask(`models/${encodeURIComponent(name)}`).catch(() => null) : null]);
-  if (!models.length) throw new Trouble("The server has no model to show.");
+  if (!models.length) throw new PageError("The server has no model to show.");
   if (name && !models.some((model) => model.name === name)) {
-    throw new Trouble(`No model called “${name}” is served. There is: ${models.map((model) => model.name).join(", ")}.`);
+    throw new PageError(`No model called “${name}” is served. There is: ${models.map((model) => model.name).join(", ")}.`);
   }
   const about = early ?? (await ask(`models/${encodeURIComponent(name ?? models[0].name)}`));
   if (!current()) return;
   if (context?.about.name !== about.name) search.forget();
-  served = models;
+  allModels = models;
   context = contextOf(about);
   drawModelChoice();
   drawAbout();
@@ -72,11 +72,11 @@ async function chooseModel(name, current) {
 
 function drawModelChoice() {
   const select = byId("model");
-  if (select.options.length !== served.length) {
-    select.replaceChildren(...served.map((model) => element("option", { value: model.name }, model.name)));
+  if (select.options.length !== allModels.length) {
+    select.replaceChildren(...allModels.map((model) => element("option", { value: model.name }, model.name)));
   }
   select.value = context.about.name;
-  byId("model-choice").hidden = served.length < 2;
+  byId("model-choice").hidden = allModels.length < 2;
   byId("brand").setAttribute("href", hash({ model: context.about.name }));
 }
 
@@ -86,7 +86,7 @@ function drawAbout() {
     element("strong", {}, `${about.model} on ${about.dataset}: `), knows(about), " ", howGood(about));
   byId("foot").replaceChildren(modelCard(), element("p", {},
     "Guesses are made by a program that knows nothing but these facts. They can be wrong. ",
-    // A plain link carries no token.
+    // A plain link cannot send the token.
     !hasToken() && element("a", { href: "/openapi.json" }, "The API, for programs")));
 }
 
@@ -108,8 +108,8 @@ function startPage() {
   title(`${about.model} on ${about.dataset}`);
   return [element("section", { class: "start" },
     element("h1", { tabindex: "-1" }, "What does a computer guess after reading facts?"),
-    element("p", {}, `Someone gave a computer ${count(about.counts.triples, "fact")}: this thing stands in that relation to that thing. `,
-      "It was told nothing else, and guesses from the pattern of facts alone. Here you can look at the facts, at its guesses, and ask it why."),
+    element("p", {}, `A computer program read ${count(about.counts.triples, "fact")}: this thing has that relation to that thing. `,
+      "It knows nothing else, and guesses from patterns in the facts. Here you can read the facts, see its guesses, and ask for explanations."),
     element("p", {}, "Type part of a name above, or begin with one of these:"),
     element("ul", { class: "examples" }, examples.map((node) => element("li", {},
       element("a", { href: context.href(node.name) }, named(node), node.description && element("span", { class: "muted" }, node.description))))))];
@@ -117,8 +117,8 @@ function startPage() {
 
 async function nodePage(wanted, current) {
   const [classifies, links] = ["classes", "links"].map((kind) => context.about.answers.includes(kind));
-  if (classifies) askClass(context, wanted.node).catch(() => {}); // beside the facts; failure is said below
-  const answer = await askFacts(context, wanted.node);
+  if (classifies) requestClass(context, wanted.node).catch(() => {}); // in parallel to the facts; errors are shown below
+  const answer = await requestFacts(context, wanted.node);
   if (!current()) return [];
   const { node } = answer;
   title(node.title || node.name);
@@ -131,11 +131,11 @@ async function nodePage(wanted, current) {
   };
   const drawn = [
     classifies && part("guess-title", "What the computer guesses", (place) =>
-      fill(place, () => askClass(context, wanted.node), (found) => drawClass(context, found), context)),
+      fill(place, () => requestClass(context, wanted.node), (found) => drawClass(context, found), context)),
     links && part("links-title", "What may be missing", (place) => drawLinks(context, place, node, answer.facts, wanted)),
-    !ready.length && element("section", {}, "This page has no question for this model."),
+    !ready.length && element("section", {}, "This page cannot show predictions of this model."),
   ];
-  await Promise.race([Promise.all(ready), new Promise((resolve) => setTimeout(resolve, WAIT_FOR_GUESS))]);
+  await Promise.race([Promise.all(ready), new Promise((resolve) => setTimeout(resolve, PREDICTION_WAIT_MS))]);
   return [heading(node), element("div", { class: "columns" }, element("div", {}, drawn), drawFacts(context, answer))];
 }
 
@@ -159,24 +159,24 @@ const search = searchBox(
 );
 
 byId("model").addEventListener("change", (event) => {
-  const other = served.find((model) => model.name === event.target.value);
-  // Two models of the same data know the same things.
+  const other = allModels.find((model) => model.name === event.target.value);
+  // Models of the same data set have the same nodes.
   location.hash = hash({ model: other.name, node: other.dataset === context.about.dataset ? state().node : null });
 });
 document.querySelector("[data-skip]").addEventListener("click", (event) => {
-  event.preventDefault(); // the address belongs to the state of the page
+  event.preventDefault(); // the URL holds the state of the page
   view.focus();
 });
 
-// Where a person was on the page they come back to.
+// Restores the scroll position after back and forward.
 history.scrollRestoration = "manual";
-let noting = 0;
+let scrollTimer = 0;
 addEventListener("scroll", () => {
-  clearTimeout(noting);
-  noting = setTimeout(() => history.replaceState({ scrolled: scrollY }, ""), 100);
+  clearTimeout(scrollTimer);
+  scrollTimer = setTimeout(() => history.replaceState({ scrolled: scrollY }, ""), 100);
 }, { passive: true });
 addEventListener("popstate", (event) => {
-  clearTimeout(noting);
+  clearTimeout(scrollTimer);
   show({ scrolled: event.state?.scrolled ?? 0 });
 });
 

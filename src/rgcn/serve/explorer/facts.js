@@ -1,15 +1,15 @@
-// What the data say about a thing: its facts, one row for each kind, long rows folded.
+// The facts of a node: a row for each relation and direction, long rows folded.
 
-import { askUpTo } from "./api.js";
-import { element, folded, keepFocus, nodeLink, troubleBox } from "./page.js";
+import { requestUpTo } from "./api.js";
+import { element, folded, keepFocus, nodeLink, errorBox } from "./page.js";
 import { count, heldOut, incoming, outgoing } from "./words.js";
 
 const PAGE = 400;
 const SHOWN = 8;
 
-export const askFacts = (context, name, offset = 0) => askUpTo(context.ask, "neighbors", { node: name, offset }, "limit", PAGE);
+export const requestFacts = (context, name, offset = 0) => requestUpTo(context.ask, "neighbors", { node: name, offset }, "limit", PAGE);
 
-/** Facts of one kind and direction together, in the order in which they first come. */
+/** Groups facts by relation and direction, in order of first appearance. */
 export function groups(facts) {
   const found = new Map();
   for (const fact of facts) {
@@ -64,12 +64,12 @@ function more(context, answer, facts, redraw) {
   const load = async () => {
     place.setAttribute("aria-busy", "true");
     try {
-      const next = await askFacts(context, answer.node.name, facts.length);
+      const next = await requestFacts(context, answer.node.name, facts.length);
       const section = place.parentElement;
       redraw([...facts, ...next.facts]);
       keepFocus(section);
     } catch (error) {
-      place.replaceChildren(troubleBox(error, load));
+      place.replaceChildren(errorBox(error, load));
       place.removeAttribute("aria-busy");
     }
   };

@@ -1,17 +1,17 @@
-// What the model thinks: the group of a thing, or the facts that are missing about it.
+// Predictions: the class of a node, and its missing links.
 
-import { askUpTo } from "./api.js";
+import { requestUpTo } from "./api.js";
 import { groups } from "./facts.js";
 import { announce, barLine, element, fill, folded, hash, named, nodeLink } from "./page.js";
-import { count, heldOut, plain, question, roughly, said, spoken, toldOrNot } from "./words.js";
+import { count, heldOut, plain, question, roughly, formatConfidence, relationWords, splitWords } from "./words.js";
 import { why, whyNot } from "./why.js";
 
 const CLASSES_SHOWN = 5;
-const STEPS = [10, 25, 50, 100]; // answers asked for, each time "more" is pressed
+const STEPS = [10, 25, 50, 100]; // numbers of answers, one after another with "More answers"
 
-export const askClass = (context, name) => context.ask("class", { node: name });
+export const requestClass = (context, name) => context.ask("class", { node: name });
 
-/** The predicted group and its rivals. */
+/** The predicted class, and the other classes. */
 export function drawClass(context, answer) {
   const length = lengths(answer.classes);
   const items = answer.classes.map((row) => classRow(row, answer.label, length(row)));
@@ -29,10 +29,10 @@ export function drawClass(context, answer) {
 
 function classRow(row, label, length) {
   const labelled = label && label.name === row.class.name;
-  return barLine([named(row.class), labelled && element("span", { class: "mark" }, "✓ the data say this")], length, said(row));
+  return barLine([named(row.class), labelled && element("span", { class: "mark" }, "✓ the data say this")], length, formatConfidence(row));
 }
 
-/** How long bars are: probabilities, or scores between none and the best. */
+/** Lengths of bars: probabilities, or scores from zero to the best. */
 function lengths(answers) {
   const scores = answers.map(({ score }) => score);
   const [low, high] = [Math.min(0, ...scores), Math.max(...scores)];
@@ -46,7 +46,7 @@ function verdict(answer) {
   }
   const right = answer.label.name === answer.class.name;
   const fair = heldOut(answer.label_split);
-  return element("p", {}, "The data say: ", element("strong", {}, named(answer.label)), ` (${toldOrNot(answer.label_split)}). `,
+  return element("p", {}, "The data say: ", element("strong", {}, named(answer.label)), ` (${splitWords(answer.label_split)}). `,
     fair && element("span", { class: right ? "right" : "wrong" }, right ? "✓ guessed right" : "✗ guessed wrong"));
 }
 
@@ -56,7 +56,7 @@ function howToRead({ about: { calibration } }) {
   return element("p", { class: "note" }, element("strong", {}, "Not calibrated: the order counts, not the number. "), words);
 }
 
-/** Missing links, drawn into `place`: a question to choose, and its answers. */
+/** Draws missing links into `place`: a choice of questions, and the answers. */
 export function drawLinks(context, place, node, facts, state) {
   const kinds = kindsFor(context.about.relations, facts);
   const asked = firstQuestion(context, kinds, state);
@@ -71,7 +71,7 @@ export function drawLinks(context, place, node, facts, state) {
   };
   const change = (part) => {
     Object.assign(asked, part);
-    // Replaced, not pushed: "back" leads to the thing before, not to the question before.
+    // Replaced, not pushed, so that "back" leads to the previous node, not to the previous question.
     history.replaceState(history.state, "", hash({
       model: context.about.name, node: node.name, relation: asked.relation, ask: asked.askedFor }));
     loadAloud();
@@ -97,7 +97,7 @@ export function drawLinks(context, place, node, facts, state) {
   return load();
 }
 
-/** All relations, those that the thing takes part in first, with how often on each side. */
+/** All relations with their numbers of facts on each side, those of the node first. */
 function kindsFor(relations, facts) {
   const taken = new Map();
   for (const group of groups(facts)) {
@@ -121,7 +121,7 @@ function firstQuestion(context, kinds, state) {
 function options(kinds, chosen) {
   return kinds.map((kind) => {
     const known = kind.out + kind.in;
-    return element("option", { value: kind.name, selected: kind.name === chosen }, spoken(kind), known > 0 && ` (${count(known, "known fact")})`);
+    return element("option", { value: kind.name, selected: kind.name === chosen }, relationWords(kind), known > 0 && ` (${count(known, "known fact")})`);
   });
 }
 
@@ -134,7 +134,7 @@ function sideChoice(kind, node, side, checked, onchange) {
 async function answerList(context, node, asked, hideKnown, place) {
   const given = asked.askedFor === "object" ? "subject" : "object";
   const question = { [given]: node.name, relation: asked.relation, known: hideKnown ? "drop" : "mark" };
-  const askFor = (k) => askUpTo(context.ask, "links", question, "k", k);
+  const askFor = (k) => requestUpTo(context.ask, "links", question, "k", k);
   await fill(place, () => askFor(STEPS[0]), (answer) => {
     const note = element("p", { class: "empty" }, answer.note ?? "No answer that is not known already.");
     if (!answer.links.length) return note;
@@ -142,7 +142,7 @@ async function answerList(context, node, asked, hideKnown, place) {
   }, context);
 }
 
-/** The answers, and a button that brings more. */
+/** The answers, and a button for more. */
 function growing(context, asked, answer, askFor) {
   const length = lengths(answer.links);
   const row = (link) => answerRow(context, answer.query, asked, link, length(link));
@@ -166,6 +166,6 @@ function answerRow(context, query, asked, link, length) {
     : { subject: link.node.name, relation: query.relation.name, object: query.object.name };
   const name = [nodeLink(context, link.node),
     heldOut(link.split) && element("span", { class: "mark kept" }, "✓ true, and kept from it")];
-  return barLine(name, link.known ? 0 : length, link.known ? "✓ in the data" : said(link),
+  return barLine(name, link.known ? 0 : length, link.known ? "✓ in the data" : formatConfidence(link),
     why(context, triple, "Why?", `Why ${link.node.title || link.node.name}?`));
 }

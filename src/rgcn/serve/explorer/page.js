@@ -1,9 +1,9 @@
-// Small pieces that every part of the page is put together from. Text goes in as text, never as markup.
+// Building blocks of the page. Text is inserted as text, never as markup.
 
-import { Trouble, stopped } from "./api.js";
+import { PageError, isAborted } from "./api.js";
 import { count } from "./words.js";
 
-/** An element; attributes that start with "on" are listeners, those that are null or false are left out. */
+/** Makes an element; attributes that start with "on" are listeners, those that are null or false are omitted. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -17,38 +17,38 @@ export function element(name, attributes = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Where a link to some state of the page leads. Parts that are null are left out. */
+/** The URL of a state of the page. Parts that are null are omitted. */
 export const hash = (state) => `#${new URLSearchParams(Object.entries(state).filter(([, value]) => value))}`;
 
-/** A name from the data keeps its writing direction to itself; a text has quotes. */
+/** A title with its own writing direction; literals have quotes. */
 export const named = (thing) => element(thing.kind === "literal" ? "q" : "bdi",
   { dir: "auto", title: thing.name !== thing.title && thing.name }, thing.title || thing.name);
 
 export const nodeLink = (context, node) => element("a", { class: "node-link", href: context.href(node.name) }, named(node));
 
-/** A bar for a share between 0 and 1; the figure is always beside it as text. */
+/** A bar for a share between 0 and 1; the number is always beside it as text. */
 function bar(share, kind = "") {
   const inner = element("span", {});
   inner.style.setProperty("width", `${(100 * Math.min(Math.max(share, 0), 1)).toFixed(2)}%`);
   return element("span", { class: `track ${kind}`, "aria-hidden": "true" }, inner);
 }
 
-/** A line of a list: what it is about, a bar, the figure. */
+/** A line of a list: name, bar and number. */
 export const barLine = (name, share, value, rest = [], kind = "") => element("li", {},
   element("span", { class: "name" }, name), bar(share, kind), element("span", { class: "value" }, value), rest);
 
-/** Says something to those who listen instead of look. */
+/** Announces a text to screen readers. */
 export function announce(words) {
-  const place = byId("said");
-  // A screen reader is silent about text that is the same as before.
+  const place = byId("announcement");
+  // A screen reader does not repeat unchanged text.
   place.textContent = place.textContent === words ? `${words}\u00a0` : words;
 }
 
-/** What went wrong, where it went wrong, and a way out. */
-export function troubleBox(error, again, context = null) {
-  const known = error instanceof Trouble;
+/** An error message with suggestions and a button to try again. */
+export function errorBox(error, again, context = null) {
+  const known = error instanceof PageError;
   if (!known) console.error(error);
-  const words = known ? error.message : `Something in this page went wrong: ${error.message}`;
+  const words = known ? error.message : `An error in this page: ${error.message}`;
   const offered = (known && context && error.suggestions) || [];
   return element("div", { class: "trouble", role: "alert" },
     element("p", {}, words),
@@ -59,7 +59,7 @@ export function troubleBox(error, again, context = null) {
 
 const turns = new WeakMap();
 
-/** Asks, and puts what `draw` makes of the answer into `place`; a later call for the place wins. */
+/** Sends a request and draws the response into `place`; a later call for the same place wins. */
 export async function fill(place, question, draw, context = null) {
   const turn = Symbol("turn");
   turns.set(place, turn);
@@ -68,8 +68,8 @@ export async function fill(place, question, draw, context = null) {
   try {
     content = draw(await question());
   } catch (error) {
-    if (stopped(error)) return;
-    content = troubleBox(error, () => fill(place, question, draw, context), context);
+    if (isAborted(error)) return;
+    content = errorBox(error, () => fill(place, question, draw, context), context);
   }
   if (turns.get(place) !== turn) return;
   const hadFocus = place.contains(document.activeElement);
@@ -78,13 +78,13 @@ export async function fill(place, question, draw, context = null) {
   if (hadFocus) keepFocus(place);
 }
 
-/** What had the focus is gone: its place takes it, and the next Tab goes on from there. */
+/** Moves the focus of a removed element to its place, so that Tab continues from there. */
 export function keepFocus(place) {
   place.setAttribute("tabindex", "-1");
   place.focus({ preventScroll: true });
 }
 
-/** The first few of a list, and a button for the rest. */
+/** The first items of a list, and a button for the rest. */
 export function folded(list, items, shown, what) {
   list.append(...items.slice(0, shown));
   if (items.length <= shown + 2) {

@@ -1,18 +1,18 @@
 // The search box: the combobox pattern of WAI-ARIA. Answers that arrive out of order are dropped.
 
-import { stopped } from "./api.js";
+import { isAborted } from "./api.js";
 import { announce, byId, element } from "./page.js";
 import { count } from "./words.js";
 
-const PATIENCE = 110; // milliseconds without a key before we ask
+const SEARCH_DELAY_MS = 110; // milliseconds without a key press before the search
 
-/** `find(text, signal)` gives nodes, best first; `choose(node)` is called with the one that a person picked. */
+/** `find(text, signal)` returns nodes, best first; `choose(node)` is called with the selected one. */
 export function searchBox(find, choose) {
   const [input, list, form] = [byId("query"), byId("found"), byId("search")];
   let nodes = [];
   let active = -1;
-  let answered = null; // the text that `nodes` are the answer to
-  let takeFirst = false; // Enter was pressed before the answer came
+  let answered = null; // the text that `nodes` were found for
+  let takeFirst = false; // Enter was pressed before the response arrived
   let timer = 0;
   let asking = null;
 
@@ -53,7 +53,7 @@ export function searchBox(find, choose) {
     announce(options.length ? `${count(options.length, "thing")} found. Choose with the arrow keys.` : `Nothing has ${text} in its name.`);
   }
 
-  /** Where two things are called the same, what tells them apart. */
+  /** The full name, if several nodes have the same title. */
   const fullName = (node) => (nodes.filter((other) => other.title === node.title).length > 1 ? node.name : null);
 
   function showLines(lines) {
@@ -76,7 +76,7 @@ export function searchBox(find, choose) {
       takeFirst = false;
       show(text);
     } catch (error) {
-      if (stopped(error) || asking !== mine) return;
+      if (isAborted(error) || asking !== mine) return;
       [nodes, answered, takeFirst] = [[], null, false];
       showLines([line(error.message)]);
       announce(error.message);
@@ -96,7 +96,7 @@ export function searchBox(find, choose) {
   function step(by) {
     if (list.hidden) return nodes.length && answered === input.value.trim() ? show(answered) : search();
     if (!nodes.length) return;
-    // One place before the first is the input itself.
+    // The place before the first option is the input itself.
     const places = nodes.length + 1;
     highlight(((active + 1 + by + places) % places) - 1);
   }
@@ -104,7 +104,7 @@ export function searchBox(find, choose) {
   input.addEventListener("input", () => {
     takeFirst = false;
     clearTimeout(timer);
-    timer = setTimeout(search, PATIENCE);
+    timer = setTimeout(search, SEARCH_DELAY_MS);
   });
   input.addEventListener("keydown", (event) => {
     if (event.isComposing) return;
@@ -131,7 +131,7 @@ export function searchBox(find, choose) {
 
 const line = (words) => element("li", { class: "nothing", role: "presentation" }, words);
 
-/** The title with the typed part set off. */
+/** The title with the typed text highlighted. */
 function marked(title, text) {
   const at = title.toLowerCase().indexOf(text.toLowerCase());
   if (at < 0 || title.toLowerCase().length !== title.length) return element("bdi", {}, title);

@@ -1,14 +1,14 @@
-// Why the model answers so: the facts that weighed most, drawn by the server and said in words.
+// Explanations: the most important facts, as the server's drawing and as text.
 
-import { Trouble } from "./api.js";
+import { PageError } from "./api.js";
 import { announce, barLine, element, fill, folded, nodeLink } from "./page.js";
-import { count, methodWords, percent, plain, roughly, spoken } from "./words.js";
+import { count, methodWords, percent, plain, roughly, relationWords } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const DRAWN = new Set(["svg", "g", "a", "path", "line", "polyline", "polygon", "rect", "circle", "ellipse", "text", "tspan", "title", "desc", "defs", "marker"]);
 const REASONS_SHOWN = 8;
 
-/** A button and the panel it opens; nothing where there are no explanations. */
+/** A button and the panel it opens; nothing if the model has no explanations. */
 export function why(context, about, words, label = null) {
   if (!context.about.explain_methods.length) return [];
   const panel = element("div", { class: "panel", hidden: true });
@@ -21,9 +21,9 @@ export function why(context, about, words, label = null) {
   return [button, panel];
 }
 
-/** Why there is no button; null where there is one. */
+/** The reason why there is no button; null if there is one. */
 export const whyNot = (context) => (context.about.explain_methods.length ? null : element("p", { class: "note" },
-  "This kind of model learns each thing by heart and passes nothing along facts, so it cannot say which facts decided."));
+  "This kind of model does not use the facts around a thing when it answers, so no facts can explain its guess."));
 
 async function explain(context, about, panel, method) {
   announce("Working out why …");
@@ -62,15 +62,15 @@ function reason(context, edge, most) {
   return barLine(name, edge.share / most, `${percent(edge.share)} ${against ? "against" : "for"}`, [], against ? "against" : "");
 }
 
-/** Subject, relation, object; an arrow says which way it is meant. */
+/** Subject, relation, object. */
 const triple = (context, { subject, relation, object }) => element("span", { class: "triple" },
-  nodeLink(context, subject), " ", element("span", { class: "relation", title: relation.name }, spoken(relation)), " ", nodeLink(context, object));
+  nodeLink(context, subject), " ", element("span", { class: "relation", title: relation.name }, relationWords(relation)), " ", nodeLink(context, object));
 
-/** A path, thing by thing; where it goes against a fact's direction, so does the arrow. */
+/** A path, node by node; the arrows show the directions of the facts. */
 const walk = (context, { steps }) => element("li", {},
   nodeLink(context, steps[0].forward ? steps[0].subject : steps[0].object),
   steps.flatMap(({ subject, relation, object, forward }) => [
-    element("span", { class: "muted", title: relation.name }, forward ? ` — ${spoken(relation)} → ` : ` ← ${spoken(relation)} — `),
+    element("span", { class: "muted", title: relation.name }, forward ? ` — ${relationWords(relation)} → ` : ` ← ${relationWords(relation)} — `),
     nodeLink(context, forward ? object : subject)]));
 
 function howWorkedOut(context, answer, askOtherwise) {
@@ -88,18 +88,18 @@ function howWorkedOut(context, answer, askOtherwise) {
 
 const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 
-/** The server's drawing, with only what a drawing needs; its things become links. */
+/** The server's drawing, reduced to allowed elements, with links for its nodes. */
 export function drawing(markup, context) {
   const spaced = /^\s*<svg[^>]*\sxmlns=/.test(markup) ? markup : markup.replace("<svg", `<svg xmlns="${SVG}"`);
   const parsed = new DOMParser().parseFromString(spaced, "image/svg+xml").documentElement;
-  if (parsed.localName !== "svg" || parsed.querySelector("parsererror")) throw new Trouble("The drawing came broken from the server.");
+  if (parsed.localName !== "svg" || parsed.querySelector("parsererror")) throw new PageError("The drawing from the server is broken.");
   for (const part of [parsed, ...parsed.querySelectorAll("*")]) clean(part);
   const picture = document.importNode(parsed, true);
   for (const thing of picture.querySelectorAll("[data-node]")) linked(thing, context.href(thing.getAttribute("data-node")));
   return picture;
 }
 
-// The server escapes what it draws; this is the second lock.
+// The server escapes names in drawings; this is a second protection.
 function clean(part) {
   if (part.namespaceURI !== SVG || !DRAWN.has(part.localName)) return part.remove();
   for (const { name } of [...part.attributes]) {
@@ -107,7 +107,7 @@ function clean(part) {
   }
 }
 
-/** A link around a drawn thing, a button on other pages. */
+/** Wraps a drawn node in a link; on other pages it is a button. */
 function linked(thing, address) {
   const link = document.createElementNS(SVG, "a");
   link.setAttribute("href", address);

@@ -1,31 +1,31 @@
-// Everything that is put into words: numbers, relations, held-out facts.
+// Text for numbers, relations, questions and models.
 
 const numbers = new Intl.NumberFormat("en");
 
 export const count = (number, one, many) => `${numbers.format(number)} ${number === 1 ? one : (many ?? `${one}s`)}`;
 
-/** This page says "fact" and "thing" where others say "triple" and "node". */
+/** Replaces the technical terms "triple" and "node" by "fact" and "thing", as on all of this page. */
 export const plain = (words) => words.replace(/\btriple/g, "fact").replace(/\bTriple/g, "Fact").replace(/\bnode/g, "thing");
 
-/** For a column of figures: one decimal, and never a certainty that rounding made. */
+/** A percentage for a column of numbers: one decimal, never rounded to 0 % or 100 %. */
 export function percent(share) {
   if (share < 0.001 && share > 0) return "< 0.1 %";
   if (share > 0.999 && share < 1) return "> 99.9 %";
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** How sure a model is of an answer, else its own number. */
-export const said = ({ probability, score }) => (probability === null ? score.toPrecision(3) : percent(probability));
+/** The probability of an answer, or its score if there is none. */
+export const formatConfidence = ({ probability, score }) => (probability === null ? score.toPrecision(3) : percent(probability));
 
-/** For a sentence: a whole number. */
+/** A percentage for a sentence: a whole number. */
 export function roughly(share) {
   if (share > 0.99 && share < 1) return "more than 99 %";
   if (share < 0.01 && share > 0) return "less than 1 %";
   return `${Math.round(100 * share)} %`;
 }
 
-/** "exports_to", "worksAtProject" and "/common/topic/webpage./common/webpage/category" as a person says them. */
-export const spoken = (relation) =>
+/** "exports_to", "worksAtProject" and "/common/topic/webpage./common/webpage/category" as readable words. */
+export const relationWords = (relation) =>
   (relation.title || relation.name)
     .split(/\.(?=\/)/)
     .map((part) => part.replace(/^.*\/(?=.)/, ""))
@@ -34,30 +34,30 @@ export const spoken = (relation) =>
     .replace(/(?<=[\p{Ll}\d])\p{Lu}(?=\p{Ll})/gu, (capital) => ` ${capital.toLowerCase()}`)
     .trim();
 
-// Nobody tells us what a relation's name is; its words are all there is to see.
-// "borders" and "exports to" stand between two things; "has part" and "works at project" would stumble there and get
-// arrows; the rest, "capital" and "climate", is something that a thing has.
+// Guesses from its words how a relation's name fits into a sentence.
+// "borders" and "exports to" fit between two names; "has part" and "works at project" do not and get arrows;
+// others, such as "capital" and "climate", are nouns.
 const PREPOSITION = /\b(to|of|in|from|with|on|by|at|for|as|into|about|than)$/;
 const VERB = /^(has|is|are|was|were|\p{L}*[^siu\P{L}]s)$/u;
 
 function sentence(relation, subject, object, noun) {
-  const words = spoken(relation);
+  const words = relationWords(relation);
   const [first, ...rest] = words.split(" ");
   if (PREPOSITION.test(words) || (VERB.test(first) && !rest.length)) return `${subject} ${words} ${object}`;
   return VERB.test(first) ? `${subject} → ${words} → ${object}` : noun(words);
 }
 
-/** What stands before the list of things that a thing points to. */
-export const outgoing = (relation) => spoken(relation);
+/** The heading of the list of objects. */
+export const outgoing = (relation) => relationWords(relation);
 
-/** What stands before the list of things that point to it. */
+/** The heading of the list of subjects. */
 export const incoming = (relation) => sentence(relation, "…", "it", (words) => `named as ${words} of`);
 
-/** A question with its gap; `title` stands where the thing is that we know. */
+/** A question with a gap; `title` is the known node. */
 export const question = (relation, title, askedFor) =>
   askedFor === "object"
     ? sentence(relation, title, "…?", (words) => `${words} of ${title}: …?`)
-    : who(spoken(relation), title);
+    : who(relationWords(relation), title);
 
 function who(words, title) {
   const verb = VERB.test(words.split(" ")[0]);
@@ -65,7 +65,7 @@ function who(words, title) {
 }
 
 export const heldOut = (split) => split === "valid" || split === "test";
-export const toldOrNot = (split) => (heldOut(split) ? "kept from it" : "it was told this");
+export const splitWords = (split) => (heldOut(split) ? "kept from it" : "it was told this");
 
 const METHODS = {
   paths: "by following the ways to the answer back",
@@ -75,13 +75,13 @@ const METHODS = {
 
 export const methodWords = (method) => METHODS[method] ?? method;
 
-/** What a model knows, and what it does with that, in a sentence. */
+/** A sentence about the training data of a model and what it predicts. */
 export const knows = ({ answers, counts }) =>
   [`It read ${count(counts.triples, "fact")} of ${count(counts.relations, "kind")} about ${count(counts.nodes, "thing")}`,
     answers.includes("classes") && `guesses which of ${count(counts.classes, "group")} a thing belongs to`,
     answers.includes("links") && "guesses which facts are missing"].filter(Boolean).join(", and ") + ".";
 
-/** How good it is, where that was measured. */
+/** A sentence about the quality of a model, if it was measured. */
 export function howGood(about) {
   const measured = about.metrics.test ?? about.metrics.valid;
   if (!measured) return "";

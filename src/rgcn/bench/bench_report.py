@@ -1,16 +1,18 @@
-"""Figures as people see them: a table in plain text, a JSON file, pictures (SVG, PDF, PNG; these need matplotlib)."""
+"""Results of `rgcn bench` as a table in plain text, a JSON file, and plots (SVG, PDF, PNG; these need matplotlib)."""
 
 from __future__ import annotations
 
 import io
 import json
 import textwrap
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rgcn.errors import ConfigError
 from rgcn.system.atomic_files import write_atomically
-from rgcn.system.formatting import count, duration, memory, times
+from rgcn.system.formatting import format_bytes, format_count, format_duration, format_number
 from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
@@ -31,50 +33,48 @@ FORMATS = (".svg", ".pdf", ".png")
 COLORS = {"ours": "#0072B2", "FastRGCNConv": "#E69F00", "RGCNConv": "#CC79A7", "floor": "#999999"}
 
 
-def cells(result: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line for each graph, model and device, and one more for each further peer; columns as in COLUMNS."""
+def table_rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return a row for each graph, model and device, and one for each further peer; columns as in COLUMNS."""
     lines: list[tuple[str, ...]] = []
     for key, (ours, *peers) in _groups(result).items():
         floor = ours.get("floor")
-        least = (duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
+        least = (format_duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
         start: tuple[str, ...] = (*key, _time(ours), _size(ours), *least)
         for peer in peers or [{}]:
             ratios = (peer.get(name) for name in ("times_slower", "times_memory"))
-            slower, larger = (f"{times(ratio)}×" if ratio else "" for ratio in ratios)
+            slower, larger = (f"{format_number(ratio)}×" if ratio else "" for ratio in ratios)
             lines.append((*start, peer.get("side", ""), _time(peer), slower, _size(peer), larger))
             start = ("",) * len(start)
     return lines
 
 
 def _groups(result: dict[str, Any]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in result["rows"]:
-        groups.setdefault((row["graph"], row["model"], row["device"]), []).append(row)
-    return groups
+    """Group the rows by graph, model and device; rows of a group are consecutive."""
+    return {key: list(rows) for key, rows in groupby(result["rows"], itemgetter("graph", "model", "device"))}
 
 
 def _time(row: dict[str, Any]) -> str:
-    """The time, or a failure in two words.
+    """Format the time, or name the failure.
 
     >>> _time({"seconds": 0.00123}), _time({"failed": "ran out of memory: ..."}), _time({})
     ('1.23 ms', 'out of memory', '')
     """
     if row.get("seconds") is not None:
-        return duration(row["seconds"])
-    why = str(row.get("failed", ""))
-    return why.split(":")[0].removeprefix("ran ") if why.startswith("ran out of ") else "failed" if why else ""
+        return format_duration(row["seconds"])
+    reason = str(row.get("failed", ""))
+    return reason.split(":")[0].removeprefix("ran ") if reason.startswith("ran out of ") else "failed" if reason else ""
 
 
 def _size(row: dict[str, Any]) -> str:
-    return "" if row.get("peak_bytes") is None else memory(row["peak_bytes"])
+    return "" if row.get("peak_bytes") is None else format_bytes(row["peak_bytes"])
 
 
 def _machine_lines(result: dict[str, Any]) -> list[str]:
-    """The machine, its speeds, what failed and what is missing, a line each."""
+    """Describe the machine, its speeds, notes and failures, a line each."""
     machine = result["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "numba", "torch-geometric") if machine[name])
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
-    lines = [f"{machine['cpu']}, {count(machine['cores'], 'core')}{gpu}; Python {machine['python']}, {versions}"]
+    lines = [f"{machine['cpu']}, {format_count(machine['cores'], 'core')}{gpu}; Python {machine['python']}, {versions}"]
     for device, speeds in result["speeds"].items():
         lines.append(
             f"{device}: copies {speeds['bandwidth'] / 1e9:.3g} GB/s, "
@@ -86,8 +86,8 @@ def _machine_lines(result: dict[str, Any]) -> list[str]:
 
 
 def plain_table(result: dict[str, Any]) -> str:
-    """Everything in plain text, which needs no library to draw it."""
-    lines = [COLUMNS, *cells(result)]
+    """Return the machine, the table and the legend as plain text, without the help of a library."""
+    lines = [COLUMNS, *table_rows(result)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [
         "  ".join(
@@ -100,26 +100,27 @@ def plain_table(result: dict[str, Any]) -> str:
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:
+    """Write the results to a file."""
     write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
 
-def check_plottable(path: Path) -> None:
-    """Say what is missing before anything is measured, rather than after."""
+def check_plot_path(path: Path) -> None:
+    """Raise an error before anything is measured if a plot cannot be written to this file."""
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"{path}: a picture's name ends in {', '.join(FORMATS)}")
-    empty_figure(1, 1)
+        raise ConfigError(f"{path}: a plot's file name must end in {', '.join(FORMATS)}")
+    new_figure(1, 1)
 
 
 def plot_steps(result: dict[str, Any], path: Path) -> None:
-    """Bars of the step time for each graph, model and device: ours, the peers', and the floor; a logarithmic scale."""
+    """Plot bars of the step time for each graph, model and device: ours, the peers', and the floor; on a log scale."""
     groups: dict[tuple[str, str, str], dict[str, float]] = {}
     for key, rows in _groups(result).items():
         sides = {"ours" if row["side"] == row["model"] else row["side"]: row for row in rows}
         sides["floor"] = rows[0].get("floor", {})
         groups[key] = {side: row["seconds"] for side, row in sides.items() if "seconds" in row}
     if not any(groups.values()):
-        raise ConfigError("there is nothing to draw: no measurement succeeded")
-    figure = empty_figure(max(6.0, 1.2 + 1.5 * len(groups)), 4.2)
+        raise ConfigError("there is nothing to plot: no measurement succeeded")
+    figure = new_figure(max(6.0, 1.2 + 1.5 * len(groups)), 4.2)
     axes = figure.add_subplot()
     width, named = 0.84 / len(COLORS), set()
     for place, bars in enumerate(groups.values()):
@@ -127,7 +128,7 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
         for number, side in enumerate(shown):
             x = place + (number - (len(shown) - 1) / 2) * width
             axes.bar(x, bars[side], width * 0.92, color=COLORS[side], label=None if side in named else side)
-            axes.text(x, bars[side], f"{duration(bars[side])}\n", ha="center", va="center", fontsize=6)
+            axes.text(x, bars[side], f"{format_duration(bars[side])}\n", ha="center", va="center", fontsize=6)
             named.add(side)
     axes.set_yscale("log")
     axes.set_ylim(bottom=min(value for bars in groups.values() for value in bars.values()) / 3)
@@ -135,26 +136,25 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("seconds of a training step")
     above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
     axes.legend(frameon=False, fontsize=8, ncols=len(named), **above)
-    tidy(axes)
+    style_axes(axes)
     save_figure(figure, path)
 
 
-def empty_figure(width: float, height: float) -> Figure:
-    figure: Figure = import_extra("matplotlib", "bench", "matplotlib.figure").Figure(
-        figsize=(width, height), layout="constrained", facecolor="white"
-    )
-    return figure
+def new_figure(width: float, height: float) -> Figure:
+    """Create a figure, sizes in inches."""
+    matplotlib = import_extra("matplotlib", "bench", "matplotlib.figure")
+    return matplotlib.Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def tidy(axes: Axes) -> None:
-    """No frame, and lines to read values by."""
+def style_axes(axes: Axes) -> None:
+    """Remove the frame, and add horizontal grid lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Neither a date nor random ids are in it: the same figures always give the same file."""
+    """Write a plot without a date and random ids: the same results always give the same file."""
     content = io.BytesIO()
     kind = path.suffix.lower().removeprefix(".")
     with import_extra("matplotlib", "bench").rc_context({"svg.hashsalt": "rgcn", "svg.fonttype": "none"}):

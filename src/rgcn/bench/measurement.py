@@ -1,8 +1,8 @@
-"""One measurement of a side, our training step or the same with PyG's layers, in a process of its own: no side inherits
-the other's memory, caches or thread pools.
+"""Measure one side, our training step or the same with PyG's layers, in a process of its own.
 
-The process at rest has imported everything, has taken a few steps on a tiny graph (so that compiled kernels and thread
-pools are there) and has loaded the graph. Memory and time beyond that are the step's own.
+No side inherits the other's memory, caches or thread pools. The process at rest has imported everything, has taken a
+few steps on a tiny graph, so that kernels are compiled and threads are running, and has loaded the graph. Memory and
+time beyond that are those of the step.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import torch
 from pydantic import TypeAdapter
 from torch.nn import functional
 
-from rgcn.bench.floor import Speeds, measure_speeds, step_work, waiting_for
-from rgcn.bench.graphs import graph_from_npz, random_shape, shaped
+from rgcn.bench.floor import Speeds, measure_speeds, step_work, synchronizer
+from rgcn.bench.graphs import graph_from_npz, random_graph, random_shape
 from rgcn.errors import ConfigError, RgcnError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models import Estimator, NodeClassifier
 from rgcn.system.lazy import import_extra
-from rgcn.system.memory import STATUS, give_back, size_in
+from rgcn.system.memory import PROCESS_STATUS_FILE, read_proc_bytes, release_memory
 
 try:
     import resource
@@ -40,20 +40,20 @@ except ImportError:  # Windows
 
 CLEAR = Path("/proc/self/clear_refs")
 TINY_EDGES = 200
-FEWEST_STEPS = 3
+MIN_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
 MODELS = ("rgcn", "e-rgcn")
 PEERS = {"fast": "FastRGCNConv", "plain": "RGCNConv"}
 NO_PEERS = "torch-geometric is not installed, so there is no peer to compare with: pip install 'rgcn[bench]'"
-# A first layer of full matrices has relations · nodes rows; beyond this many other people's layers need gigabytes.
-MOST_ROWS_WITHOUT_BASES = 1_000_000
+# A first layer with full matrices has num_relations · num_nodes rows; with more than this, PyG's layers need gigabytes.
+MAX_ROWS_WITHOUT_BASES = 1_000_000
 
 Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One network and how it learns. `hidden`, `bases` and `l2_penalty` are rgcn's, the other two e-rgcn's."""
+    """A network and its training. `hidden`, `bases` and `l2_penalty` are for rgcn, the last two for e-rgcn."""
 
     model: str
     hidden: int = 16
@@ -63,7 +63,7 @@ class Workload:
     weight_decay: float = 0.0
 
     def settings(self) -> dict[str, Any]:
-        """As arguments of `rgcn.NodeClassifier`."""
+        """Return the arguments of `rgcn.NodeClassifier`."""
         if self.model == "e-rgcn":
             return {"model": self.model, "embedding": self.embedding, "weight_decay": self.weight_decay}
         decomposition = {} if self.bases is None else {"decomposition": "basis", "bases": self.bases}
@@ -79,19 +79,27 @@ PUBLISHED = {
 EMBEDDED = Workload("e-rgcn", embedding=32, weight_decay=0.005)
 
 
-def workload_for(
+def default_workload(
     graph: str, model: str, num_nodes: int, num_relations: int, hidden: int | None = None, bases: int | None = None
 ) -> Workload:
-    """The settings published for a graph and model, or a guess by size; `hidden` and `bases` override (bases 0: none).
+    """Return the settings published for a graph and model, or a guess by size.
 
-    >>> workload_for("am-shaped", "rgcn", 246_728, 122)
+    >>> default_workload("am-shaped", "rgcn", 246_728, 122)
     Workload(model='rgcn', hidden=10, bases=40, l2_penalty=0.0005, embedding=32, weight_decay=0.0)
+
+    Args:
+        graph: The name of the graph.
+        model: "rgcn" or "e-rgcn".
+        num_nodes: How many nodes the graph has.
+        num_relations: How many relations it has.
+        hidden: Overrides the width.
+        bases: Overrides the number of bases; 0: no basis decomposition.
     """
     if model not in MODELS:
-        raise ConfigError(f"unknown model {model!r}; there are {', '.join(MODELS)}")
+        raise ConfigError(f"unknown model {model!r}: choose from {', '.join(MODELS)}")
     if model == "e-rgcn":
         return EMBEDDED
-    large = 2 * num_nodes * num_relations > MOST_ROWS_WITHOUT_BASES
+    large = 2 * num_nodes * num_relations > MAX_ROWS_WITHOUT_BASES
     guess = Workload("rgcn", bases=40 if large else None)
     workload = PUBLISHED.get(graph.removesuffix("-shaped").removesuffix("-full"), guess)
     return replace(
@@ -101,20 +109,22 @@ def workload_for(
     )
 
 
-def peers_installed() -> bool:
+def has_peers() -> bool:
+    """Return True if PyG is installed."""
     return find_spec("torch_geometric") is not None
 
 
-def our_step(graph: KnowledgeGraph, workload: Workload, device: str) -> tuple[Step, NodeClassifier]:
-    """A function that takes one of our training steps, and the classifier it trains."""
+def rgcn_training_step(graph: KnowledgeGraph, workload: Workload, device: str) -> tuple[Step, NodeClassifier]:
+    """Return a function that takes one of our training steps, and the classifier that it trains."""
     classifier = NodeClassifier(seed=0, device=device, **workload.settings()).prepare(graph)
-    return classifier.training_step(), classifier
+    return classifier.trainer().step_with_logits, classifier
 
 
-def peer_step(graph: KnowledgeGraph, workload: Workload, device: str, peer: str) -> Step:
-    """The same network of two layers from PyG, as its users write it: the whole graph, inverses as relations.
+def peer_training_step(graph: KnowledgeGraph, workload: Workload, device: str, peer: str) -> Step:
+    """Return a function that takes a training step of the same network with PyG's layers, as its users write it.
 
-    PyG's layers have a root weight, a full matrix, where ours have a self-loop among the relations.
+    It uses the whole graph, with inverse relations. PyG's layers have a root weight, a full matrix, where ours have a
+    self-loop among the relations.
     """
     if workload.model != "rgcn":
         raise ConfigError(f"PyG has no {workload.model}")
@@ -145,49 +155,63 @@ def peer_step(graph: KnowledgeGraph, workload: Workload, device: str, peer: str)
 
 @dataclass(frozen=True)
 class StepJob:
-    graph: str  # an .npz file (see `graph_to_npz`)
-    side: str  # "ours", or a peer: "fast", "plain"
+    """What to measure.
+
+    Attributes:
+        graph: An .npz file (see `graph_to_npz`).
+        side: "ours", or a peer: "fast" or "plain".
+        workload: The network.
+        device: Where to train.
+        steps: How many steps to time.
+        budget: Seconds for all timed steps: slow ones are taken fewer times, but at least three times.
+        max_seconds: Give up if a step takes longer.
+        max_bytes: Give up if more memory is needed, beyond that of the process at rest.
+        floor: Also compute the least work of a step, for our side.
+    """
+
+    graph: str
+    side: str
     workload: Workload
     device: str = "cpu"
     steps: int = 20
-    budget: float = 20.0  # seconds that timed steps may take together; slow ones are taken fewer times, at least three
-    max_seconds: float | None = None  # give up where a step takes longer
-    max_bytes: int | None = None  # give up where more memory is needed, counted from the process at rest
-    floor: bool = False  # also count the least a step must do (ours only)
+    budget: float = 20.0
+    max_seconds: float | None = None
+    max_bytes: int | None = None
+    floor: bool = False
 
 
-def measure_apart(job: StepJob) -> dict[str, Any]:
-    """`measure` in a new process; one that dies is reported as {"failed": why}."""
+def measure_in_subprocess(job: StepJob) -> dict[str, Any]:
+    """Call `measure` in a new process; a process that dies gives {"failed": reason}."""
     try:
-        return _run(asdict(job), patience=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
+        return _run(asdict(job), timeout_s=600 + 10 * job.budget + 10 * (job.max_seconds or 0))
     except RgcnError as error:
         return {"failed": str(error)}
 
 
-def speeds_apart(device: str) -> Speeds:
-    """What a device can do, measured in a process that ends again."""
-    return Speeds(**_run({"speeds": device}, patience=600))
+def measure_speeds_in_subprocess(device: str) -> Speeds:
+    """Call `measure_speeds` in a new process."""
+    return Speeds(**_run({"speeds": device}, timeout_s=600))
 
 
-def measure_here(job: StepJob) -> dict[str, Any]:
-    """`measure` in this process: saves the start of a new one, and is fair on a GPU, whose memory PyTorch counts."""
+def measure_in_process(job: StepJob) -> dict[str, Any]:
+    """Call `measure` in this process, which is faster, and fair on a GPU, whose memory PyTorch counts."""
     if not job.device.startswith("cuda"):
-        raise ConfigError("only a GPU can be measured in one process: a CPU's memory is the process's own")
-    return measure(replace(job, max_bytes=None))  # a limit would outlast the measurement
+        raise ConfigError("--same-process is for GPUs: on a CPU the memory of the whole process would be measured")
+    return measure(replace(job, max_bytes=None))  # a limit would stay after the measurement
 
 
-def _run(asked: dict[str, Any], patience: float) -> dict[str, Any]:
-    command = [sys.executable, "-c", "from rgcn.bench.measuring import child; child()", json.dumps(asked)]
+def _run(job: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    command = [sys.executable, "-c", "from rgcn.bench.measurement import child; child()", json.dumps(job)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        raise RgcnError(f"ran out of time: no result after {patience:.0f} s") from None
+        raise RgcnError(f"ran out of time: no result after {timeout_s:.0f} s") from None
     if done.returncode:
-        raise RgcnError(_why(done.returncode, done.stderr))
+        raise RgcnError(_failure_reason(done.returncode, done.stderr))
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def _why(code: int, stderr: str) -> str:
+def _failure_reason(code: int, stderr: str) -> str:
     if code == -signal.SIGKILL:
         return "ran out of memory: the system ended the process"
     last = stderr.strip().splitlines()[-1] if stderr.strip() else f"exit status {code}"
@@ -195,29 +219,29 @@ def _why(code: int, stderr: str) -> str:
 
 
 def child() -> None:
-    """What a measuring process does: a job, or {"speeds": DEVICE}; it says in one line of JSON what it found."""
-    given = json.loads(sys.argv[1])
-    job = None if "speeds" in given else TypeAdapter(StepJob).validate_python(given)
-    print(json.dumps(measure_speeds(given["speeds"])._asdict() if job is None else measure(job)))
+    """Entry point of a measuring process: do a job, or {"speeds": DEVICE}, and print the result as a line of JSON."""
+    job = json.loads(sys.argv[1])
+    speeds = measure_speeds(job["speeds"])._asdict() if "speeds" in job else None
+    print(json.dumps(speeds or measure(TypeAdapter(StepJob).validate_python(job))))
 
 
 def measure(job: StepJob) -> dict[str, Any]:
-    """Seconds of a step (the median), memory and more; or {"failed": why} where time or memory did not suffice."""
+    """Return the median time of a step, memory and more; or {"failed": reason} if time or memory was not enough."""
     try:
         return _measure(job)
     except TimeoutError as error:
         return {"failed": f"ran out of time: {error}"}
     except (MemoryError, RuntimeError) as error:
-        words = str(error) or type(error).__name__
-        if not isinstance(error, MemoryError) and not any(sign in words.lower() for sign in ("memory", "alloc")):
+        text = str(error) or type(error).__name__
+        if not isinstance(error, MemoryError) and not any(sign in text.lower() for sign in ("memory", "alloc")):
             raise
-        return {"failed": f"ran out of memory: {words.strip().splitlines()[0][:160]}"}
+        return {"failed": f"ran out of memory: {text.strip().splitlines()[0][:160]}"}
 
 
 def _measure(job: StepJob) -> dict[str, Any]:
-    gpu, wait = torch.device(job.device).type == "cuda", waiting_for(job.device)
-    step, _ = _prepare(job, shaped(random_shape(TINY_EDGES)))
-    for _ in range(FEWEST_STEPS):
+    gpu, wait = torch.device(job.device).type == "cuda", synchronizer(job.device)
+    step, _ = _prepare(job, random_graph(random_shape(TINY_EDGES)))
+    for _ in range(MIN_STEPS):
         step()
     wait()
     del step
@@ -236,10 +260,10 @@ def _measure(job: StepJob) -> dict[str, Any]:
     warm = _warm_up(step, wait, job)
     preparing_peak = memory.peak()
     memory.restart()
-    count = max(FEWEST_STEPS, min(job.steps, int(job.budget / max(warm[-1], 1e-9)))) if job.steps > 2 else job.steps
+    count = max(MIN_STEPS, min(job.steps, int(job.budget / max(warm[-1], 1e-9)))) if job.steps > 2 else job.steps
     seconds = [_timed(step, wait, job.max_seconds) for _ in range(count)]
     step_peak = memory.peak()
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "seconds": statistics.median(seconds),
         "fastest_seconds": min(seconds),
         "steps": len(seconds),
@@ -252,26 +276,26 @@ def _measure(job: StepJob) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
     }
     if job.floor and classifier is not None:
-        found["trained_parameters"] = classifier.num_parameters_
+        result["trained_parameters"] = classifier.num_parameters_
         try:
-            found["work"] = step_work(classifier)._asdict()
-        except ConfigError as error:  # a floor is one more figure, no reason to lose the others
-            found["no_floor"] = str(error)
-    return found
+            result["work"] = step_work(classifier)._asdict()
+        except ConfigError as error:  # report the other results without a floor
+            result["no_floor"] = str(error)
+    return result
 
 
 def _prepare(job: StepJob, graph: KnowledgeGraph) -> tuple[Step, Estimator | None]:
     if job.side == "ours":
-        return our_step(graph, job.workload, job.device)
-    return peer_step(graph, job.workload, job.device, job.side), None
+        return rgcn_training_step(graph, job.workload, job.device)
+    return peer_training_step(graph, job.workload, job.device, job.side), None
 
 
 def _warm_up(step: Step, wait: Callable[[], Any], job: StepJob) -> list[float]:
-    """Steps that do not count: three (on a GPU ten), fewer where they would eat the budget."""
-    wanted = WARM_STEPS[job.device.split(":")[0]]
-    # The first step prepares what later ones use again, so it is allowed twice the time.
+    """Take steps that are not counted: three, ten on a GPU, fewer if they would use up the budget."""
+    num_steps = WARM_STEPS[job.device.split(":")[0]]
+    # The first step prepares what later ones reuse, so it may take twice the time.
     seconds = [_timed(step, wait, None if job.max_seconds is None else 2 * job.max_seconds)]
-    while len(seconds) < wanted and sum(seconds) < job.budget:
+    while len(seconds) < num_steps and sum(seconds) < job.budget:
         seconds.append(_timed(step, wait, job.max_seconds))
     return seconds
 
@@ -287,61 +311,65 @@ def _timed(step: Step, wait: Callable[[], Any], max_seconds: float | None) -> fl
 
 
 class HostMemory:
-    """Peaks of this process's memory over what it holds when this is made: the process at rest.
+    """Measure peaks of this process's memory beyond what it uses when this object is created, the process at rest.
 
-    Only Linux forgets its peak when asked; elsewhere a peak below an earlier one reads as zero.
+    Only Linux can reset the peak; elsewhere a peak below an earlier one reads as zero.
     """
 
     def __init__(self) -> None:
+        """Measure the process at rest."""
         gc.collect()
-        give_back()  # lest the next allocations use freed pages unseen
-        self.method = "VmHWM" if _forget_peak() else "ru_maxrss"
-        self.at_rest = self._held("VmRSS")
+        release_memory()  # otherwise the next allocations would reuse freed pages unnoticed
+        self.method = "VmHWM" if _reset_peak() else "ru_maxrss"
+        self.bytes_at_rest = self._bytes("VmRSS")
 
-    def _held(self, name: str) -> int:
+    def _bytes(self, name: str) -> int:
         if self.method == "VmHWM":
-            return size_in(STATUS, name) or 0
+            return read_proc_bytes(PROCESS_STATUS_FILE, name) or 0
         unit = 1 if sys.platform == "darwin" else 1024
         return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
     def peak(self) -> int:
-        """Most bytes over the process at rest since it was made or `restart` was called."""
-        return max(self._held("VmHWM") - self.at_rest, 0)
+        """Return the peak, in bytes beyond the process at rest, since creation or `restart`."""
+        return max(self._bytes("VmHWM") - self.bytes_at_rest, 0)
 
     def restart(self) -> None:
-        """Forget the peak, not what the process at rest held."""
+        """Reset the peak, but not the process at rest."""
         if self.method == "VmHWM":
-            _forget_peak()
+            _reset_peak()
 
 
 class DeviceMemory:
-    """The same of a GPU: bytes that PyTorch's tensors hold, nothing subtracted."""
+    """Measure peaks of a GPU's memory: the bytes of PyTorch's tensors, nothing subtracted."""
 
     method = "cuda"
 
     def __init__(self, device: str) -> None:
+        """Free cached memory."""
         self._device = torch.device(device)
         gc.collect()
         torch.cuda.empty_cache()
         self.restart()
 
     def peak(self) -> int:
+        """Return the peak in bytes since creation or `restart`."""
         return int(torch.cuda.max_memory_allocated(self._device))
 
     def restart(self) -> None:
+        """Reset the peak."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
 
-def limit_memory(more: int) -> None:
-    """Let this process have so many bytes more than it has now; beyond, an allocation fails instead of the machine."""
-    size = size_in(STATUS, "VmSize")
+def limit_memory(num_bytes: int) -> None:
+    """Limit this process to this many bytes more than it has now, so that an allocation fails, not the machine."""
+    size = read_proc_bytes(PROCESS_STATUS_FILE, "VmSize")
     if size is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (size + num_bytes, resource.RLIM_INFINITY))
 
 
-def _forget_peak() -> bool:
+def _reset_peak() -> bool:
     try:
         CLEAR.write_text("5")
     except OSError:
         return False
-    return size_in(STATUS, "VmHWM") is not None
+    return read_proc_bytes(PROCESS_STATUS_FILE, "VmHWM") is not None

@@ -1,0 +1,89 @@
+"""Identifiers and text use the field's words: those that the style guide rules out do not come back."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "src" / "rgcn").rglob("*.py"))
+DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+# Whole identifiers, with the words that replace them.
+IDENTIFIERS = {
+    "Axis": "Registry",
+    "FEW": "a named setting with its unit",
+    "MOST": "MAX_...",
+    "added_up": "all_reduce",
+    "asked": "questions, options",
+    "beside": "extra_state",
+    "figures": "metrics",
+    "footprint": "resource_estimate",
+    "give_back": "release",
+    "handed": "arguments",
+    "hear_all": "all_reduce",
+    "heard": "messages",
+    "hears": "has_messages",
+    "house": "package",
+    "last_words": "error",
+    "let_go": "release",
+    "leveled": "normalized",
+    "mine": "local",
+    "on_epoch": "on_report",
+    "room": "subpackage, free memory",
+    "rooms": "subpackages",
+    "said": "message",
+    "settled": "resolved",
+    "standing": "scores",
+    "strange": "has_nan",
+    "told": "message",
+}
+CLASSES = {
+    "Asking",
+    "Crew",
+    "Desk",
+    "Gate",
+    "Heard",
+    "Marks",
+    "Permitted",
+    "Served",
+    "Shown",
+    "TripleStanding",
+}
+# Phrases of comments, docstrings, messages and documents. The README may explain "the model that comes with rgcn" once.
+PHRASES = (
+    "added up",
+    "by heart",
+    "comes with rgcn",
+    "give back",
+    "go on from",
+    "goes on from",
+    "lets go",
+    "let go of",
+    "nobody",
+    "shipped model",
+    "told apart",
+    "told from",
+    "what moves them",
+    "whoever",
+)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src" / "rgcn").as_posix())
+def test_identifiers_are_of_the_vocabulary(path: Path) -> None:
+    text = path.read_text("utf-8")
+    names = {
+        token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.NAME
+    }
+    assert names & (IDENTIFIERS.keys() | CLASSES) == set()
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *DOCUMENTS], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_text_uses_no_private_phrases(path: Path) -> None:
+    text = re.sub(r"\s*\n\s*#?\s*", " ", path.read_text("utf-8")).lower()
+    text = text.replace("model that comes with rgcn", "", 1) if path.name == "README.md" else text
+    assert [phrase for phrase in PHRASES if re.search(rf"\b{phrase}\b", text)] == []
