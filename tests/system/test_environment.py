@@ -89,7 +89,8 @@ def test_one_module_writes_variables():
 
 def test_only_processes_of_its_own_write_variables():
     """Of the functions of that module that write, or call one that does, all but `wait_passively`, a user's own."""
-    functions = [node for node in structure.parse_files(SOURCE)["system/threads"].body if isinstance(node, ast.FunctionDef)]
+    module = structure.parse_files(SOURCE)["system/threads"]
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
     writers = {function.name for function in functions if list(writes(function))}
     while more := {function.name for function in functions if writers & names_in(function)} - writers:
         writers |= more
