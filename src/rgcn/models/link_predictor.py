@@ -21,9 +21,8 @@ from rgcn.graph.vocabulary import renumber_relations
 from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import AnswerFilter
 from rgcn.links.top_k import KnownMode, ScoredTriples, answer_links, rate_triples
-from rgcn.models.estimator import Estimator, Nodes
+from rgcn.models.estimator import Estimator, ModelHooks, Nodes, one_hot_message
 from rgcn.models.growth import fold_in
-from rgcn.models.hooks import ModelHooks, one_hot_message
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder, VectorEncoder
@@ -385,15 +384,9 @@ class LinkPredictor(LinkEstimator):
         """
         num_triples = len((self.graph_ if kg is None else kg).split_triples(split))
         known, total = None if filtered else (), 2 * min(num_triples, at_most or num_triples)
+        options: dict[str, Any] = {"known": known, "memory_budget": memory_budget, "at_most": at_most}
         with progress("ranking", total, "questions", show=show_progress) as meter:
-            ranks = self.ranks(
-                kg,
-                split,
-                known=known,
-                memory_budget=memory_budget,
-                at_most=at_most,
-                on_progress=lambda done: meter.advance(done - meter.done),
-            )
+            ranks = self.ranks(kg, split, **options, on_progress=lambda done: meter.advance(done - meter.done))
         report = summarize(ranks, ties=ties, filtered=filtered, num_candidates=of, population=num_triples)
         return report.as_dict(self.graph_.relations)
 

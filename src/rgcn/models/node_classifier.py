@@ -19,8 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
 from rgcn.models.answer_kind import ClassKind
-from rgcn.models.estimator import Estimator, Nodes
-from rgcn.models.hooks import ModelHooks, one_hot_message
+from rgcn.models.estimator import Estimator, ModelHooks, Nodes, one_hot_message
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
@@ -131,8 +130,8 @@ class ClassEstimator(Estimator):
         nodes, classes = nodes[drawn], classes[drawn]
         if not len(nodes):
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
-        environment_number = {name: number for number, name in enumerate(self.classes_)}
-        expected = np.array([environment_number.get(graph.labels.names[number], -1) for number in classes])
+        number_of = {name: number for number, name in enumerate(self.classes_)}
+        expected = np.array([number_of.get(graph.labels.names[number], -1) for number in classes])
         predicted = self.logits([graph.nodes[node] for node in nodes]).argmax(1).numpy()
         accuracy, share = float((predicted == expected).mean()), len(nodes) / num_labels
         error = (accuracy * (1 - accuracy) * (1 - share) / len(nodes)) ** 0.5
@@ -327,8 +326,8 @@ class NodeClassifier(ClassEstimator):
 
     def _build(self, graph: KnowledgeGraph) -> Self:
         """Build the operator and the untrained network, for a graph whose splits are drawn."""
-        encoder = ENCODERS.resolve(self.model.encoder)
-        if choose_device(self.training.device).type == "cpu":
+        encoder, device = ENCODERS.resolve(self.model.encoder), choose_device(self.training.device)
+        if device.type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
         adjacency, generator = self._begin(graph)
         nodes = self._labels.of("train")[0]
@@ -336,8 +335,8 @@ class NodeClassifier(ClassEstimator):
         # touch few of them anyway.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
         trains_all = decays or self.training.is_batched(len(nodes)) or self.placement.partition is not None
-        reach = None if trains_all else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
+        field = None if trains_all else ReceptiveField.of(adjacency, on_device(nodes, device), self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, field, generator, self.placement)
         self._network = encoder.build_node_network(plan).to(adjacency.device)
         if len(graph) >= MIN_STORED_TRIPLES:
             release_memory()
@@ -359,10 +358,6 @@ class NodeClassifier(ClassEstimator):
         return NodeTrainer(
             self.network_, self.adjacency_, self._labels, self.training, self.seed, placement=self.placement
         )
-
-    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
-        """Return the receptive field of nodes over the first `depth` layers."""
-        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
         """Compute the logits of nodes, [num_nodes, num_classes], on the CPU."""

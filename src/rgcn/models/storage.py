@@ -123,7 +123,6 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with report_damage(f"{file}: damaged, its settings make no model"), AllocationLimit(source):
         settings = converted_training(about["settings"], kind.training_section.model_fields)
         model = kind.from_settings({**settings, "device": device})
-        model._shard_if_possible(graph)
         model._build_saved(graph)
     with report_damage(f"{weights}: damaged, or of another model"):
         place, tensors = choose_device(model.training.device), convert_weight_names(read_tensors(weights))
