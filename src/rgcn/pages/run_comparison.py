@@ -62,6 +62,13 @@ class Entry(NamedTuple):
         values = [float(metrics[metric]) for metrics in results if metrics.get(metric) is not None]
         return Spread.of(values) if values else None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry as plain values."""
+        folders, about = [str(run.folder) for run in self.runs], self.first.config.about
+        head = {"name": self.name, "folders": folders, **{key: about[key] for key in ("task", "dataset", "model")}}
+        of_runs = {name: [getattr(run, name) for run in self.runs] for name in ("status", "length", "seconds")}
+        return {**head, "fingerprint": self.first.fingerprint, **of_runs}
+
     def curve(self, column: str, color: int) -> Series:
         """Return the curve of one column; of a series the mean, with a band of one standard error."""
         curves = [dict(curve) for run in self.runs if (curve := run.curve(column))]
@@ -213,18 +220,7 @@ class Comparison:
             return {split: {row.metric.name: values_of(row) for row in rows if row.split == split} for split in splits}
 
         return {
-            "runs": [
-                {
-                    "name": entry.name,
-                    "folders": [str(run.folder) for run in entry.runs],
-                    "task": entry.first.config.task,
-                    "dataset": entry.first.config.data.title,
-                    "model": entry.first.config.model.title,
-                    "fingerprint": entry.first.fingerprint,
-                    **{name: [getattr(run, name) for run in entry.runs] for name in ("status", "length", "seconds")},
-                }
-                for entry in self.entries
-            ],
+            "runs": [entry.as_dict() for entry in self.entries],
             "settings": self.settings(),
             "metrics": by_split(lambda row: [None if spread is None else vars(spread) for spread in row.spreads]),
             "best": by_split(lambda row: [self.entries[i].name for i in sorted(row.best)]),

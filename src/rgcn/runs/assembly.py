@@ -223,11 +223,9 @@ def check_data_unchanged(run: RunFolder) -> None:
         DataError: The data have changed.
     """
     config, stamps = run.config(), run.about()["data"].get("files")
-    if config.data.dataset is not None:
-        dataset = CATALOG.get(config.data.dataset.lower())
-        is_readable = dataset is not None and dataset.embedded
-    else:
-        is_readable = all(Path(source).exists() for source in config.data.source_paths())
+    dataset = CATALOG.get((config.data.dataset or "").lower())
+    paths_exist = config.data.dataset is None and all(Path(path).exists() for path in config.data.source_paths())
+    is_readable = paths_exist or (dataset is not None and dataset.embedded)
     if (stamps and stamps == file_stamps(config.data)) or not is_readable:
         return
     advice = "restore them, train again, or use the graph that is stored with the model: --accept-changed-data"
@@ -290,8 +288,7 @@ def evaluate(
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
     if on is not None:
-        reason = model.hooks_.why_not_transferable()
-        if reason is not None:  # before the graph is read for nothing
+        if reason := model.hooks_.why_not_transferable():  # before the graph is read for nothing
             raise DataError(f"{run.path}: {reason}")
         model = model.over(load_or_read(on, mirror=mirror))
         head["on"] = model.graph_.name or on

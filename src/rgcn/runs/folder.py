@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
@@ -155,10 +156,8 @@ class RunFolder:
 
     def environment(self) -> list[dict[str, Any]]:
         """Return what each session ran on, oldest first. A damaged file gives a warning and an empty list."""
-        with suppress(DataError):
-            sessions = self._json("environment.json") or []
-            if isinstance(sessions, list) and all(isinstance(session, dict) for session in sessions):
-                return sessions
+        with suppress(DataError, ValidationError):
+            return TypeAdapter(list[dict[str, Any]]).validate_python(self._json("environment.json") or [])
         warnings.warn(f"{self.path / 'environment.json'}: damaged, and ignored", stacklevel=2)
         return []
 
@@ -188,12 +187,9 @@ class RunFolder:
             return "finished"
         if self.is_being_written():
             return "running"
-        sessions = self.about()["sessions"]
-        if not sessions:
-            return "not begun"
         # A killed session had no time to write its outcome.
-        outcome: str = sessions[-1]["outcome"] or "killed"
-        return "incomplete" if outcome == "finished" else outcome
+        outcomes = ["not begun", *(session["outcome"] or "killed" for session in self.about()["sessions"])]
+        return "incomplete" if outcomes[-1] == "finished" else str(outcomes[-1])
 
     def is_being_written(self) -> bool:
         """Return True if a process holds the lock."""
@@ -209,10 +205,8 @@ class RunFolder:
 
     def _json(self, name: str) -> Any:
         path = self.path / name
-        if not path.is_file():
-            return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 

@@ -17,6 +17,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,12 +27,7 @@ from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
-from rgcn.runs.configuration import (
-    replace_settings,
-    replace_training_settings,
-    stored_configuration,
-    with_absolute_paths,
-)
+from rgcn.runs import configuration as configurations
 from rgcn.runs.folder import RunFolder
 from rgcn.system.formatting import format_bytes, format_duration, format_rough_duration
 from rgcn.system.memory import available_bytes
@@ -92,7 +88,7 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str) -> Candidate:
         """Return the candidate that `as_dict` wrote to the file `source`."""
-        config = stored_configuration(values["task"], values["config"], source)
+        config = configurations.stored_configuration(values["task"], values["config"], source)
         return cls(**{each.name: values[each.name] for each in fields(cls)} | {"config": config})
 
     def folder(self, selection: Path) -> Path:
@@ -162,8 +158,7 @@ class Selection:
     def save(self, folder: Path) -> None:
         """Write selection.json."""
         head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
-        candidates = [candidate.as_dict() for candidate in self.candidates]
-        RunFolder(folder).write(FILE, {**head, **vars(self), "candidates": candidates})
+        RunFolder(folder).write(FILE, {**head, **vars(self), "candidates": [one.as_dict() for one in self.candidates]})
 
 
 def read_selection(folder: Path) -> Selection | None:
@@ -265,7 +260,7 @@ def limit_steps_to_minutes(plan: RunPlan, minutes: float) -> RunPlan:
 def with_steps(config: RunConfig, steps: int, validations: int) -> RunConfig:
     """Return the configuration with a number of steps, validated so often."""
     length = {config.training.length_key: steps}
-    return replace_training_settings(config, **length, evaluate_every=math.ceil(steps / validations))
+    return configurations.replace_training_settings(config, **length, evaluate_every=math.ceil(steps / validations))
 
 
 def plan_selection(
@@ -289,7 +284,7 @@ def plan_selection(
     from rgcn.runs.assembly import plan_run
 
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
-    candidates = [Candidate(name, with_absolute_paths(config)) for name, config in configs.items()]
+    candidates = [Candidate(name, configurations.with_absolute_paths(config)) for name, config in configs.items()]
     timed: list[tuple[Candidate, ModelCost]] = []
     for one in candidates:
         one.is_baseline = bool(task_of(one.config.task).candidates().get(one.name, {}).get("plain"))
@@ -315,7 +310,7 @@ def plan_selection(
         if cost.query_seconds * cost.num_held_out > final_seconds:
             one.evaluate_at_most = max(MIN_EVALUATED, int(final_seconds / cost.query_seconds))
         if at_most < cost.num_valid:
-            one.config = replace_training_settings(one.config, evaluate_at_most=at_most)
+            one.config = configurations.replace_training_settings(one.config, evaluate_at_most=at_most)
     size = max((cost.memory_bytes for one, cost in timed if not one.skipped), default=0)
     return Selection(minutes, graph.fingerprint, candidates), size
 
@@ -345,7 +340,7 @@ def _share_time(timed: Sequence[tuple[Candidate, ModelCost]], left: float, at_mo
 
 def with_validation(config: RunConfig) -> RunConfig:
     """Return the configuration measured on validation data, which are held out if the data bring none."""
-    return replace_settings(config, task_of(config.task).trial_settings(config))
+    return configurations.replace_settings(config, task_of(config.task).trial_settings(config))
 
 
 def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None = None) -> RunResult:
@@ -400,17 +395,14 @@ def _try(
     seconds_each = candidate.planned_seconds / max(1, candidate.config.training.length)
 
     def on_step(number: float) -> None:
-        if number == int(number):  # a whole epoch or step
-            counter.advance(seconds_each)
+        counter.advance(seconds_each * (number == int(number)))  # a whole epoch or step
 
     def measure(model: Estimator) -> dict[str, dict[str, Any]]:  # test data are for the selected model alone
         return {"valid": model.validate()}
 
+    run = partial(resume, place) if RunFolder(place).exists() else partial(train, candidate.config, folder=place)
     try:
-        if RunFolder(place).exists():
-            result = resume(place, on_step=on_step, graph=graph, measure=measure)
-        else:
-            result = train(candidate.config, graph, place, on_step=on_step, measure=measure)
+        result = run(graph=graph, on_step=on_step, measure=measure)
         candidate.value = result.metrics["valid"][selection.metric.name]
         candidate.steps, candidate.seconds = result.length, round(result.seconds, 3)
     except StoppedError:

@@ -215,8 +215,7 @@ def read_metrics(path: Path, back_up: bool = False) -> list[dict[str, Any]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     rows = {number: _row(line) for number, line in enumerate(lines, start=1) if line.strip()}
-    damaged = [str(number) for number, row in rows.items() if row is None]
-    if damaged:
+    if damaged := [str(number) for number, row in rows.items() if row is None]:
         shown = ", ".join(damaged[:5]) + (" and more" if len(damaged) > 5 else "")
         message = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, and is skipped"
         if back_up:
@@ -246,10 +245,8 @@ def _back_up_longer_table(table: Path, rows: Sequence[Mapping[str, Any]], from_s
 
 def _back_up(path: Path) -> str:
     """Copy a file to a free name, and return the name."""
-    names = (f"{path.stem}.damaged-{number}{path.suffix}" for number in itertools.count(1))
-    copy = next(copy for name in names if not (copy := path.with_name(name)).exists())
-    shutil.copyfile(path, copy)
-    return copy.name
+    copies = (path.with_name(f"{path.stem}.damaged-{number}{path.suffix}") for number in itertools.count(1))
+    return str(shutil.copyfile(path, next(copy for copy in copies if not copy.exists())).name)
 
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
@@ -381,16 +378,14 @@ class MlflowTracker(RunTracker):
         self._client.set_terminated(self._run_id, STATUS.get(outcome, "FAILED"))
 
     def _create(self, name: str) -> str:
-        title = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
-        experiment = self._client.get_experiment_by_name(title)
+        title, find = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn", self._client.get_experiment_by_name
         try:
-            number = self._client.create_experiment(title) if experiment is None else experiment.experiment_id
+            if find(title) is None:
+                self._client.create_experiment(title)
         except Exception:  # another run may have created it meanwhile
-            experiment = self._client.get_experiment_by_name(title)
-            if experiment is None:
+            if find(title) is None:
                 raise
-            number = experiment.experiment_id
-        return str(self._client.create_run(str(number), run_name=name).info.run_id)
+        return str(self._client.create_run(find(title).experiment_id, run_name=name).info.run_id)
 
     def _resume(self, folder: Path) -> tuple[str, int] | None:
         """Return id and last sent step of an earlier session's MLflow run, or None if it does not exist."""
@@ -462,11 +457,10 @@ def store_run_id(folder: Path, tracker: str, run_id: str) -> None:
 def _run_ids(folder: Path) -> dict[str, Any]:
     path = folder / "tracking.json"
     try:
-        ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
         warnings.warn(f"{path} cannot be read ({error}): trackers start new runs", stacklevel=3)
-        ids = {}
-    return ids if isinstance(ids, dict) else {}
+        return {}
 
 
 def flat_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -114,15 +114,19 @@ def train_plan(
     """Train as `train` does, from a plan."""
     _require_same_on_all_ranks(plan)
     if folder is None:
-        with memory_error_advice():
-            return _Training(plan, on_report, on_step, measure).run()
+        training = _Training(plan, on_report, on_step, measure)
+        with memory_error_advice(), training.model.fitting(plan.training) as fitting:
+            for _ in training.steps(fitting):
+                pass
+            fitting.finish()
+            return training.result(fitting)
     check_trackers(plan.config.trackers)
-    run, chosen = RunFolder(folder), plan.training.chosen
+    run, chosen = RunFolder(folder), ", ".join(f"{key} {value}" for key, value in plan.training.chosen.items())
     run.refuse_unless_free()
     with run.writing():
         run.create(plan.config, plan.graph)
         if chosen:
-            run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
+            run.log(f"chosen for this graph and machine: {chosen}")
         return _Session(run, plan, on_report, on_step, measure).run()
 
 
@@ -205,20 +209,12 @@ class _Training:
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.start
 
-    def run(self) -> RunResult:
-        with self.model.fitting(self.plan.training) as fitting:
-            for _ in self.steps(fitting):
-                pass
-            fitting.finish()
-        return self.result(fitting)
-
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step, and pass the reports on."""
         for epoch in fitting:
             self.steps_taken, self.units_taken = fitting.steps_taken, fitting.units_taken
             if self.on_step is not None:
-                steps_per_unit = fitting.trainer.steps_per_unit
-                self.on_step(self.steps_taken if steps_per_unit == 1 else self.steps_taken / steps_per_unit)
+                self.on_step(self.steps_taken / fitting.trainer.steps_per_unit)
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.metric_columns))
@@ -229,9 +225,9 @@ class _Training:
 
     def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        num_parameters = model.num_parameters_as_published_
         traffic = current().describe_traffic(fitting.session_traffic, fitting.session_steps)
-        return RunResult(self.config, model, self.units_taken, num_parameters, seconds, self.measure(model), traffic)
+        counts = self.units_taken, model.num_parameters_as_published_, seconds
+        return RunResult(self.config, model, *counts, self.measure(model), traffic)
 
 
 class _Session(_Training):

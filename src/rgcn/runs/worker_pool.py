@@ -235,8 +235,7 @@ def _follow_parent() -> None:
         os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
-    if parent is None:
-        return
+    assert parent is not None
 
     def watch() -> None:  # a parent that is killed cannot stop its workers
         wait([parent.sentinel])
