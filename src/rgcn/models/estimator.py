@@ -99,10 +99,8 @@ class ModelHooks:
             ConfigError: There is no such layer.
         """
         if layer is not None:
-            raise ConfigError(
-                f"layer = {layer} is for models with states after each layer; {self.estimator.model.title} has one "
-                "vector for each node: leave layer out"
-            )
+            title = self.estimator.model.title
+            raise ConfigError(f"layer = {layer}: {title} has no layers, but one vector for each node: leave layer out")
         return None
 
     def describe_embeddings(self, layer: int | None) -> str:
@@ -184,8 +182,7 @@ class Estimator(ABC):
         The default is None for what a preset (a value of `model`) may set, and for empty dicts and lists.
         """
         sections = cls.model_section, cls.training_section
-        presets = [preset for section in sections for preset in section.shorthands.values()]
-        by_preset = {name for preset in presets for name in preset}
+        by_preset = {name for section in sections for preset in section.shorthands.values() for name in preset}
         fields = {name: field.default for section in sections for name, field in section.model_fields.items()}
         defaults = {
             name: None if name in by_preset or default in ({}, []) else default
@@ -383,12 +380,13 @@ class Estimator(ABC):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: The graph lacks what the model learns from.
         """
-        graph = self._hold_out(kg)
-        derived = current().from_main(lambda: self._derived_settings(graph))  # rank 0's machine decides for all
+        graph, device, placement = self._hold_out(kg), choose_device(self.training.device), current()
+        derived = placement.from_main(lambda: self._derived_settings(graph))  # rank 0's machine decides for all
         derived |= default_sharding(self.model, self.training, graph)
         training = self.training.model_copy(update=derived)
-        placement = self._placement(graph, training)
-        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, derived)
+        if placement.is_distributed and training.sharded:
+            placement = self._partitioned(graph, training)
+        return Plan(self.model, training, self.seed, graph, device, placement, derived)
 
     def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         """Return the graph with a validation split, if the settings ask for one and the graph has none."""
@@ -398,14 +396,11 @@ class Estimator(ABC):
         """Return training settings that were left open and follow from the graph and the machine."""
         return {}
 
-    def _placement(self, graph: KnowledgeGraph, training: Any) -> Placement:
-        """Return where a model with these settings is computed."""
-        placement = current()
-        if not (placement.is_distributed and training.sharded):
-            return placement
+    def _partitioned(self, graph: KnowledgeGraph, training: Any) -> Placement:
+        """Return the placement that divides the nodes among the processes."""
         if (reason := why_not_sharded(self.model, training, graph)) is not None:
             raise ConfigError(f"training.sharded: {reason}; or set it to false")
-        return placement.partitioned(graph.num_nodes)
+        return current().partitioned(graph.num_nodes)
 
     def fitting(self, kg: KnowledgeGraph | Plan) -> Fitting:
         """Return a training that takes its steps one at a time, and can be stopped, saved and resumed.
@@ -498,8 +493,7 @@ class Estimator(ABC):
         The network is in evaluation mode afterwards.
         """
         at_most = at_most or getattr(self.training, "evaluate_at_most", None)
-        metrics = self._evaluate_split("valid", at_most)
-        names = [metric.name for metric in self.task_info.validation_metrics]
+        metrics, names = self._evaluate_split("valid", at_most), [one.name for one in self.task_info.validation_metrics]
         return {name: metrics[name] for name in names if name in metrics}
 
     def _evaluate_split(self, split: str, at_most: int | None) -> dict[str, Any]:
@@ -527,10 +521,8 @@ class Estimator(ABC):
             For each split the metrics, and `count`: of how many labels or questions.
         """
         names = {metric.name for metric in self.task_info.metrics} | {"count"}
-        return {
-            split: {name: value for name, value in self._evaluate_split(split, at_most).items() if name in names}
-            for split in self.measured_splits()
-        }
+        measured = {split: self._evaluate_split(split, at_most) for split in self.measured_splits()}
+        return {split: {name: one[name] for name in one if name in names} for split, one in measured.items()}
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -645,8 +637,9 @@ class Estimator(ABC):
 
         In several processes the nodes are sharded if the model allows it, whether it was trained so or not.
         """
-        if current().is_distributed and "sharded" in self.training_section.model_fields:
+        self.placement = current()
+        if self.placement.is_distributed and "sharded" in self.training_section.model_fields:
             is_possible = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": is_possible})
-        self.placement = self._placement(graph, self.training)
+            self.placement = self._partitioned(graph, self.training) if is_possible else self.placement
         return self._build(graph)

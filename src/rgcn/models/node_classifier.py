@@ -29,7 +29,7 @@ from rgcn.placement import current
 from rgcn.plugins import ENCODERS
 from rgcn.system.memory import release_memory
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.plan import choose_device, default_batches, on_device
+from rgcn.training.plan import choose_device, default_batches
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,16 +93,14 @@ class ClassEstimator(Estimator):
         ids = self._askable(nodes)
         logits, calibration = self.logits(ids), self.calibration_
         best = logits.argmax(1, keepdim=True)
-        probability = calibration.class_probabilities(logits).gather(1, best).squeeze(1) if calibration.fitted else None
-        return pl.DataFrame(
-            {
-                "node": [self.graph_.nodes[node] for node in ids],
-                "class": [self.classes_[number] for number in best.squeeze(1).tolist()],
-                "score": logits.gather(1, best).squeeze(1).float().numpy(),
-                "probability": [None] * len(ids) if probability is None else probability.float().numpy(),
-            },
-            schema_overrides={"probability": pl.Float32},
-        )
+        shares = calibration.class_probabilities(logits) if calibration.fitted else None
+        columns = {
+            "node": [self.graph_.nodes[node] for node in ids],
+            "class": [self.classes_[number] for number in best.squeeze(1).tolist()],
+            "score": logits.gather(1, best).squeeze(1).float().numpy(),
+            "probability": [None] * len(ids) if shares is None else shares.gather(1, best).squeeze(1).float().numpy(),
+        }
+        return pl.DataFrame(columns, schema_overrides={"probability": pl.Float32})
 
     def _askable(self, nodes: Nodes | None) -> list[int]:
         """Return the ids of nodes; None: of all nodes that are no literals."""
@@ -125,11 +123,11 @@ class ClassEstimator(Estimator):
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
             raise DataError("the graph has no labels to measure accuracy on: read it with labels=FILE")
-        nodes, classes = graph.labels.of(split)
-        drawn, num_labels = self._draw_rows(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
-        nodes, classes = nodes[drawn], classes[drawn]
-        if not len(nodes):
+        num_labels = len(graph.labels.of(split)[0])
+        if not num_labels:
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
+        drawn = self._draw_rows(torch.arange(num_labels), at_most).numpy()
+        nodes, classes = (column[drawn] for column in graph.labels.of(split))
         number_of = {name: number for number, name in enumerate(self.classes_)}
         expected = np.array([number_of.get(graph.labels.names[number], -1) for number in classes])
         predicted = self.logits([graph.nodes[node] for node in nodes]).argmax(1).numpy()
@@ -184,10 +182,8 @@ class NodeHooks(ModelHooks):
         last, count = self.estimator.network_.layers[-1], self.estimator.graph_.num_relations
         assert isinstance(last, RelationalGraphConv)
         if last.is_one_hot:
-            raise DataError(
-                "the relations of a single layer on nodes without features share no weights that could be compared: "
-                "train with two layers or more"
-            )
+            message = "a single layer on nodes without features has no weights of relations that could be compared"
+            raise DataError(f"{message}: train with two layers or more")
         with torch.no_grad():
             dense = last.dense_weight().float().cpu()
         rows, sizes = dense.reshape(len(dense), -1), " × ".join(map(str, dense.shape[1:]))
@@ -291,10 +287,8 @@ class NodeClassifier(ClassEstimator):
         super()._configure(params, is_trusted=is_trusted)
         layers, prune = self.model.layers, self.prune
         if prune and prune is not True and prune < layers:
-            raise ConfigError(
-                f"prune = {prune} is less than the {layers} hops that messages of {layers} layers travel, which would "
-                f"change predictions: prune to {layers} hops or more, or set prune=True"
-            )
+            message = f"prune = {prune} removes nodes within the {layers} hops that messages travel"
+            raise ConfigError(f"{message}: prune to {layers} hops or more, or set prune=True")
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -335,7 +329,9 @@ class NodeClassifier(ClassEstimator):
         # touch few of them anyway.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
         trains_all = decays or self.training.is_batched(len(nodes)) or self.placement.partition is not None
-        field = None if trains_all else ReceptiveField.of(adjacency, on_device(nodes, device), self.model.layers)
+        field = (
+            None if trains_all else ReceptiveField.of(adjacency, torch.tensor(nodes, device=device), self.model.layers)
+        )
         plan = NodePlan(self.model, graph, adjacency, field, generator, self.placement)
         self._network = encoder.build_node_network(plan).to(adjacency.device)
         if len(graph) >= MIN_STORED_TRIPLES:
@@ -382,7 +378,7 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        nodes = on_device(distinct, choose_device(self.training.device))
+        nodes = torch.tensor(distinct, device=choose_device(self.training.device))
         if self.placement.partition is None:
             states = network.node_states(self.rows_, nodes, depth)
         else:

@@ -53,15 +53,8 @@ def save_model(model: Estimator, folder: str | Path) -> None:
 def _write(model: Estimator, target: Path, weights: dict[str, Tensor]) -> None:
     save_graph(model.graph_, target / "graph")
     replace_atomically(target / "weights.safetensors", partial(row_tables.write_tensors, weights))
-    about: dict[str, Any] = {
-        "format": "rgcn-model",
-        "version": FORMAT_VERSION,
-        "task": model.task,
-        "rgcn": __version__,
-        "settings": model.settings_,
-        "graph": model.graph_.fingerprint,
-        "beside": model.extra_state(),
-    }
+    about = {"format": "rgcn-model", "version": FORMAT_VERSION, "task": model.task, "rgcn": __version__}
+    about |= {"settings": model.settings_, "graph": model.graph_.fingerprint, "beside": model.extra_state()}
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
 

@@ -218,10 +218,8 @@ def compact(value: float) -> str:
         >>> compact(0.25), compact(1500), compact(20000), compact(2_000_000), compact(0)
         ('0.25', '1.5k', '20k', '2M', '0')
     """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{letter}"
-    return f"{value:.4g}"
+    size, letter = next((one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if abs(value) >= one[0]), (1, ""))
+    return f"{value / size:.4g}{letter}"
 
 
 def split_sizes(sizes: Mapping[str, int]) -> str:

@@ -62,20 +62,12 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> dict[str, Any]:
             for i in positions[:NUM_NODES_SHOWN].tolist()
         ]
 
-    right = int((predicted == truth).sum())
-    return {
-        "split": split,
-        "accuracy": right / len(nodes),
-        "count": len(nodes),
-        "right": right,
-        "majority": dict(zip(("class", "accuracy"), majority(labels, split), strict=True)),
-        "classes": list(labels.names),
-        "confusion": confusion.tolist(),
-        "by_class": class_metrics(list(labels.names), confusion),
-        "most_certain": examples(order),
-        "least_certain": examples(order[::-1]),
-        "surest_mistakes": examples(order[predicted[order] != truth[order]]),
-    }
+    right, names = int((predicted == truth).sum()), list(labels.names)
+    found = {"split": split, "accuracy": right / len(nodes), "count": len(nodes), "right": right}
+    found["majority"] = dict(zip(("class", "accuracy"), majority(labels, split), strict=True))
+    found |= {"classes": names, "confusion": confusion.tolist(), "by_class": class_metrics(names, confusion)}
+    found |= {"most_certain": examples(order), "least_certain": examples(order[::-1])}
+    return {**found, "surest_mistakes": examples(order[predicted[order] != truth[order]])}
 
 
 def class_metrics(names: Sequence[str], confusion: NDArray[np.int64]) -> list[dict[str, Any]]:

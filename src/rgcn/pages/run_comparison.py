@@ -172,29 +172,21 @@ class Comparison:
             of_series = f"{entry.num_finished} of {len(entry.runs)} runs are finished; only their metrics are shown."
             of_run = f"this run is not finished ({entry.first.status}); it has curves, but no metrics."
             warnings.append(f"{entry.letter}: {of_series if entry.is_series else of_run}")
-        if same_metrics and len(by_data) == 1 and None not in by_data:
-            warnings += self._chance_warnings()
-        return warnings
-
-    def _chance_warnings(self) -> list[str]:
-        """Warn if the difference of the two best entries may be due to their seeds."""
         metric = self.tasks[0].headline
         rows = [row for row in self.metric_rows() if row.metric == metric and row.best]
-        if not rows:
-            return []
+        if not (rows and same_metrics and len(by_data) == 1):  # nothing is marked as best
+            return warnings
         spreads = [spread for spread in rows[-1].spreads if spread is not None]
+        first, second, *_ = sorted(spreads, key=lambda one: one.mean, reverse=metric.higher_is_better)
         if any(spread.standard_error is None for spread in spreads):
-            return [
+            warnings.append(
                 "A single run says little about which settings are better, because metrics vary with the seed. Several "
                 "seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
-            ]
-        first, second, *_ = sorted(spreads, key=lambda one: one.mean, reverse=metric.higher_is_better)
-        if abs(first.mean - second.mean) >= 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
-            return []
-        return [
-            f"The two best differ by less than two standard errors in {rows[-1].split} {metric.title}: by these runs, "
-            "it is a tie."
-        ]
+            )
+        elif abs(first.mean - second.mean) < 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
+            what = f"in {rows[-1].split} {metric.title}"
+            warnings.append(f"The two best differ by less than two standard errors {what}: by these runs, it is a tie.")
+        return warnings
 
     def charts(self, task: Task) -> list[ComparisonChart]:
         """Return the charts for the entries of one task, validation metrics first."""

@@ -57,21 +57,15 @@ def make_report(
     model, measured, reason = _measure(run, reporting, split, on_progress, mirror)
     settings, best = _settings(with_short_paths(run.config)), run.best()
     panels = reporting.panels(run.reported, run.task.watch(run.config.training), run.unit)
+    shown: dict[str, Any] = {"run": run, "model": model, "measured": measured, "reason": reason, "reporting": reporting}
+    shown |= {"settings": settings, "changed": [row for row in settings if row[1] != row[2]]}
+    shown |= {"command": _command(run), "session_seconds": session_seconds, "changes": _environment_changes(run)}
     content = parts(
         "run_report.html",
-        run=run,
-        measured=measured,
-        reason=reason,
         charts=[(panel, _chart(run, panel)) for panel in panels],
-        model=model,
-        settings=settings,
-        changed=[row for row in settings if row[1] != row[2]],
-        reporting=reporting,
         names=None if reporting.titles is None else NameMarkup(reporting.titles),
-        session_seconds=session_seconds,
-        command=_command(run),
-        changes=_environment_changes(run),
         selection=read_selection(folder),
+        **shown,
     )
     footer = f"Written by rgcn {__version__} from the files of the run. This page loads nothing from anywhere."
     values = {"run": str(run.folder), **run.config.about, "status": run.status}
@@ -95,10 +89,8 @@ def _measure(
         reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
     if run.result is None:
         if split == "test":
-            raise DataError(
-                f"{run.folder} is not finished ({run.status}): its test split is read once, at the end; --split valid "
-                "measures the current model"
-            )
+            advice = "its test split is read once, at the end; --split valid measures the current model"
+            raise DataError(f"{run.folder} is not finished ({run.status}): {advice}")
         if model is not None:
             splits = [one for one in splits if one != "test"]
             reason = "the data have no validation split, and a test split is read once, at the end"

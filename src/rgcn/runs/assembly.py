@@ -116,6 +116,7 @@ class RunPlan:
         model = self.config.model.describe(features=graph.features is not None).parts
         division = "nodes are divided" if placement.partition is not None else "each holds the model"
         processes = f" in {placement.size} processes, {division}" if placement.is_distributed else ""
+        chosen = [f"{key} {value}" for key, value in plan.chosen.items() if value is not None]
         rows = {
             "task": self.task.title,
             "data": f"{self.config.data.title}, {graph!r}",
@@ -126,9 +127,7 @@ class RunPlan:
             "validation": self.task.watch(training).title if "valid" in self.split_sizes else "",
             "device": f"{plan.device}{processes}",
             "seed": str(plan.seed),
-            "chosen for this graph and machine": ", ".join(
-                f"{key} {value}" for key, value in plan.chosen.items() if value is not None
-            ),
+            "chosen for this graph and machine": ", ".join(chosen),
             "memory": format_bytes(resources.total) if resources.parts else "not known for this model",
             "disk": format_bytes(resources.disk),
         }
@@ -166,9 +165,9 @@ def check_resources(plan: RunPlan, folder: Path | None) -> None:
     if folder is not None:
         free = shutil.disk_usage(next(place for place in (folder, *folder.resolve().parents) if place.exists())).free
         if estimate.disk > free:
+            need, advice = format_bytes(estimate.disk), "choose another --out, or --set checkpoints.keep_last=1"
             raise ConfigError(
-                f"the run needs about {format_bytes(estimate.disk)} of disk in {folder}, and {format_bytes(free)} are "
-                "free: choose another --out, or --set checkpoints.keep_last=1"
+                f"the run needs about {need} of disk in {folder}, and {format_bytes(free)} are free: {advice}"
             )
     available = available_bytes()
     if available is None or plan.training.device.type != "cpu" or estimate.needed <= available:
@@ -232,9 +231,8 @@ def check_data_unchanged(run: RunFolder) -> None:
     try:
         graph = load_run_data(config)
     except DataError as error:
-        raise DataError(
-            f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
-        ) from error
+        changed = f"{run.path}: its data have changed since it was trained"
+        raise DataError(f"{changed}, and can no longer be read: {error}; {advice}") from error
     check_same_data(run, graph, advice)
 
 

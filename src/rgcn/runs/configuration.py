@@ -40,8 +40,8 @@ FLAGS = {
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SETTINGS_WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and settings that no metric depends on
 DEFAULT_TASK = next(iter(TASKS.built_in))
-# `model.name` sets these two keys. If it is given on the command line, it replaces what a file says about them.
-SHORTHAND, SHORTHAND_KEYS = ("model", "name"), ("encoder", "decoder")
+# A setting of the command line, and the keys of its section that it stands for: what a file says about them is dropped.
+REPLACED = {"model.name": ("encoder", "decoder"), "training.steps": ("epochs",)}
 PATHS = ("path", "labels", "features")  # keys of the section `data`
 
 
@@ -255,8 +255,8 @@ def differences(a: RunConfig, b: RunConfig, exclude: Collection[str] = ()) -> li
     first, second = flat_settings(a, exclude), flat_settings(b, exclude)
     keys = list(dict.fromkeys([*first, *second]))
     sections = [key.split(".")[0] for key in keys]
+    keys.sort(key=lambda key: sections.index(key.split(".")[0]))
     found = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
-    found.sort(key=lambda each: sections.index(each.key.split(".")[0]))
     return [each for each in found if each.a != each.b or each.is_in_a != each.is_in_b]
 
 
@@ -360,11 +360,8 @@ class _Layers:
                 self.problems.append(Problem(".".join(path), message, origin))
                 return
         values[path[-1]] = value
-        if path == SHORTHAND:
-            for key in SHORTHAND_KEYS:
-                values.pop(key, None)
-        if path == ("training", "steps"):  # else a number of epochs from a file would decide instead
-            values.pop("epochs", None)
+        for key in REPLACED.get(".".join(path), ()):
+            values.pop(key, None)
         self.origins = {known: where for known, where in self.origins.items() if known[: len(path)] != path}
         self.origins[path] = origin
 
@@ -452,9 +449,8 @@ def _missing_parts(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
         if isinstance(file, str) and origin is not None and origin.line and not Path(file).exists():
             folder = Path(origin.source).parent
             if Path(original := os.path.relpath(file, folder)).exists():  # relative to the working folder it exists
-                there = os.path.relpath(original, folder)
-                message = f"there is no {file}: paths are relative to the file's folder; write {there}"
-                yield Problem(f"data.{key}", message, origin)
+                advice = f"paths are relative to the file's folder; write {os.path.relpath(original, folder)}"
+                yield Problem(f"data.{key}", f"there is no {file}: {advice}", origin)
 
 
 def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:

@@ -98,10 +98,8 @@ class RunFolder:
             problem = "a data set, but a run is needed" if is_dataset else "there is no such folder"
             raise DataError(f"{self.path}: {problem}; {advice if is_dataset else advice.partition(',')[0]}")
         if (self.path / "series.json").exists():
-            raise DataError(
-                f"{self.path} holds several runs: name one of them, such as {self.path / 'seed-0'}, or use `rgcn "
-                "compare`"
-            )
+            one = self.path / "seed-0"
+            raise DataError(f"{self.path} holds several runs: name one of them, such as {one}, or use `rgcn compare`")
         if not self.exists():
             if (self.path / "selection.json").exists():
                 raise DataError(f"{self.path}: model selection is not finished; `rgcn resume {self.path}` continues it")
@@ -134,10 +132,8 @@ class RunFolder:
         Raises:
             DataError: Another setting was edited.
         """
-        about, path = self.about(), self.path / "config.yaml"
-        original = configurations.stored_configuration(
-            about["task"], about["configuration"], str(self.path / "run.json")
-        )
+        about, path, source = self.about(), self.path / "config.yaml", str(self.path / "run.json")
+        original = configurations.stored_configuration(about["task"], about["configuration"], source)
         if not path.exists():  # the process was killed between writing the two files
             return original
         try:
@@ -146,8 +142,7 @@ class RunFolder:
             warnings.warn(f"{error}\nThe configuration in run.json is used instead", stacklevel=2)
             return original
         editable = (*configurations.SETTINGS_WITHOUT_EFFECT, "training.device")
-        changes = configurations.differences(original, edited, editable)
-        if changes:
+        if changes := configurations.differences(original, edited, editable):
             raise DataError(
                 f"{path} was changed since the run began ({'; '.join(map(str, changes[:5]))}): a run cannot change its "
                 f"settings halfway. Undo the change, or train again: rgcn train {path} --out ELSEWHERE"
@@ -243,17 +238,10 @@ class RunFolder:
         self.refuse_unless_free(is_locked=True)
         config = configurations.with_absolute_paths(config)
         data = {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "relations": graph.num_relations}
-        about = {
-            "format": "rgcn-run",
-            "version": FORMAT_VERSION,
-            "rgcn": __version__,
-            "created": now(),
-            **config.about,
-            config.training.length_key: config.training.length,
-            "data": {**data, "triples": len(graph), "files": file_stamps(config.data)},
-            "configuration": config.model_dump(mode="json"),
-            "sessions": [],
-        }
+        about = {"format": "rgcn-run", "version": FORMAT_VERSION, "rgcn": __version__, "created": now()}
+        about |= {**config.about, config.training.length_key: config.training.length}
+        about["data"] = {**data, "triples": len(graph), "files": file_stamps(config.data)}
+        about |= {"configuration": config.model_dump(mode="json"), "sessions": []}
         self.write("run.json", about)  # first: a folder with this file can be resumed, whatever happens next
         self.write("config.yaml", configurations.dump_configuration(config))
 
@@ -322,9 +310,8 @@ class RunFolder:
         try:
             yield path
         except OSError as error:
-            raise DataError(
-                f"cannot write {path}: {error.strerror or error}; {disk_error_remedy(error)}, then resume"
-            ) from error
+            advice = f"{disk_error_remedy(error)}, then resume"
+            raise DataError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
 @contextmanager
@@ -392,19 +379,12 @@ def environment() -> dict[str, Any]:
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    return {
-        "versions": versions,
-        "hardware": {
-            "cpu": _cpu(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "memory_bytes": read_proc_bytes(MEMINFO_FILE, "MemTotal"),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        },
-        "git": _git_state(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }
+    hardware = {"cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    hardware["memory_bytes"] = read_proc_bytes(MEMINFO_FILE, "MemTotal")
+    hardware["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    hardware["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"versions": versions, "hardware": hardware, "git": _git_state(), "command": command}
 
 
 def environment_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

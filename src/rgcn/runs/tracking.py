@@ -132,11 +132,8 @@ class SurvivingTracker(RunTracker):
             getattr(self._tracker, method)(*arguments)
         except Exception as error:
             self._tracker = None
-            warnings.warn(
-                f"{self.name} stopped taking reports ({_first_line(error)}); the training continues without it, and "
-                "metrics.jsonl has every report",
-                stacklevel=4,
-            )
+            effect = "the training continues without it, and metrics.jsonl has every report"
+            warnings.warn(f"{self.name} stopped taking reports ({_first_line(error)}); {effect}", stacklevel=4)
 
 
 class MetricFiles(RunTracker):
@@ -250,9 +247,9 @@ def _back_up(path: Path) -> str:
 
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
-    if error.errno == errno.ENOSPC:
-        return DataError(f"{path}: the disk is full; earlier reports are intact: free some space, then resume the run")
-    return DataError(f"{path}: cannot be written: {error.strerror or error}")
+    full = "the disk is full; earlier reports are intact: free some space, then resume the run"
+    other = f"cannot be written: {error.strerror or error}"
+    return DataError(f"{path}: {full if error.errno == errno.ENOSPC else other}")
 
 
 class TensorBoardTracker(RunTracker):
@@ -300,17 +297,11 @@ class WandbTracker(RunTracker):
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         wandb = import_extra("wandb", "wandb")
         run_id = stored_run_id(folder, "wandb") or uuid.uuid4().hex[:12]
+        names = {"project": os.environ.get("WANDB_PROJECT") or "rgcn", "name": name, "id": run_id, "dir": str(folder)}
         try:
-            self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT") or "rgcn",
-                name=name,
-                id=run_id,
-                resume="allow",
-                dir=str(folder),
-                config=dict(config),
-                # No output of its own: --json must print one document and nothing else.
-                settings=wandb.Settings(silent=True, console="off"),
-            )
+            # No output of its own: --json must print one document and nothing else.
+            settings = wandb.Settings(silent=True, console="off")
+            self._run = wandb.init(**names, resume="allow", config=dict(config), settings=settings)
         except Exception as error:
             raise start_error("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
         store_run_id(folder, "wandb", run_id)
@@ -402,9 +393,8 @@ class MlflowTracker(RunTracker):
             warnings.warn(f"MLflow no longer has the run {run_id}: a new one is started", stacklevel=4)
             return None
         self._client.update_run(run_id, status="RUNNING")
-        reported = [key for key in run.data.metrics if "/" not in key]
-        steps = [metric.step for key in reported for metric in self._client.get_metric_history(run_id, key)]
-        return run_id, max(steps, default=0)
+        history = [self._client.get_metric_history(run_id, key) for key in run.data.metrics if "/" not in key]
+        return run_id, max((metric.step for metrics in history for metric in metrics), default=0)
 
     def _log_settings(self, config: Mapping[str, Any]) -> None:
         known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change a parameter

@@ -63,15 +63,9 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain values: the content of result.json, and of `rgcn train --json`."""
-        return {
-            **self.config.about,
-            self.config.training.length_key: self.length,
-            "parameters": self.parameters,
-            "stored_parameters": self.model.num_parameters_,
-            "seconds": round(self.seconds, 3),
-            "metrics": self.metrics,
-            **({} if self.exchanged is None else {"exchanged": self.exchanged}),
-        }
+        values = {**self.config.about, self.config.training.length_key: self.length, "parameters": self.parameters}
+        values |= {"stored_parameters": self.model.num_parameters_, "seconds": round(self.seconds, 3)}
+        return {**values, "metrics": self.metrics, **({} if self.exchanged is None else {"exchanged": self.exchanged})}
 
 
 def train(
@@ -284,11 +278,8 @@ class _Session(_Training):
         now, sessions = environment(), self.folder.environment()
         changes = environment_changes(sessions[-1], now) if self.steps_taken and sessions else []
         if changes:
-            warnings.warn(
-                f"the environment of this run has changed ({', '.join(changes)}): its result may differ from that of "
-                "an uninterrupted run in the last digits",
-                stacklevel=4,
-            )
+            effect = "its result may differ from that of an uninterrupted run in the last digits"
+            warnings.warn(f"the environment of this run has changed ({', '.join(changes)}): {effect}", stacklevel=4)
         self.folder.begin_session(self.steps_taken, now)
 
     def _open_trackers(self) -> None:
@@ -349,9 +340,7 @@ class _Session(_Training):
                 raise self.interrupt.error(" while it was measured", advice) from None
             self._save_and_stop(fitting)
         except OSError as error:
-            raise DataError(
-                f"cannot store the model in {self.folder.path}: {error.strerror or error}; "
-                f"{disk_error_remedy(error)}, then resume"
-            ) from error
+            place, advice = self.folder.path, f"{disk_error_remedy(error)}, then resume"
+            raise DataError(f"cannot store the model in {place}: {error.strerror or error}; {advice}") from error
         self.interrupt.at_once = False
         return result

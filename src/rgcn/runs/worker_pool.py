@@ -201,11 +201,10 @@ def receive_from(workers: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProce
 
 def stop(workers: Iterable[WorkerProcess]) -> None:
     """Send SIGTERM to processes, and kill those that still run after STOP_TIMEOUT_S."""
-    leaving = list(workers)
+    leaving, deadline = list(workers), time.monotonic() + STOP_TIMEOUT_S
     for worker in leaving:
         worker.process.terminate()
         worker.connection.close()  # a worker that waits for an answer gets an EOFError
-    deadline = time.monotonic() + STOP_TIMEOUT_S
     for worker in leaving:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
