@@ -163,8 +163,7 @@ class NodeHooks(ModelHooks):
     def embedding_layer(self, layer: int | None) -> int:
         """Return the given layer, or the default: the last hidden one."""
         count = len(self.estimator.network_.layers)
-        if layer is None:
-            return -2 if count > 1 else -1
+        layer = max(-2, -count) if layer is None else layer
         if not -count <= layer < count:
             raise ConfigError(f"layer {layer} does not exist: the network has {count} layers, {-count} to {count - 1}")
         return layer
@@ -184,17 +183,15 @@ class NodeHooks(ModelHooks):
         if last.is_one_hot:
             message = "a single layer on nodes without features has no weights of relations that could be compared"
             raise DataError(f"{message}: train with two layers or more")
-        with torch.no_grad():
-            dense = last.dense_weight().float().cpu()
+        dense = last.dense_weight().detach().float().cpu()
         rows, sizes = dense.reshape(len(dense), -1), " × ".join(map(str, dense.shape[1:]))
         text = f"the weight matrix of each relation in the last layer ({sizes}), written in a row"
         return rows[:count], rows[count : 2 * count] if last.inverse else None, text
 
     def why_not_extensible(self) -> str | None:
         """Return why the model cannot answer for new nodes: its inputs are one-hot."""
-        if isinstance(self.estimator.network_.source, (NodeEmbedding, NodeFeatures)):
-            return None
-        return one_hot_message("e-rgcn, or rgcn on a graph with features")
+        has_rows = isinstance(self.estimator.network_.source, (NodeEmbedding, NodeFeatures))
+        return None if has_rows else one_hot_message("e-rgcn, or rgcn on a graph with features")
 
 
 class NodeClassifier(ClassEstimator):

@@ -193,12 +193,9 @@ def decimal(value: float) -> str:
     """
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
-    if value == 0:
-        return "0"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f}" if places <= 6 else f"{value:.2e}"
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value or 0:,.0f}"
+    return f"{value:#.3g}"
 
 
 def percent(value: float) -> str:

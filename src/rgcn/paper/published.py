@@ -311,10 +311,8 @@ def format_published(published: PaperResult, kind: Kind, digits: int) -> str:
 
 def format_result(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
     """Format a number: 12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
-    if value is None:
-        return ""
-    if kind == "time":
-        return format_duration(value)
+    if value is None or kind == "time":
+        return "" if value is None else format_duration(value)
     return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
@@ -361,15 +359,13 @@ def verdict_color(verdict: str) -> str:
     ... )
     ('good', 'good', 'bad', 'quiet', 'quiet')
     """
-    if any(word in verdict for word in GOOD_VERDICTS):
-        return "good"
-    return "bad" if any(word in verdict for word in BAD_VERDICTS) else "quiet"
+    moods = {"good": GOOD_VERDICTS, "bad": BAD_VERDICTS}
+    return next((mood for mood, words in moods.items() if any(word in verdict for word in words)), "quiet")
 
 
 def about_text(about: dict[str, Any]) -> str:
     """Return the command, the date and the machine in one line."""
     machine = about.get("machine", {})
-    cores = machine.get("cores")
-    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else format_count(cores, "core")
-    hardware = ", ".join(str(part) for part in parts if part)
+    cores = format_count(machine["cores"], "core") if machine.get("cores") else None
+    hardware = ", ".join(str(part) for part in (machine.get("gpu"), machine.get("cpu"), cores) if part)
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)

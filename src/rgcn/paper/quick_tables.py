@@ -229,8 +229,8 @@ def timings_table(
             continue
         quantity = f"training, {'GPU' if place == 'cuda' else 'CPU'}" if whole else "training and inference"
         row = PaperRow(subject(name), quantity, kind="time")
-        no_gpu = place == "cuda" and not torch.cuda.is_available()
-        graph = "there is no GPU here" if no_gpu else graph_of(config.data.dataset)
+        has_device = place != "cuda" or torch.cuda.is_available()
+        graph = graph_of(config.data.dataset) if has_device else "there is no GPU here"
         if isinstance(graph, str):
             rows.append(row.without_result([result], graph))
             continue

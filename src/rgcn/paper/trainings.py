@@ -138,8 +138,7 @@ class ReproductionPlan(NamedTuple):
         """
         others = [*self.changes, *([] if self.device is None else [f"device={self.device}"])]
         tail = "".join(f"+{re.sub(r'[^A-Za-z0-9=._-]', '_', change)}" for change in others)
-        if len(tail) > 80:
-            tail = f"+{sha256(tail.encode()).hexdigest()[:12]}"
+        tail = tail if len(tail) <= 80 else f"+{sha256(tail.encode()).hexdigest()[:12]}"
         return self.folder / (name.replace("/", "-") + tail)
 
 

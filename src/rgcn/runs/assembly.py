@@ -165,9 +165,9 @@ def check_resources(plan: RunPlan, folder: Path | None) -> None:
     if folder is not None:
         free = shutil.disk_usage(next(place for place in (folder, *folder.resolve().parents) if place.exists())).free
         if estimate.disk > free:
-            need, advice = format_bytes(estimate.disk), "choose another --out, or --set checkpoints.keep_last=1"
             raise ConfigError(
-                f"the run needs about {need} of disk in {folder}, and {format_bytes(free)} are free: {advice}"
+                f"the run needs about {format_bytes(estimate.disk)} of disk in {folder}, and {format_bytes(free)} are "
+                "free: choose another --out, or --set checkpoints.keep_last=1"
             )
     available = available_bytes()
     if available is None or plan.training.device.type != "cpu" or estimate.needed <= available:

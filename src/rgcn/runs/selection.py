@@ -8,7 +8,8 @@ FOLDER/
 The time limit (`minutes`) becomes a number of steps for each candidate before anything is trained: a few steps are
 timed, and the numbers of steps are written to selection.json. So the result depends on no clock, and an interrupted
 selection can be resumed. First every candidate trains for a short time. Then the best one trains once more, for longer.
-Test data are read once, for the selected model. Reading a stored selection needs no PyTorch.
+Test data are read once, for the selected model. Reading a stored selection needs no PyTorch:
+`rgcn.runs` and `rgcn.models` import their modules on first use.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rgcn import models, runs
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
@@ -36,8 +38,6 @@ from rgcn.training.history import Metric
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
-    from rgcn.models.estimator import Estimator
-    from rgcn.runs.assembly import RunPlan
     from rgcn.runs.training import RunResult
 
 FILE, FORMAT, VERSION = "selection.json", "rgcn-selection", 2
@@ -210,7 +210,7 @@ class ModelCost(NamedTuple):
         return self.query_seconds * min(at_most, self.num_valid)
 
 
-def cost_of(plan: RunPlan, patience: float) -> ModelCost:
+def cost_of(plan: runs.assembly.RunPlan, patience: float) -> ModelCost:
     """Measure the cost of a candidate by a few steps and queries.
 
     Args:
@@ -220,12 +220,9 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
     Raises:
         ConfigError: One step takes longer than that.
     """
-    from rgcn.runs.assembly import make_model
-    from rgcn.runs.training import memory_error_advice
-
-    began, config, model = perf_counter(), plan.config, make_model(plan.config, plan.mirror)
+    began, config, model = perf_counter(), plan.config, runs.assembly.make_model(plan.config, plan.mirror)
     times: list[float] = []
-    with memory_error_advice(), model.fitting(plan.training) as fitting:
+    with runs.training.memory_error_advice(), model.fitting(plan.training) as fitting:
         setup = perf_counter() - began
         size = 16 * model.num_parameters_ + fitting.trainer.step_bytes  # weights, gradients, two moments of Adam
         max_steps = TIMED_STEPS if config.training.length else 0
@@ -246,7 +243,7 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
     return ModelCost(setup, step, query, num_valid, max(sizes.values(), default=0), size)
 
 
-def limit_steps_to_minutes(plan: RunPlan, minutes: float) -> RunPlan:
+def limit_steps_to_minutes(plan: runs.assembly.RunPlan, minutes: float) -> runs.assembly.RunPlan:
     """Return the plan with as many steps as fit into the time."""
     began, cost = perf_counter(), cost_of(plan, 60.0 * minutes)
     if not cost.step_seconds:
@@ -281,8 +278,6 @@ def plan_selection(
         DataError: No candidate can be tried.
         NothingToHoldOutError: There are no validation data.
     """
-    from rgcn.runs.assembly import plan_run
-
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
     candidates = [Candidate(name, configurations.with_absolute_paths(config)) for name, config in configs.items()]
     timed: list[tuple[Candidate, ModelCost]] = []
@@ -290,7 +285,7 @@ def plan_selection(
         one.is_baseline = bool(task_of(one.config.task).candidates().get(one.name, {}).get("plain"))
         meter.set_description(f"timing {one.name}")
         try:
-            plan = plan_run(one.config, graph)
+            plan = runs.assembly.plan_run(one.config, graph)
             one.config, cost = plan.config, cost_of(plan, TIMING_SHARE * total)
         except (ConfigError, DataError) as error:
             one.skipped = str(error)
@@ -385,8 +380,6 @@ def _try(
     candidate: Candidate, selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None
 ) -> None:
     """Train a candidate, or resume its run, unless it was skipped or has a result."""
-    from rgcn.runs.training import resume, train
-
     if candidate.skipped or candidate.value is not None:
         return
     place, counter = candidate.folder(folder), meter or ProgressMeter()
@@ -397,10 +390,14 @@ def _try(
     def on_step(number: float) -> None:
         counter.advance(seconds_each * (number == int(number)))  # a whole epoch or step
 
-    def measure(model: Estimator) -> dict[str, dict[str, Any]]:  # test data are for the selected model alone
+    def measure(model: models.Estimator) -> dict[str, dict[str, Any]]:  # test data are for the selected model alone
         return {"valid": model.validate()}
 
-    run = partial(resume, place) if RunFolder(place).exists() else partial(train, candidate.config, folder=place)
+    run = (
+        partial(runs.training.resume, place)
+        if RunFolder(place).exists()
+        else partial(runs.training.train, candidate.config, folder=place)
+    )
     try:
         result = run(graph=graph, on_step=on_step, measure=measure)
         candidate.value = result.metrics["valid"][selection.metric.name]
@@ -419,9 +416,6 @@ def _try(
 
 def _conclude(selection: Selection, run: RunFolder) -> RunResult:
     """Measure the best candidate, and move its run to the folder of the selection."""
-    from rgcn.runs.assembly import load_trained
-    from rgcn.runs.training import resume
-
     ranked = selection.ranked()
     if not ranked:
         raise DataError(f"no model could be trained: {selection.candidates[0].skipped}")
@@ -429,7 +423,7 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
     selection.chosen, place = best.name, best.folder(run.path)
     candidate_run = RunFolder(place)
     if not selection.metrics:
-        selection.metrics = load_trained(candidate_run).measure(best.evaluate_at_most)
+        selection.metrics = runs.assembly.load_trained(candidate_run).measure(best.evaluate_at_most)
         selection.save(run.path)
     if (place / "result.json").exists():
         candidate_run.write("result.json", {**(candidate_run.result() or {}), "metrics": selection.metrics})
@@ -437,7 +431,7 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
             if path.name != "lock":
                 path.replace(run.path / path.name)
     shutil.rmtree(run.path / "candidates", ignore_errors=True)
-    return resume(run.path)  # it is finished, so this only loads it
+    return runs.resume(run.path)  # it is finished, so this only loads it
 
 
 def describe_estimate(selection: Selection, size: int) -> str:

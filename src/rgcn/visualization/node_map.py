@@ -91,10 +91,9 @@ class NodeMap:
 
     def as_dict(self) -> dict[str, Any]:
         """Return method, sizes and quality for JSON."""
+        about = {"method": self.method, "seed": self.seed, "nodes": len(self.nodes), "candidates": self.candidates}
         quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
-        rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
-        counts = {"nodes": len(self.nodes), "candidates": self.candidates}
-        return {"method": self.method, "seed": self.seed, **counts, **rounded}
+        return about | {name: None if value is None else round(value, 4) for name, value in quality.items()}
 
 
 def visible_classes(graph: KnowledgeGraph, with_test: bool = False) -> Integers:
