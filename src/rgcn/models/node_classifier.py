@@ -321,14 +321,14 @@ class NodeClassifier(ClassEstimator):
         if device.type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
         adjacency, generator = self._begin(graph)
-        nodes = self._labels.of("train")[0]
+        assert graph.labels is not None
+        nodes = graph.labels.of("train")[0]
         # Rows out of reach of the loss stay out of the parameters, unless decay or sharding needs all rows, or batches
         # touch few of them anyway.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        trains_all = decays or self.training.is_batched(len(nodes)) or self.placement.partition is not None
-        field = (
-            None if trains_all else ReceptiveField.of(adjacency, torch.tensor(nodes, device=device), self.model.layers)
-        )
+        field, is_batched = None, self.training.is_batched(len(nodes))
+        if not (decays or is_batched or self.placement.partition is not None):
+            field = ReceptiveField.of(adjacency, torch.tensor(nodes, device=device), self.model.layers)
         plan = NodePlan(self.model, graph, adjacency, field, generator, self.placement)
         self._network = encoder.build_node_network(plan).to(adjacency.device)
         if len(graph) >= MIN_STORED_TRIPLES:

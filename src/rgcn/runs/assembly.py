@@ -67,7 +67,8 @@ def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:
         config: The configuration.
         mirror: Folder with copies of the data sets, for a model that reads data sets by name.
     """
-    model = task_of(config.task).estimator_class.from_settings(config.settings())
+    settings = config.settings()
+    model = task_of(config.task).estimator_class.from_settings(settings)
     model.mirror = mirror
     return model
 
@@ -145,8 +146,9 @@ def _describe_steps(training: Any) -> str:
 
 def plan_run(config: RunConfig, graph: KnowledgeGraph, mirror: Path | None = None) -> RunPlan:
     """Plan a run of a configuration on its data."""
+    model = make_model(config, mirror)
     graph = task_of(config.task).with_splits(graph, config)
-    plan = make_model(config, mirror).plan(graph)
+    plan = model.plan(graph)
     settings = {f"training.{name}": value for name, value in plan.chosen.items()}
     return RunPlan(replace_settings(config, settings) if settings else config, graph, plan, mirror)
 

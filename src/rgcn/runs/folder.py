@@ -237,10 +237,11 @@ class RunFolder:
         """Write the description of a new run. Call it while holding the lock."""
         self.refuse_unless_free(is_locked=True)
         config = configurations.with_absolute_paths(config)
-        data = {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "relations": graph.num_relations}
         about = {"format": "rgcn-run", "version": FORMAT_VERSION, "rgcn": __version__, "created": now()}
-        about |= {**config.about, config.training.length_key: config.training.length}
-        about["data"] = {**data, "triples": len(graph), "files": file_stamps(config.data)}
+        files, about = file_stamps(config.data), about | config.about
+        about[config.training.length_key] = config.training.length
+        data = {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "relations": graph.num_relations}
+        about["data"] = {**data, "triples": len(graph), "files": files}
         about |= {"configuration": config.model_dump(mode="json"), "sessions": []}
         self.write("run.json", about)  # first: a folder with this file can be resumed, whatever happens next
         self.write("config.yaml", configurations.dump_configuration(config))
