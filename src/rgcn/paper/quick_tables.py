@@ -68,13 +68,13 @@ def _count_rows(name: str, graph: KnowledgeGraph | str) -> list[PaperRow]:
     pruned = name in stated.PRUNED
     subject, where = TITLES[name] + ("*" if pruned else ""), "Table 1" if name in NODE_DATASETS else "Table 3"
     published = {key: PaperResult(n, "", where) for key, n in (NODE_DATASETS.get(name) or LINK_DATASETS[name]).items()}
-    rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
+    row = PaperRow(subject, "", kind="count", digits=0)
     if isinstance(graph, str):
-        return [row.without_result([published[key]], graph) for key, row in rows.items()]
+        return [replace(row, quantity=key).without_result([one], graph) for key, one in published.items()]
     ours = count_as_published(graph.prune(HOPS) if pruned else graph)
     verdicts = {key: (Judgment(f, "equal" if ours[key] == f.value else "differs"),) for key, f in published.items()}
     wanted = [*published, *(key for key in ours if key.startswith("labeled, "))]
-    return [PaperRow(subject, key, verdicts.get(key, ()), ours[key], kind="count", digits=0) for key in wanted]
+    return [replace(row, quantity=key, published=verdicts.get(key, ()), ours=ours[key]) for key in wanted]
 
 
 def count_as_published(graph: KnowledgeGraph) -> dict[str, int]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -145,10 +145,9 @@ class WorkerPool(Generic[Task]):
             DataError: Too many workers died.
         """
         if self.jobs == 1:
-            run_task: TaskFunction[Task] | None = None
+            start = cache(self._start)  # only once there is a task
             for task in tasks:
-                run_task = run_task or self._start()
-                yield task, TaskResult(run_task(task, partial(answer, task)))
+                yield task, TaskResult(start()(task, partial(answer, task)))
             return
         num_deaths, threads = 0, threads_per_process(self.jobs)
         while True:
