@@ -115,7 +115,8 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(checkpoints, mon
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    target = "rgcn.runs.checkpoints.write_tensors" if failing == "tensors" else "rgcn.runs.checkpoints.write_atomically"
+    name = "rgcn.system.atomic_files.write_atomically"
+    target = "rgcn.runs.checkpoints.write_tensors" if failing == "tensors" else name
     monkeypatch.setattr(target, full)
     with pytest.raises(DataError, match=r"No space left on device.*step 1 is intact"):
         checkpoints.save(state(2, best=2))

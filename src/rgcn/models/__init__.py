@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from rgcn.models.task import task_of as task_of
 else:
     # Imported on first use: a list of runs needs the names of tasks, and not PyTorch.
-    __getattr__ = lazy_attributes(
-        __name__,
-        {
-            "estimator": ("Estimator",),
-            "link_classifier": ("LinkClassifier",),
-            "link_predictor": ("LinkPredictor",),
-            "node_classifier": ("NodeClassifier",),
-            "storage": ("load_model",),
-            "task": ("Task", "task_of"),
-        },
-    )
+    _NAMES = {
+        "estimator": ("Estimator",),
+        "link_classifier": ("LinkClassifier",),
+        "link_predictor": ("LinkPredictor",),
+        "node_classifier": ("NodeClassifier",),
+        "storage": ("load_model",),
+        "task": ("Task", "task_of"),
+    }
+    __getattr__ = lazy_attributes(__name__, _NAMES)

@@ -105,7 +105,7 @@ class AnswerKind(HasParts):
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the models of `configs/candidates.yaml` that `rgcn train` chooses from if no model is named."""
-        return {}
+        return _candidates().get(self.name, {})
 
 
 class ClassKind(AnswerKind):
@@ -129,10 +129,6 @@ class ClassKind(AnswerKind):
         """Return the names of the model's classes."""
         return model.classes_
 
-    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the models of `configs/candidates.yaml` for classes."""
-        return _candidates()[self.name]
-
 
 class LinkKind(AnswerKind):
     """Which triples are missing?"""
@@ -151,10 +147,6 @@ class LinkKind(AnswerKind):
         "Question": "rgcn.explain.question:LinkQuestion",
         "Endpoints": "rgcn.serve.link_endpoints:LinkEndpoints",
     }
-
-    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the models of `configs/candidates.yaml` for links."""
-        return _candidates()[self.name]
 
 
 @cache
@@ -176,7 +168,5 @@ def wrong_question_message(kinds: Iterable[AnswerKind], wanted: AnswerKind) -> s
 
 @cache
 def _candidates() -> dict[str, dict[str, Any]]:
-    candidates: dict[str, dict[str, Any]] = yaml.safe_load(
-        (resources.files("rgcn") / "configs/candidates.yaml").read_text()
-    )
-    return candidates
+    file = resources.files("rgcn") / "configs/candidates.yaml"
+    return yaml.safe_load(file.read_text())  # type: ignore[no-any-return]

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency import ReceptiveField, RelationalAdjacency
 from rgcn.adjacency.receptive_field import RowSource, StoredEdges
 from rgcn.config import Section, validate_section
 from rgcn.config.fields import chosen_components, find_option_problems, raise_problems
@@ -23,7 +23,7 @@ from rgcn.errors import ConfigError, DataError, NotFittedError, close_matches
 from rgcn.graph import KnowledgeGraph
 from rgcn.links.calibration import Calibration
 from rgcn.models.answer_kind import ClassKind, LinkKind, wrong_question_message
-from rgcn.models.hooks import ModelHooks
+from rgcn.models.storage import load_as, save_model
 from rgcn.models.task import Task, task_of
 from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.row_tables import gather_weights, partitions_by_name
@@ -37,6 +37,104 @@ from rgcn.training.plan import Plan, choose_device, default_sharding, why_not_sh
 OnReport = Callable[[TrainingReport], bool | None]
 Nodes = Iterable[str | int]
 T = TypeVar("T")
+
+
+class ModelHooks:
+    """Access to a fitted model for other subpackages; every estimator has one as `hooks_`.
+
+    This class has the answers of a model that supports none of it. An estimator overrides what it supports.
+
+    Args:
+        model: The fitted model.
+    """
+
+    def __init__(self, model: Estimator) -> None:
+        self.estimator = model
+
+    # -- explanations: which edges carry messages, and a class's score as a function of them ----
+
+    @property
+    def num_layers(self) -> int:
+        """How many hops a message travels; 0 if the model passes no messages."""
+        return 0
+
+    @property
+    def message_triples(self) -> NDArray[np.int64]:
+        """The triples whose edges carry messages, [num_triples, 3], in the operator's order."""
+        return self.estimator.graph_.split_triples("train")
+
+    @property
+    def hides_query(self) -> bool:
+        """True if the network walks from the queried node and must not use the edge of the queried triple itself."""
+        return False
+
+    def class_links(self, node: int) -> list[tuple[int, int, int]]:
+        """Return the triple that each class of a node would be, if the model scores classes as links."""
+        return []
+
+    def class_inputs(self, node: int) -> list[int]:
+        """Return the nodes whose states decide the class of a node."""
+        return [node]
+
+    def class_logits(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
+        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges.
+
+        Args:
+            network: The model's network, or a copy of it.
+            field: The receptive field of `class_inputs(node)`.
+            node: The node's id.
+            own: False to leave out what nodes contribute apart from messages.
+
+        Raises:
+            DataError: The model does not predict classes.
+        """
+        raise DataError(wrong_question_message(self.estimator.task_info.kinds, ClassKind()))
+
+    # -- vectors: files, maps and comparisons of relations ----------------------------------------
+
+    def embedding_layer(self, layer: int | None) -> int | None:
+        """Return the layer that `Estimator.embeddings` uses: the given one, or the default.
+
+        Raises:
+            ConfigError: There is no such layer.
+        """
+        if layer is not None:
+            title = self.estimator.model.title
+            raise ConfigError(f"layer = {layer}: {title} has no layers, but one vector for each node: leave layer out")
+        return None
+
+    def describe_embeddings(self, layer: int | None) -> str:
+        """Say in a few words what the embeddings of a layer are."""
+        return "the vectors the model scores triples with"
+
+    def relation_embeddings(self) -> tuple[Tensor, Tensor | None, str]:
+        """Return a vector for each relation.
+
+        Returns:
+            The vectors [num_relations, width], those of the inverses or None, and what they are in words.
+
+        Raises:
+            DataError: The model has no weights of single relations.
+        """
+        raise DataError(f"{self.estimator.model.title} has no weights of single relations that could be compared")
+
+    # -- new nodes and other graphs ----------------------------------------------------------------
+
+    def why_not_extensible(self) -> str | None:
+        """Return why the model cannot answer for nodes it was not trained with, or None if it can."""
+        return None
+
+    def why_not_transferable(self) -> str | None:
+        """Return why the model cannot answer over another graph with the same relations, or None if it can."""
+        return wrong_question_message(self.estimator.task_info.kinds, LinkKind())
+
+
+def one_hot_message(alternative: str) -> str:
+    """Say why a model with one-hot inputs cannot answer for a new node, and what to train instead."""
+    return (
+        "the model's first layer is a table with a row for every (relation, node) of the training graph, and has no "
+        f"row for a new node. Train {alternative}"
+    )
 
 
 class Estimator(ABC):
@@ -84,8 +182,7 @@ class Estimator(ABC):
         The default is None for what a preset (a value of `model`) may set, and for empty dicts and lists.
         """
         sections = cls.model_section, cls.training_section
-        presets = [preset for section in sections for preset in section.shorthands.values()]
-        by_preset = {name for preset in presets for name in preset}
+        by_preset = {name for section in sections for preset in section.shorthands.values() for name in preset}
         fields = {name: field.default for section in sections for name, field in section.model_fields.items()}
         defaults = {
             name: None if name in by_preset or default in ({}, []) else default
@@ -283,12 +380,13 @@ class Estimator(ABC):
             ConfigError: Settings that do not suit the graph or the machine.
             DataError: The graph lacks what the model learns from.
         """
-        graph = self._hold_out(kg)
-        derived = current().from_main(lambda: self._derived_settings(graph))  # rank 0's machine decides for all
+        graph, device, placement = self._hold_out(kg), choose_device(self.training.device), current()
+        derived = placement.from_main(lambda: self._derived_settings(graph))  # rank 0's machine decides for all
         derived |= default_sharding(self.model, self.training, graph)
         training = self.training.model_copy(update=derived)
-        placement = self._placement(graph, training)
-        return Plan(self.model, training, self.seed, graph, choose_device(training.device), placement, derived)
+        if placement.is_distributed and training.sharded:
+            placement = self._partitioned(graph, training)
+        return Plan(self.model, training, self.seed, graph, device, placement, derived)
 
     def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         """Return the graph with a validation split, if the settings ask for one and the graph has none."""
@@ -298,14 +396,11 @@ class Estimator(ABC):
         """Return training settings that were left open and follow from the graph and the machine."""
         return {}
 
-    def _placement(self, graph: KnowledgeGraph, training: Any) -> Placement:
-        """Return where a model with these settings is computed."""
-        placement = current()
-        if not (placement.is_distributed and training.sharded):
-            return placement
+    def _partitioned(self, graph: KnowledgeGraph, training: Any) -> Placement:
+        """Return the placement that divides the nodes among the processes."""
         if (reason := why_not_sharded(self.model, training, graph)) is not None:
             raise ConfigError(f"training.sharded: {reason}; or set it to false")
-        return placement.partitioned(graph.num_nodes)
+        return current().partitioned(graph.num_nodes)
 
     def fitting(self, kg: KnowledgeGraph | Plan) -> Fitting:
         """Return a training that takes its steps one at a time, and can be stopped, saved and resumed.
@@ -356,9 +451,8 @@ class Estimator(ABC):
         """
         self._forget()
         self._graph = graph
-        self._adjacency = (
-            self._operator(graph, split) if has_messages else self._operator(graph, None, self_loops=False)
-        )
+        options = {"split": split} if has_messages else {"split": None, "self_loops": False}
+        self._adjacency = self._operator(graph, **options)
         return self._adjacency, torch.Generator().manual_seed(self.seed)
 
     def _operator(self, graph: KnowledgeGraph, split: str | None, **options: Any) -> RelationalAdjacency:
@@ -399,8 +493,7 @@ class Estimator(ABC):
         The network is in evaluation mode afterwards.
         """
         at_most = at_most or getattr(self.training, "evaluate_at_most", None)
-        metrics = self._evaluate_split("valid", at_most)
-        names = [metric.name for metric in self.task_info.validation_metrics]
+        metrics, names = self._evaluate_split("valid", at_most), [one.name for one in self.task_info.validation_metrics]
         return {name: metrics[name] for name in names if name in metrics}
 
     def _evaluate_split(self, split: str, at_most: int | None) -> dict[str, Any]:
@@ -428,10 +521,8 @@ class Estimator(ABC):
             For each split the metrics, and `count`: of how many labels or questions.
         """
         names = {metric.name for metric in self.task_info.metrics} | {"count"}
-        return {
-            split: {name: value for name, value in self._evaluate_split(split, at_most).items() if name in names}
-            for split in self.measured_splits()
-        }
+        measured = {split: self._evaluate_split(split, at_most) for split in self.measured_splits()}
+        return {split: {name: one[name] for name in one if name in names} for split, one in measured.items()}
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -515,15 +606,11 @@ class Estimator(ABC):
 
     def save(self, folder: str) -> None:
         """Write the model and its graph into a folder, as safetensors and JSON."""
-        from rgcn.models.storage import save_model
-
         save_model(self, folder)
 
     @classmethod
     def load(cls, folder: str) -> Self:
         """Read a model that `save` wrote."""
-        from rgcn.models.storage import load_as
-
         return load_as(folder, cls)
 
     def extra_state(self) -> dict[str, Any]:
@@ -546,12 +633,13 @@ class Estimator(ABC):
         """Fit weights of nodes that `graph_` has beyond `known`, and change no others."""
 
     def _build_saved(self, graph: KnowledgeGraph) -> Self:
-        """Build the network for saved weights, for the graph that was saved with them."""
-        self.placement = self._placement(graph, self.training)
-        return self._build(graph)
+        """Build the network for saved weights, for the graph that was saved with them.
 
-    def _shard_if_possible(self, graph: KnowledgeGraph) -> None:
-        """Shard the nodes over several processes if the model allows it, whether it was trained so or not."""
-        if current().is_distributed and "sharded" in self.training_section.model_fields:
+        In several processes the nodes are sharded if the model allows it, whether it was trained so or not.
+        """
+        self.placement = current()
+        if self.placement.is_distributed and "sharded" in self.training_section.model_fields:
             is_possible = why_not_sharded(self.model, self.training, graph) is None
             self.training = self.training.model_copy(update={"sharded": is_possible})
+            self.placement = self._partitioned(graph, self.training) if is_possible else self.placement
+        return self._build(graph)

@@ -90,8 +90,7 @@ class WholeGraphEncoder(nn.Module):
         if products > MAX_PRODUCTS:
             raise ConfigError(
                 f"a program that multiplies by {products:,} matrices, one for each relation and layer, is too long to "
-                f"export (at most {MAX_PRODUCTS:,}): train with decomposition=basis, whose number of matrices does not "
-                "grow with the relations"
+                f"export (at most {MAX_PRODUCTS:,}): train with decomposition=basis, which has fewer matrices"
             )
         self.network = copy.deepcopy(network).cpu().eval().requires_grad_(False)
         self.adjacency = adjacency.to("cpu")
@@ -166,5 +165,4 @@ def _relations(model: Estimator) -> Iterable[dict[str, Any]]:
 
 def _lines(values: Iterable[Any]) -> str:
     # Escaped beyond ASCII: some readers take characters such as U+2028 for the end of a line.
-    encode = json.JSONEncoder().encode
-    return "".join(f"{encode(value)}\n" for value in values)
+    return "".join(f"{json.dumps(value)}\n" for value in values)

@@ -72,11 +72,9 @@ def extended(model: Model, graph: KnowledgeGraph, *, steps: int = NUM_STEPS) -> 
     same_names = known.relations == graph.relations and graph.nodes[: known.num_nodes] == tuple(known.nodes)
     if not same_names or not np.array_equal(graph.triples[: len(known)], known.triples):
         raise DataError(
-            "the larger graph must have the known nodes and triples first, in their order, and exactly the known "
-            "relations"
+            "the larger graph must have the known nodes and triples first, in order, and the same relations"
         )
-    why_not = model.hooks_.why_not_extensible()
-    if why_not is not None:
+    if (why_not := model.hooks_.why_not_extensible()) is not None:
         raise DataError(why_not)
     larger = type(model).from_settings(model.settings_)._build_saved(graph)
     state = larger.network_.state_dict()

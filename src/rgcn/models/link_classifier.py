@@ -17,9 +17,8 @@ from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.graph.splitting import label_hashes, smallest_hashes
 from rgcn.links.calibration import ClassCorrection
-from rgcn.models.estimator import Nodes
+from rgcn.models.estimator import ModelHooks, Nodes
 from rgcn.models.growth import grown_graph
-from rgcn.models.hooks import ModelHooks
 from rgcn.models.link_predictor import LinkEstimator, LinkHooks
 from rgcn.models.node_classifier import ClassEstimator, trainable_labels, with_validation
 from rgcn.nn.link_network import ExplainedTriple, LinkNetwork

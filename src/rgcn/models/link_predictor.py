@@ -21,9 +21,8 @@ from rgcn.graph.vocabulary import renumber_relations
 from rgcn.links.ranking import Ranks, Ties, rank_triples, summarize
 from rgcn.links.relation_constraints import AnswerFilter
 from rgcn.links.top_k import KnownMode, ScoredTriples, answer_links, rate_triples
-from rgcn.models.estimator import Estimator, Nodes
+from rgcn.models.estimator import Estimator, ModelHooks, Nodes, one_hot_message
 from rgcn.models.growth import fold_in
-from rgcn.models.hooks import ModelHooks, one_hot_message
 from rgcn.nn.decoders import Decoder
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder, VectorEncoder
@@ -37,7 +36,7 @@ from rgcn.sampling.known_triples import KnownTriples, repeated_across_splits, sp
 from rgcn.system.progress import progress
 from rgcn.training.link_trainer import LinkTrainer, StoredTriples
 from rgcn.training.objectives import Objective, ObjectivePlan
-from rgcn.training.plan import Plan, chosen_at_size, on_device
+from rgcn.training.plan import Plan, chosen_at_size
 
 if TYPE_CHECKING:
     import polars as pl
@@ -225,10 +224,8 @@ class LinkEstimator(Estimator):
 
     def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if self.training.evaluate_every and not self._can_validate(kg):
-            raise DataError(
-                "evaluate_every needs validation data, and the graph has none: set validation, for example to 0.1, or "
-                "evaluate_every to null"
-            )
+            advice = "set validation, for example to 0.1, or evaluate_every to null"
+            raise DataError(f"evaluate_every needs validation data, and the graph has none: {advice}")
         return kg
 
     def _derived_settings(self, graph: KnowledgeGraph) -> dict[str, Any]:
@@ -285,7 +282,7 @@ class LinkEstimator(Estimator):
 
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:
         """Return the triples of a split on the device, [num_triples, 3]."""
-        return on_device((graph or self.graph_).split_triples(split), self.adjacency_.device)
+        return torch.tensor((graph or self.graph_).split_triples(split), device=self.adjacency_.device)
 
     def embeddings(self, nodes: Nodes | None = None, layer: int | None = None) -> NDArray[np.float32]:
         """Return the vectors of nodes that triples are scored with, [num_nodes, width].
@@ -306,7 +303,7 @@ class LinkEstimator(Estimator):
             return
         graph, first_new = self.graph_, len(known)
         is_train = np.ones(len(graph), dtype=bool) if graph.triple_splits is None else graph.triple_splits == 0
-        positives = on_device(graph.triples[first_new:][is_train[first_new:]], self.adjacency_.device)
+        positives = torch.tensor(graph.triples[first_new:][is_train[first_new:]], device=self.adjacency_.device)
         plan = ObjectivePlan(self.training, self._triples("train"), graph.num_nodes, graph.num_relations)
         objective = OBJECTIVES.resolve(self.training.objective).build(plan)
         rate = self.training.edge_dropout
@@ -342,15 +339,13 @@ class LinkPredictor(LinkEstimator):
     task = "link-prediction"
 
     def _hold_out(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        share = 0.0 if _has_split(kg, "valid") else self.training.validation
+        graph = super()._hold_out(kg.split(share, 0.0, seed=self.seed) if share else kg)
         if repeated := repeated_across_splits(kg):
-            warnings.warn(
-                f"{repeated:,} triple{'s are' if repeated > 1 else ' is'} in more than one split: measured on triples "
-                "that were learned, a model looks better than it is",
-                stacklevel=5,
-            )
-        if self.training.validation and not _has_split(kg, "valid"):
-            kg = kg.split(self.training.validation, 0.0, seed=self.seed)
-        return super()._hold_out(kg)
+            message = f"{repeated:,} triple{'s are' if repeated > 1 else ' is'} in more than one split"
+            message += ": measured on triples that were learned, a model looks better than it is"
+            warnings.warn(message, stacklevel=5)
+        return graph
 
     def evaluate(
         self,
@@ -385,15 +380,9 @@ class LinkPredictor(LinkEstimator):
         """
         num_triples = len((self.graph_ if kg is None else kg).split_triples(split))
         known, total = None if filtered else (), 2 * min(num_triples, at_most or num_triples)
+        options: dict[str, Any] = {"known": known, "memory_budget": memory_budget, "at_most": at_most}
         with progress("ranking", total, "questions", show=show_progress) as meter:
-            ranks = self.ranks(
-                kg,
-                split,
-                known=known,
-                memory_budget=memory_budget,
-                at_most=at_most,
-                on_progress=lambda done: meter.advance(done - meter.done),
-            )
+            ranks = self.ranks(kg, split, **options, on_progress=lambda done: meter.advance(done - meter.done))
         report = summarize(ranks, ties=ties, filtered=filtered, num_candidates=of, population=num_triples)
         return report.as_dict(self.graph_.relations)
 
@@ -420,11 +409,9 @@ class LinkPredictor(LinkEstimator):
         """
         graph = self.graph_ if kg is None else self._check_names(kg)
         if not _has_split(graph, split):
-            sizes = graph.statistics().triples_per_split
-            existing = ", ".join(f"{size:,} {name}" for name, size in sizes.items() if size)
-            raise DataError(
-                f"the graph has no {split} triples to rank; it has {existing or f'{len(graph):,} without split'}"
-            )
+            sizes = graph.statistics().triples_per_split.items()
+            existing = ", ".join(f"{size:,} {name}" for name, size in sizes if size) or f"{len(graph):,} without split"
+            raise DataError(f"the graph has no {split} triples to rank; it has {existing}")
         known = splits_up_to(split) if known is None else known
         scorer, triples = self.scorer(), self._draw_rows(self._triples(split, graph), at_most)
         known_triples = KnownTriples.of_graph(graph, *known, device=scorer.device) if known else None
@@ -447,10 +434,8 @@ class LinkPredictor(LinkEstimator):
 
     def _check_names(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         if kg is not self._graph and (kg.nodes != self.graph_.nodes or kg.relations != self.graph_.relations):
-            raise DataError(
-                "the graph has other nodes or relations than the one the predictor was fitted on: use `over(kg)`, "
-                "which returns the model over another graph if that is possible"
-            )
+            advice = "use `over(kg)`, which returns the model over another graph if that is possible"
+            raise DataError(f"the graph has other nodes or relations than the predictor's own: {advice}")
         return kg
 
     def over(self, kg: KnowledgeGraph) -> Self:
@@ -465,8 +450,7 @@ class LinkPredictor(LinkEstimator):
         Raises:
             DataError: The model has weights of single nodes.
         """
-        why_not = self.hooks_.why_not_transferable()
-        if why_not is not None:
+        if (why_not := self.hooks_.why_not_transferable()) is not None:
             raise DataError(why_not)
         graph = renumber_relations(kg, self.graph_.relations) if self.network_.has_relation_weights else kg
         other = self.from_settings(self.settings_)._build_saved(graph)

@@ -19,8 +19,7 @@ from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
 from rgcn.kernels.ahead import compile_ahead
 from rgcn.models.answer_kind import ClassKind
-from rgcn.models.estimator import Estimator, Nodes
-from rgcn.models.hooks import ModelHooks, one_hot_message
+from rgcn.models.estimator import Estimator, ModelHooks, Nodes, one_hot_message
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
@@ -30,7 +29,7 @@ from rgcn.placement import current
 from rgcn.plugins import ENCODERS
 from rgcn.system.memory import release_memory
 from rgcn.training.node_trainer import NodeTrainer
-from rgcn.training.plan import choose_device, default_batches, on_device
+from rgcn.training.plan import choose_device, default_batches
 
 if TYPE_CHECKING:
     import polars as pl
@@ -94,16 +93,14 @@ class ClassEstimator(Estimator):
         ids = self._askable(nodes)
         logits, calibration = self.logits(ids), self.calibration_
         best = logits.argmax(1, keepdim=True)
-        probability = calibration.class_probabilities(logits).gather(1, best).squeeze(1) if calibration.fitted else None
-        return pl.DataFrame(
-            {
-                "node": [self.graph_.nodes[node] for node in ids],
-                "class": [self.classes_[number] for number in best.squeeze(1).tolist()],
-                "score": logits.gather(1, best).squeeze(1).float().numpy(),
-                "probability": [None] * len(ids) if probability is None else probability.float().numpy(),
-            },
-            schema_overrides={"probability": pl.Float32},
-        )
+        shares = calibration.class_probabilities(logits) if calibration.fitted else None
+        columns = {
+            "node": [self.graph_.nodes[node] for node in ids],
+            "class": [self.classes_[number] for number in best.squeeze(1).tolist()],
+            "score": logits.gather(1, best).squeeze(1).float().numpy(),
+            "probability": [None] * len(ids) if shares is None else shares.gather(1, best).squeeze(1).float().numpy(),
+        }
+        return pl.DataFrame(columns, schema_overrides={"probability": pl.Float32})
 
     def _askable(self, nodes: Nodes | None) -> list[int]:
         """Return the ids of nodes; None: of all nodes that are no literals."""
@@ -126,13 +123,13 @@ class ClassEstimator(Estimator):
         graph = self.graph_ if kg is None else kg
         if graph.labels is None:
             raise DataError("the graph has no labels to measure accuracy on: read it with labels=FILE")
-        nodes, classes = graph.labels.of(split)
-        drawn, num_labels = self._draw_rows(torch.arange(len(nodes)), at_most).numpy(), len(nodes)
-        nodes, classes = nodes[drawn], classes[drawn]
-        if not len(nodes):
+        num_labels = len(graph.labels.of(split)[0])
+        if not num_labels:
             raise DataError(f"the graph has no labels in split {split!r}; it has {dict(graph.labels.counts())}")
-        environment_number = {name: number for number, name in enumerate(self.classes_)}
-        expected = np.array([environment_number.get(graph.labels.names[number], -1) for number in classes])
+        drawn = self._draw_rows(torch.arange(num_labels), at_most).numpy()
+        nodes, classes = (column[drawn] for column in graph.labels.of(split))
+        number_of = {name: number for number, name in enumerate(self.classes_)}
+        expected = np.array([number_of.get(graph.labels.names[number], -1) for number in classes])
         predicted = self.logits([graph.nodes[node] for node in nodes]).argmax(1).numpy()
         accuracy, share = float((predicted == expected).mean()), len(nodes) / num_labels
         error = (accuracy * (1 - accuracy) * (1 - share) / len(nodes)) ** 0.5
@@ -166,8 +163,7 @@ class NodeHooks(ModelHooks):
     def embedding_layer(self, layer: int | None) -> int:
         """Return the given layer, or the default: the last hidden one."""
         count = len(self.estimator.network_.layers)
-        if layer is None:
-            return -2 if count > 1 else -1
+        layer = max(-2, -count) if layer is None else layer
         if not -count <= layer < count:
             raise ConfigError(f"layer {layer} does not exist: the network has {count} layers, {-count} to {count - 1}")
         return layer
@@ -185,21 +181,17 @@ class NodeHooks(ModelHooks):
         last, count = self.estimator.network_.layers[-1], self.estimator.graph_.num_relations
         assert isinstance(last, RelationalGraphConv)
         if last.is_one_hot:
-            raise DataError(
-                "the relations of a single layer on nodes without features share no weights that could be compared: "
-                "train with two layers or more"
-            )
-        with torch.no_grad():
-            dense = last.dense_weight().float().cpu()
+            message = "a single layer on nodes without features has no weights of relations that could be compared"
+            raise DataError(f"{message}: train with two layers or more")
+        dense = last.dense_weight().detach().float().cpu()
         rows, sizes = dense.reshape(len(dense), -1), " × ".join(map(str, dense.shape[1:]))
         text = f"the weight matrix of each relation in the last layer ({sizes}), written in a row"
         return rows[:count], rows[count : 2 * count] if last.inverse else None, text
 
     def why_not_extensible(self) -> str | None:
         """Return why the model cannot answer for new nodes: its inputs are one-hot."""
-        if isinstance(self.estimator.network_.source, (NodeEmbedding, NodeFeatures)):
-            return None
-        return one_hot_message("e-rgcn, or rgcn on a graph with features")
+        has_rows = isinstance(self.estimator.network_.source, (NodeEmbedding, NodeFeatures))
+        return None if has_rows else one_hot_message("e-rgcn, or rgcn on a graph with features")
 
 
 class NodeClassifier(ClassEstimator):
@@ -292,10 +284,8 @@ class NodeClassifier(ClassEstimator):
         super()._configure(params, is_trusted=is_trusted)
         layers, prune = self.model.layers, self.prune
         if prune and prune is not True and prune < layers:
-            raise ConfigError(
-                f"prune = {prune} is less than the {layers} hops that messages of {layers} layers travel, which would "
-                f"change predictions: prune to {layers} hops or more, or set prune=True"
-            )
+            message = f"prune = {prune} removes nodes within the {layers} hops that messages travel"
+            raise ConfigError(f"{message}: prune to {layers} hops or more, or set prune=True")
 
     @property
     def num_parameters_as_published_(self) -> int:
@@ -327,17 +317,19 @@ class NodeClassifier(ClassEstimator):
 
     def _build(self, graph: KnowledgeGraph) -> Self:
         """Build the operator and the untrained network, for a graph whose splits are drawn."""
-        encoder = ENCODERS.resolve(self.model.encoder)
-        if choose_device(self.training.device).type == "cpu":
+        encoder, device = ENCODERS.resolve(self.model.encoder), choose_device(self.training.device)
+        if device.type == "cpu":
             compile_ahead(*encoder.kernels(self.model.decomposition))
         adjacency, generator = self._begin(graph)
-        nodes = self._labels.of("train")[0]
+        assert graph.labels is not None
+        nodes = graph.labels.of("train")[0]
         # Rows out of reach of the loss stay out of the parameters, unless decay or sharding needs all rows, or batches
         # touch few of them anyway.
         decays = self.training.weight_decay > 0 or self.training.l2_penalty > 0
-        trains_all = decays or self.training.is_batched(len(nodes)) or self.placement.partition is not None
-        reach = None if trains_all else self._field(nodes, self.model.layers)
-        plan = NodePlan(self.model, graph, adjacency, reach, generator, self.placement)
+        field, is_batched = None, self.training.is_batched(len(nodes))
+        if not (decays or is_batched or self.placement.partition is not None):
+            field = ReceptiveField.of(adjacency, torch.tensor(nodes, device=device), self.model.layers)
+        plan = NodePlan(self.model, graph, adjacency, field, generator, self.placement)
         self._network = encoder.build_node_network(plan).to(adjacency.device)
         if len(graph) >= MIN_STORED_TRIPLES:
             release_memory()
@@ -359,10 +351,6 @@ class NodeClassifier(ClassEstimator):
         return NodeTrainer(
             self.network_, self.adjacency_, self._labels, self.training, self.seed, placement=self.placement
         )
-
-    def _field(self, nodes: NDArray[np.int64], depth: int) -> ReceptiveField:
-        """Return the receptive field of nodes over the first `depth` layers."""
-        return ReceptiveField.of(self.rows_, on_device(nodes, choose_device(self.training.device)), depth)
 
     def logits(self, nodes: Nodes) -> Tensor:
         """Compute the logits of nodes, [num_nodes, num_classes], on the CPU."""
@@ -387,7 +375,7 @@ class NodeClassifier(ClassEstimator):
         distinct, back = np.unique(ids, return_inverse=True)
         depth = layer % len(network.layers) + 1
         network.eval()
-        nodes = on_device(distinct, choose_device(self.training.device))
+        nodes = torch.tensor(distinct, device=choose_device(self.training.device))
         if self.placement.partition is None:
             states = network.node_states(self.rows_, nodes, depth)
         else:

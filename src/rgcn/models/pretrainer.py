@@ -22,7 +22,6 @@ from rgcn.plugins import ENCODERS
 from rgcn.sampling.synthetic_graphs import augment, draw_graph, node_classification_view
 from rgcn.training.fitting import Trainer
 from rgcn.training.link_trainer import LinkTrainer, WeightUpdates
-from rgcn.training.plan import on_device
 
 DRAWN = "drawn"  # stands for synthetic graphs, among names of data sets
 MAX_SEED = 2**62
@@ -164,13 +163,10 @@ class PretrainingTrainer(Trainer):
             has_labels: Give the view a relation of which few triples are known, and ask for it in half of the
                 questions.
         """
-        if name == DRAWN:
-            graph = draw_graph(seed)
-        else:
-            graph = augment(self.graphs[name], seed) if is_altered else self.graphs[name]
-        labels = None
-        if has_labels:
-            graph, labels = node_classification_view(graph, seed)
+        graph = draw_graph(seed) if name == DRAWN else self.graphs[name]
+        if is_altered and name != DRAWN:
+            graph = augment(graph, seed)
+        graph, labels = node_classification_view(graph, seed) if has_labels else (graph, None)
         hides_pairs = hides_pairs and not has_labels and name in self.training.pairs_hidden_in
         training = self.training.model_copy(update={"hidden": "pair" if hides_pairs else self.training.hidden})
         model = self.model
@@ -179,9 +175,9 @@ class PretrainingTrainer(Trainer):
         network: LinkNetwork = ENCODERS.resolve(model.encoder).build_link_network(plan).to(self.device)
         network.load_state_dict(self.network.state_dict(keep_vars=True), assign=True)  # shares the parameters
         network.placement = self.placement
-        triples = on_device(graph.split_triples("train"), self.device)
+        triples = torch.tensor(graph.split_triples("train"), device=self.device)
         questions = None
         if labels is not None:  # as many as all other questions
-            repeated = on_device(labels, self.device).repeat(-(-len(triples) // len(labels)), 1)
+            repeated = torch.tensor(labels, device=self.device).repeat(-(-len(triples) // len(labels)), 1)
             questions = torch.cat([triples, repeated])
         return LinkTrainer(network, triples, adjacency, model, training, seed, self.updates, questions)

@@ -16,15 +16,8 @@ from rgcn.conversion import convert_weight_names, converted_training
 from rgcn.data.graph_store import load_graph, read_json, report_damage, require_file, save_graph
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
+from rgcn.nn import row_tables
 from rgcn.nn.decompositions.matrices import OneHotBlockWeights
-from rgcn.nn.row_tables import (
-    RowTable,
-    arrange_weights,
-    gather_weights,
-    partitions_by_name,
-    read_tensors,
-    write_tensors,
-)
 from rgcn.plugins import TASKS
 from rgcn.system.atomic_files import replace_atomically, write_atomically
 from rgcn.system.formatting import format_bytes
@@ -53,22 +46,15 @@ def save_model(model: Estimator, folder: str | Path) -> None:
         model: The fitted model.
         folder: The folder; existing files are replaced.
     """
-    weights = dict(gather_weights(model.network_, model.placement))
+    weights = dict(row_tables.gather_weights(model.network_, model.placement))
     model.placement.on_main(lambda: _write(model, Path(folder), weights))
 
 
 def _write(model: Estimator, target: Path, weights: dict[str, Tensor]) -> None:
     save_graph(model.graph_, target / "graph")
-    replace_atomically(target / "weights.safetensors", partial(write_tensors, weights))
-    about: dict[str, Any] = {
-        "format": "rgcn-model",
-        "version": FORMAT_VERSION,
-        "task": model.task,
-        "rgcn": __version__,
-        "settings": model.settings_,
-        "graph": model.graph_.fingerprint,
-        "beside": model.extra_state(),
-    }
+    replace_atomically(target / "weights.safetensors", partial(row_tables.write_tensors, weights))
+    about = {"format": "rgcn-model", "version": FORMAT_VERSION, "task": model.task, "rgcn": __version__}
+    about |= {"settings": model.settings_, "graph": model.graph_.fingerprint, "beside": model.extra_state()}
     write_atomically(target / "model.json", json.dumps(about, indent=2) + "\n")
 
 
@@ -123,13 +109,13 @@ def load_as(folder: str | Path, kind: type[Model], device: str = "auto") -> Mode
     with report_damage(f"{file}: damaged, its settings make no model"), AllocationLimit(source):
         settings = converted_training(about["settings"], kind.training_section.model_fields)
         model = kind.from_settings({**settings, "device": device})
-        model._shard_if_possible(graph)
         model._build_saved(graph)
     with report_damage(f"{weights}: damaged, or of another model"):
-        place, tensors = choose_device(model.training.device), convert_weight_names(read_tensors(weights))
-        if model._stored_edges is not None and not partitions_by_name(model.network_):
+        place, tensors = choose_device(model.training.device), convert_weight_names(row_tables.read_tensors(weights))
+        if model._stored_edges is not None and not row_tables.partitions_by_name(model.network_):
             resize_tables(model.network_, tensors)
-        tensors = {name: tensor.to(place) for name, tensor in arrange_weights(model.network_, tensors).items()}
+        tensors = row_tables.arrange_weights(model.network_, tensors)
+        tensors = {name: tensor.to(place) for name, tensor in tensors.items()}
         model.network_.load_state_dict(tensors, assign=True)
     model.network_.eval()
     try:
@@ -148,7 +134,7 @@ def resize_tables(network: Any, tensors: dict[str, Any]) -> None:
     for path, module in list(network.named_modules()):
         if isinstance(module, OneHotBlockWeights):
             module.key = tensors[f"{path}.key"]
-        if not isinstance(module, RowTable):
+        if not isinstance(module, row_tables.RowTable):
             continue
         trained, still, position = (tensors[f"{path}.{part}"] for part in ("trained", "still", "position"))
         owner = network.get_submodule(path.rpartition(".")[0])

@@ -40,6 +40,7 @@ class Task(HasParts, ABC):
         estimator: The estimator, as "module:Class".
         memory: Function that estimates the memory of a training, as "module:function" of model, training and graph.
         folds: Number of trainings whose mean a trial of tuning takes.
+        has_candidates: True if `rgcn train` tries the candidates of its first kind when no model is named.
         parts: "Reporting", "Outcome", and "Endpoints" besides those of its kinds.
     """
 
@@ -52,6 +53,7 @@ class Task(HasParts, ABC):
     estimator: ClassVar[str]
     memory: ClassVar[str | None] = None
     folds: ClassVar[int] = 1
+    has_candidates: ClassVar[bool] = False
 
     @property
     def title(self) -> str:
@@ -105,7 +107,7 @@ class Task(HasParts, ABC):
 
     def candidates(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the models of `configs/candidates.yaml` that `rgcn train` chooses from if no model is named."""
-        return {}
+        return self.kind.candidates() if self.has_candidates else {}
 
     def memory_estimate(self, plan: Plan) -> Mapping[str, int]:
         """Estimate the bytes that a training takes besides the graph, by purpose; empty if that is not known."""
@@ -174,10 +176,7 @@ class NodeClassification(Task):
     parts: ClassVar = {"Reporting": "rgcn.pages.node_report:NodeReporting", "Outcome": "rgcn.cli.output:ClassOutcome"}
     # With the 28 held-out labels of AIFB, the accuracy of one fold moves in steps of 3.6 %, more than most settings do.
     folds = 3
-
-    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the models of `configs/candidates.yaml` for its kind of answers."""
-        return self.kind.candidates()
+    has_candidates = True
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """Return the graph with test labels drawn at random, if no label has another split than train."""
@@ -214,10 +213,8 @@ class NodeClassification(Task):
     def trial_notes(self, config: RunConfig, epoch: int | None) -> list[str]:
         """Return notes on the number of epochs."""
         held_out = config.training.validation
-        labels = (
-            f"training labels but a share of {held_out:g}" if held_out else "training labels, with nothing held out"
-        )
-        notes = [f"training.epochs is the best epoch; training is on all {labels}."]
+        but = f" but a share of {held_out:g}" if held_out else ", with nothing held out"
+        notes = [f"training.epochs is the best epoch; training is on all training labels{but}."]
         if epoch is not None and epoch >= config.training.epochs:
             notes.append("That was the last epoch tried: more may be better (--set training.epochs=...).")
         return notes
@@ -240,10 +237,7 @@ class LinkPrediction(Task):
     estimator = "rgcn.models.link_predictor:LinkPredictor"
     memory = "rgcn.training.plan:link_prediction_memory"
     parts: ClassVar = {"Reporting": "rgcn.pages.link_report:LinkReporting", "Outcome": "rgcn.cli.output:LinkOutcome"}
-
-    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the models of `configs/candidates.yaml` for its kind of answers."""
-        return self.kind.candidates()
+    has_candidates = True
 
     def split(self, graph: KnowledgeGraph, config: RunConfig) -> KnowledgeGraph:
         """Return the graph with validation and test triples drawn at random or by time, if it has no splits."""
@@ -251,10 +245,7 @@ class LinkPrediction(Task):
         if splits is None:
             by = graph.triple_times if data.split == "time" else None
             if by is None and data.split == "time":
-                raise DataError(
-                    "data.split: time needs a column of times, and this graph has none: set data.time, or data.split "
-                    "to random"
-                )
+                raise DataError("data.split: time needs a column of times: set data.time, or data.split to random")
             return graph.split(VALIDATION_SHARE if valid is None else valid, data.test, seed=data.seed, by=by)
         if data.split == "time":
             raise ConfigError("data.split: the graph has splits of its own; set it to random, which keeps them")
@@ -326,7 +317,4 @@ class Pretraining(LinkPrediction):
     )
     run = "rgcn.config:PretrainingRun"
     estimator = "rgcn.models.pretrainer:Pretrainer"
-
-    def candidates(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return no models: pretraining names its model."""
-        return {}
+    has_candidates = False  # pretraining names its model

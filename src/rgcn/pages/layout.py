@@ -193,12 +193,9 @@ def decimal(value: float) -> str:
     """
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
-    if value == 0:
-        return "0"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f}" if places <= 6 else f"{value:.2e}"
+    if value == 0 or abs(value) >= 99.95:
+        return f"{value or 0:,.0f}"
+    return f"{value:#.3g}"
 
 
 def percent(value: float) -> str:
@@ -218,10 +215,8 @@ def compact(value: float) -> str:
         >>> compact(0.25), compact(1500), compact(20000), compact(2_000_000), compact(0)
         ('0.25', '1.5k', '20k', '2M', '0')
     """
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{letter}"
-    return f"{value:.4g}"
+    size, letter = next((one for one in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if abs(value) >= one[0]), (1, ""))
+    return f"{value / size:.4g}{letter}"
 
 
 def split_sizes(sizes: Mapping[str, int]) -> str:

@@ -62,20 +62,12 @@ def evaluate_nodes(model: AnsweringModel, split: str) -> dict[str, Any]:
             for i in positions[:NUM_NODES_SHOWN].tolist()
         ]
 
-    right = int((predicted == truth).sum())
-    return {
-        "split": split,
-        "accuracy": right / len(nodes),
-        "count": len(nodes),
-        "right": right,
-        "majority": dict(zip(("class", "accuracy"), majority(labels, split), strict=True)),
-        "classes": list(labels.names),
-        "confusion": confusion.tolist(),
-        "by_class": class_metrics(list(labels.names), confusion),
-        "most_certain": examples(order),
-        "least_certain": examples(order[::-1]),
-        "surest_mistakes": examples(order[predicted[order] != truth[order]]),
-    }
+    right, names = int((predicted == truth).sum()), list(labels.names)
+    found = {"split": split, "accuracy": right / len(nodes), "count": len(nodes), "right": right}
+    found["majority"] = dict(zip(("class", "accuracy"), majority(labels, split), strict=True))
+    found |= {"classes": names, "confusion": confusion.tolist(), "by_class": class_metrics(names, confusion)}
+    found |= {"most_certain": examples(order), "least_certain": examples(order[::-1])}
+    return {**found, "surest_mistakes": examples(order[predicted[order] != truth[order]])}
 
 
 def class_metrics(names: Sequence[str], confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -88,19 +80,12 @@ def class_metrics(names: Sequence[str], confusion: NDArray[np.int64]) -> list[di
     Returns:
         A dict per class. Precision is None for a class that is never predicted, recall for a class without nodes.
     """
-    counts = zip(
-        names, confusion.diagonal().tolist(), confusion.sum(1).tolist(), confusion.sum(0).tolist(), strict=True
-    )
-    return [
-        {
-            "name": name,
-            "precision": hits / predicted if predicted else None,
-            "recall": hits / nodes if nodes else None,
-            "nodes": nodes,
-            "predicted": predicted,
-        }
-        for name, hits, nodes, predicted in counts
-    ]
+    keys, rows = ("name", "precision", "recall", "nodes", "predicted"), []
+    counts = confusion.diagonal().tolist(), confusion.sum(1).tolist(), confusion.sum(0).tolist()
+    for name, hits, nodes, predicted in zip(names, *counts, strict=True):
+        shares = hits / predicted if predicted else None, hits / nodes if nodes else None
+        rows.append(dict(zip(keys, (name, *shares, nodes, predicted), strict=True)))
+    return rows
 
 
 def majority(labels: NodeLabels, split: str) -> tuple[str, float]:
@@ -201,11 +186,11 @@ def confusion_chart(confusion: Sequence[Sequence[int]], names: Sequence[str]) ->
     counts, shown = np.array(confusion), list(names)
     grouped = counts
     if len(names) > MAX_CLASSES:
-        group = np.full(len(names), MAX_CLASSES)
         largest = np.sort(np.argsort(-(counts.sum(1) + counts.sum(0)), kind="stable")[:MAX_CLASSES])
+        group = np.full(len(names), MAX_CLASSES)
         group[largest] = np.arange(MAX_CLASSES)
-        grouped = np.zeros((MAX_CLASSES + 1, MAX_CLASSES + 1), dtype=np.int64)
-        np.add.at(grouped, (group[:, None], group[None, :]), counts)
+        in_group = np.eye(MAX_CLASSES + 1, dtype=np.int64)[group]
+        grouped = in_group.T @ counts @ in_group
         shown = [*(names[i] for i in largest.tolist()), "all others"]
     hover = "{count} of {total} “{row}” predicted as “{column}”"
     chart = heat_map(shown, shown, grouped.tolist(), corner="true class", hover=hover)

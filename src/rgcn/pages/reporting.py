@@ -55,16 +55,10 @@ class Panel(NamedTuple):
 
     def chart(self, title: str, series: Sequence[Series], marks: Sequence[Mark] = ()) -> Markup:
         """Draw the chart."""
-        return line_chart(
-            series,
-            title=title,
-            x_label=self.unit,
-            y_label=self.metric.title,
-            marks=marks,
-            y_range=(0.0, 1.0) if self.metric.is_share else (0.0 if self.metric.higher_is_better else None, None),
-            y_format=self.y_format,
-            value_format=self.value_format,
-        )
+        y_range = (0.0, 1.0) if self.metric.is_share else (0.0 if self.metric.higher_is_better else None, None)
+        labels = {"title": title, "x_label": self.unit, "y_label": self.metric.title}
+        formats = {"y_format": self.y_format, "value_format": self.value_format}
+        return line_chart(series, marks=marks, y_range=y_range, **labels, **formats)  # type: ignore[arg-type]
 
 
 class SplitEvaluation(NamedTuple):

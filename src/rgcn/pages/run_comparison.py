@@ -62,6 +62,13 @@ class Entry(NamedTuple):
         values = [float(metrics[metric]) for metrics in results if metrics.get(metric) is not None]
         return Spread.of(values) if values else None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry as plain values."""
+        folders, about = [str(run.folder) for run in self.runs], self.first.config.about
+        head = {"name": self.name, "folders": folders, **{key: about[key] for key in ("task", "dataset", "model")}}
+        of_runs = {name: [getattr(run, name) for run in self.runs] for name in ("status", "length", "seconds")}
+        return {**head, "fingerprint": self.first.fingerprint, **of_runs}
+
     def curve(self, column: str, color: int) -> Series:
         """Return the curve of one column; of a series the mean, with a band of one standard error."""
         curves = [dict(curve) for run in self.runs if (curve := run.curve(column))]
@@ -165,29 +172,21 @@ class Comparison:
             of_series = f"{entry.num_finished} of {len(entry.runs)} runs are finished; only their metrics are shown."
             of_run = f"this run is not finished ({entry.first.status}); it has curves, but no metrics."
             warnings.append(f"{entry.letter}: {of_series if entry.is_series else of_run}")
-        if same_metrics and len(by_data) == 1 and None not in by_data:
-            warnings += self._chance_warnings()
-        return warnings
-
-    def _chance_warnings(self) -> list[str]:
-        """Warn if the difference of the two best entries may be due to their seeds."""
         metric = self.tasks[0].headline
         rows = [row for row in self.metric_rows() if row.metric == metric and row.best]
-        if not rows:
-            return []
+        if not (rows and same_metrics and len(by_data) == 1):  # nothing is marked as best
+            return warnings
         spreads = [spread for spread in rows[-1].spreads if spread is not None]
+        first, second, *_ = sorted(spreads, key=lambda one: one.mean, reverse=metric.higher_is_better)
         if any(spread.standard_error is None for spread in spreads):
-            return [
+            warnings.append(
                 "A single run says little about which settings are better, because metrics vary with the seed. Several "
                 "seeds of each (a folder with seed-0/, seed-1/, ...) are compared as mean ± standard error."
-            ]
-        first, second, *_ = sorted(spreads, key=lambda one: one.mean, reverse=metric.higher_is_better)
-        if abs(first.mean - second.mean) >= 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
-            return []
-        return [
-            f"The two best differ by less than two standard errors in {rows[-1].split} {metric.title}: by these runs, "
-            "it is a tie."
-        ]
+            )
+        elif abs(first.mean - second.mean) < 2 * math.hypot(first.standard_error or 0.0, second.standard_error or 0.0):
+            what = f"in {rows[-1].split} {metric.title}"
+            warnings.append(f"The two best differ by less than two standard errors {what}: by these runs, it is a tie.")
+        return warnings
 
     def charts(self, task: Task) -> list[ComparisonChart]:
         """Return the charts for the entries of one task, validation metrics first."""
@@ -213,18 +212,7 @@ class Comparison:
             return {split: {row.metric.name: values_of(row) for row in rows if row.split == split} for split in splits}
 
         return {
-            "runs": [
-                {
-                    "name": entry.name,
-                    "folders": [str(run.folder) for run in entry.runs],
-                    "task": entry.first.config.task,
-                    "dataset": entry.first.config.data.title,
-                    "model": entry.first.config.model.title,
-                    "fingerprint": entry.first.fingerprint,
-                    **{name: [getattr(run, name) for run in entry.runs] for name in ("status", "length", "seconds")},
-                }
-                for entry in self.entries
-            ],
+            "runs": [entry.as_dict() for entry in self.entries],
             "settings": self.settings(),
             "metrics": by_split(lambda row: [None if spread is None else vars(spread) for spread in row.spreads]),
             "best": by_split(lambda row: [self.entries[i].name for i in sorted(row.best)]),

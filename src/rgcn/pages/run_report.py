@@ -57,35 +57,21 @@ def make_report(
     model, measured, reason = _measure(run, reporting, split, on_progress, mirror)
     settings, best = _settings(with_short_paths(run.config)), run.best()
     panels = reporting.panels(run.reported, run.task.watch(run.config.training), run.unit)
+    shown: dict[str, Any] = {"run": run, "model": model, "measured": measured, "reason": reason, "reporting": reporting}
+    shown |= {"settings": settings, "changed": [row for row in settings if row[1] != row[2]]}
+    shown |= {"command": _command(run), "session_seconds": session_seconds, "changes": _environment_changes(run)}
     content = parts(
         "run_report.html",
-        run=run,
-        measured=measured,
-        reason=reason,
         charts=[(panel, _chart(run, panel)) for panel in panels],
-        model=model,
-        settings=settings,
-        changed=[row for row in settings if row[1] != row[2]],
-        reporting=reporting,
         names=None if reporting.titles is None else NameMarkup(reporting.titles),
-        session_seconds=session_seconds,
-        command=_command(run),
-        changes=_environment_changes(run),
         selection=read_selection(folder),
+        **shown,
     )
     footer = f"Written by rgcn {__version__} from the files of the run. This page loads nothing from anywhere."
-    values = {
-        "run": str(run.folder),
-        "task": run.config.task,
-        "dataset": run.config.data.title,
-        "model": run.config.model.title,
-        "seed": run.config.seed,
-        "status": run.status,
-        run.config.training.length_key: run.length,
-        "seconds": run.seconds,
-        "best": None if best is None else {"metric": best.metric.name, run.unit: best.number, "value": best.value},
-        "measured": None if measured is None else dict(measured.values),
-    }
+    values = {"run": str(run.folder), **run.config.about, "status": run.status}
+    values |= {run.config.training.length_key: run.length, "seconds": run.seconds}
+    values["best"] = best and {"metric": best.metric.name, run.unit: best.number, "value": best.value}
+    values["measured"] = measured and dict(measured.values)
     return RunReport(page(f"{run.title}: {run.task.title}", content, footer=footer), values)
 
 
@@ -103,10 +89,8 @@ def _measure(
         reporting.titles = titles_of(model.graph_, run.config.data.dataset, mirror)
     if run.result is None:
         if split == "test":
-            raise DataError(
-                f"{run.folder} is not finished ({run.status}): its test split is read once, at the end; --split valid "
-                "measures the current model"
-            )
+            advice = "its test split is read once, at the end; --split valid measures the current model"
+            raise DataError(f"{run.folder} is not finished ({run.status}): {advice}")
         if model is not None:
             splits = [one for one in splits if one != "test"]
             reason = "the data have no validation split, and a test split is read once, at the end"
@@ -175,30 +159,16 @@ def model_card(run: RunFolder, model: Estimator | None = None) -> str:
             model = load_trained(run, device="cpu")
         except RgcnError:  # its message would name a folder of this machine
             missing = "Its folder `model/` is missing or damaged, so this card is incomplete."
-    config = record.config
-    card = render(
-        "model_card.md",
-        front_matter=_front_matter(record),
-        run=record,
-        version=__version__,
-        missing=missing,
-        reporting=reporting,
-        model=model,
-        dataset=CATALOG.get((config.data.dataset or "").lower()),
-        settings=flat_settings(non_default_settings(config), ("task", "seed", "data", *SETTINGS_WITHOUT_EFFECT)),
-        calibration=_calibration(run.path),
-    )
-    return str(card)
+    settings = flat_settings(non_default_settings(record.config), ("task", "seed", "data", *SETTINGS_WITHOUT_EFFECT))
+    values = {"run": record, "reporting": reporting, "model": model, "settings": settings, "missing": missing}
+    values |= {"front_matter": _front_matter(record), "version": __version__, "calibration": _calibration(run.path)}
+    return str(render("model_card.md", dataset=CATALOG.get((record.config.data.dataset or "").lower()), **values))
 
 
 def _front_matter(run: RunRecord) -> str:
     source = run.config.data.title
-    about: dict[str, Any] = {
-        "library_name": "rgcn",
-        "pipeline_tag": "graph-ml",
-        "tags": list(dict.fromkeys(["rgcn", run.config.model.title, run.task.name, "knowledge-graph"])),
-        "datasets": [source],
-    }
+    tags = list(dict.fromkeys(["rgcn", run.config.model.title, run.task.name, "knowledge-graph"]))
+    about: dict[str, Any] = {"library_name": "rgcn", "pipeline_tag": "graph-ml", "tags": tags, "datasets": [source]}
     metrics = [
         {"type": metric, "value": round(float(value), 4), "name": f"{SPLIT_TITLES['test']} {metric}"}
         for metric, value in (run.result or {}).get("metrics", {}).get("test", {}).items()

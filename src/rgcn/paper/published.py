@@ -140,9 +140,8 @@ def judge_time(published: PaperResult, seconds: float) -> Judgment:
     if published.value is None:
         return Judgment(published, "")
     ratio = format_number(max(seconds / published.value, published.value / seconds))
-    return Judgment(
-        published, "equal" if ratio == "1" else f"{ratio} × {'faster' if seconds < published.value else 'slower'}"
-    )
+    verdict = f"{ratio} × {'faster' if seconds < published.value else 'slower'}"
+    return Judgment(published, "equal" if ratio == "1" else verdict)
 
 
 @dataclass(frozen=True)
@@ -278,31 +277,27 @@ def layout_table(table: PaperTable) -> TableLayout:
         before = row.subject
         lines += _lines(row, subject, f"[{notes.index(row.note) + 1}]" if row.note else "")
     filled = {column for line in lines for column, text in line.items() if text}
-    quantities = {row.quantity for row in table.rows}
-    title, warnings = table.title, []
+    quantities, title, texts = {row.quantity for row in table.rows}, table.title, [table.rule, *table.notes]
     if len(quantities) == 1:
         filled.discard("of")
         title += f": {quantities.pop()}"
     if table.changed:
         title += f" (CHANGED by --set {' '.join(table.changed)})"
-        warnings = ["Settings were changed: this is a trial, not a reproduction."]
+        texts.insert(0, "Settings were changed: this is a trial, not a reproduction.")
     footnotes = [f"[{number}] {note}" for number, note in enumerate(notes, 1)]
-    columns = tuple(column for column in COLUMNS if column in filled)
-    return TableLayout(title, columns, lines, footnotes, [*warnings, table.rule, *table.notes])
+    return TableLayout(title, tuple(column for column in COLUMNS if column in filled), lines, footnotes, texts)
 
 
 def _lines(row: PaperRow, subject: str, mark: str) -> Iterator[dict[str, str]]:
-    ours = "" if row.ours is None else format_result(row.ours, row.error, row.kind, row.digits)
-    first = dict.fromkeys(COLUMNS, "") | {"what": subject, "of": row.quantity, "verdict": mark}
-    first["ours"] = f"≈ {ours}" if row.extrapolated else ours
-    first["runs"] = "" if row.runs is None else str(row.runs)
-    first["time"] = "" if row.seconds is None else format_duration(row.seconds)
-    if not row.published:
-        yield first
-    for number, judged in enumerate(row.published):
-        line = dict.fromkeys(COLUMNS, "") if number else first
-        published = f"{judged.figure.by} {format_published(judged.figure, row.kind, row.digits)}".strip()
-        yield {**line, "published": published, "verdict": f"{judged.verdict} {line['verdict']}".strip()}
+    empty = dict.fromkeys(COLUMNS, "")
+    line = {**empty, "what": subject, "of": row.quantity, "verdict": mark}
+    line["ours"] = "≈ " * row.extrapolated + format_result(row.ours, row.error, row.kind, row.digits)
+    line["runs"] = "" if row.runs is None else str(row.runs)
+    line["time"] = "" if row.seconds is None else format_duration(row.seconds)
+    for figure, verdict in [(one.figure, one.verdict) for one in row.published] or [(PaperResult(), "")]:
+        published = f"{figure.by} {format_published(figure, row.kind, row.digits)}".strip()
+        yield {**line, "published": published, "verdict": f"{verdict} {line['verdict']}".strip()}
+        line = empty
 
 
 def format_published(published: PaperResult, kind: Kind, digits: int) -> str:
@@ -316,34 +311,26 @@ def format_published(published: PaperResult, kind: Kind, digits: int) -> str:
 
 def format_result(value: float | None, error: float | None, kind: Kind, digits: int) -> str:
     """Format a number: 12,068,804 or 0.486 ± 0.009 or 40 h 7 min."""
-    if value is None:
-        return ""
-    if kind == "time":
-        return format_duration(value)
+    if value is None or kind == "time":
+        return "" if value is None else format_duration(value)
     return f"{value:,.{digits}f}" + ("" if error is None else f" ± {error:.{digits}f}")
 
 
 def markdown_table(table: PaperTable) -> str:
     """Return a table as Markdown."""
-    return _markdown(layout_table(table))
-
-
-def _markdown(laid: TableLayout) -> str:
-    align = ["---:" if column in NUMBERS else "---" for column in laid.columns]
-    lines = [f"| {' | '.join(laid.headings)} |", f"|{'|'.join(align)}|"]
-    lines += [f"| {' | '.join(_escaped(line[column]) for column in laid.columns)} |" for line in laid.lines]
-    return "\n".join([*lines, *(f"\n{_escaped(note)}" for note in laid.footnotes)]) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|")
+    laid = layout_table(table)
+    cells = [[line[column].replace("|", "\\|") for column in laid.columns] for line in laid.lines]
+    align = "|".join("---:" if column in NUMBERS else "---" for column in laid.columns)
+    lines = [f"| {' | '.join(row)} |" for row in (laid.headings, *cells)]
+    footnotes = ["\n" + note.replace("|", "\\|") for note in laid.footnotes]
+    return "\n".join([lines[0], f"|{align}|", *lines[1:], *footnotes]) + "\n"
 
 
 def markdown(report: PaperReport) -> str:
     """Return a report as Markdown."""
     text = ["# The paper's results and ours\n", about_text(report.about) + "\n"]
-    for laid in map(layout_table, report.tables):
-        text += [f"## {laid.title}\n", _markdown(laid), "\n".join(f"{line}\n" for line in laid.notes)]
+    for table, laid in zip(report.tables, map(layout_table, report.tables), strict=True):
+        text += [f"## {laid.title}\n", markdown_table(table), "\n".join(f"{line}\n" for line in laid.notes)]
     return "\n".join(text)
 
 
@@ -372,15 +359,13 @@ def verdict_color(verdict: str) -> str:
     ... )
     ('good', 'good', 'bad', 'quiet', 'quiet')
     """
-    if any(word in verdict for word in GOOD_VERDICTS):
-        return "good"
-    return "bad" if any(word in verdict for word in BAD_VERDICTS) else "quiet"
+    moods = {"good": GOOD_VERDICTS, "bad": BAD_VERDICTS}
+    return next((mood for mood, words in moods.items() if any(word in verdict for word in words)), "quiet")
 
 
 def about_text(about: dict[str, Any]) -> str:
     """Return the command, the date and the machine in one line."""
     machine = about.get("machine", {})
-    cores = machine.get("cores")
-    parts = machine.get("gpu"), machine.get("cpu"), None if cores is None else format_count(cores, "core")
-    hardware = ", ".join(str(part) for part in parts if part)
+    cores = format_count(machine["cores"], "core") if machine.get("cores") else None
+    hardware = ", ".join(str(part) for part in (machine.get("gpu"), machine.get("cpu"), cores) if part)
     return "; ".join(part for part in (about.get("command"), about.get("date"), hardware) if part)

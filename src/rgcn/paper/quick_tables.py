@@ -18,7 +18,7 @@ from rgcn.paper.published import LINK_DATASETS, NODE_DATASETS, TITLES, Judgment,
 from rgcn.paper.trainings import subject
 from rgcn.plugins import ENCODERS
 from rgcn.runs.assembly import make_model
-from rgcn.runs.configuration import load_configuration
+from rgcn.runs.configuration import load_configuration, replace_settings
 from rgcn.sampling.negatives import corrupt
 from rgcn.system.formatting import format_count, format_duration
 from rgcn.training.plan import choose_device
@@ -68,13 +68,13 @@ def _count_rows(name: str, graph: KnowledgeGraph | str) -> list[PaperRow]:
     pruned = name in stated.PRUNED
     subject, where = TITLES[name] + ("*" if pruned else ""), "Table 1" if name in NODE_DATASETS else "Table 3"
     published = {key: PaperResult(n, "", where) for key, n in (NODE_DATASETS.get(name) or LINK_DATASETS[name]).items()}
-    rows = {key: PaperRow(subject, key, kind="count", digits=0) for key in published}
+    row = PaperRow(subject, "", kind="count", digits=0)
     if isinstance(graph, str):
-        return [row.without_result([published[key]], graph) for key, row in rows.items()]
+        return [replace(row, quantity=key).without_result([one], graph) for key, one in published.items()]
     ours = count_as_published(graph.prune(HOPS) if pruned else graph)
     verdicts = {key: (Judgment(f, "equal" if ours[key] == f.value else "differs"),) for key, f in published.items()}
     wanted = [*published, *(key for key in ours if key.startswith("labeled, "))]
-    return [PaperRow(subject, key, verdicts.get(key, ()), ours[key], kind="count", digits=0) for key in wanted]
+    return [replace(row, quantity=key, published=verdicts.get(key, ()), ours=ours[key]) for key in wanted]
 
 
 def count_as_published(graph: KnowledgeGraph) -> dict[str, int]:
@@ -161,8 +161,7 @@ def tensor_statistics(graph: KnowledgeGraph, seeds: int = SEEDS) -> list[list[fl
         [[float(one) for one in (t.min(), t.max(), t.mean(), t.std())] for t in measured_tensors(graph, seed)]
         for seed in range(seeds)
     ]
-    means: list[list[float]] = torch.tensor(per_seed, dtype=torch.float64).mean(0).tolist()
-    return means
+    return torch.tensor(per_seed, dtype=torch.float64).mean(0).tolist()
 
 
 def tensors_table(ours: Sequence[Sequence[float]], seeds: int) -> PaperTable:
@@ -230,15 +229,15 @@ def timings_table(
             continue
         quantity = f"training, {'GPU' if place == 'cuda' else 'CPU'}" if whole else "training and inference"
         row = PaperRow(subject(name), quantity, kind="time")
-        no_gpu = place == "cuda" and not torch.cuda.is_available()
-        graph = "there is no GPU here" if no_gpu else graph_of(config.data.dataset)
+        has_device = place != "cuda" or torch.cuda.is_available()
+        graph = graph_of(config.data.dataset) if has_device else "there is no GPU here"
         if isinstance(graph, str):
             rows.append(row.without_result([result], graph))
             continue
         on_measure(name)
         seconds, note = _whole_training(config, graph) if whole else _steps_and_ranking(config, graph, steps, epochs)
-        row = replace(row, published=(stated.judge_time(result, seconds),), ours=seconds)
-        rows.append(replace(row, extrapolated=not whole, note=note))
+        judged = (stated.judge_time(result, seconds),)
+        rows.append(replace(row, published=judged, ours=seconds, extrapolated=not whole, note=note))
     if names is None:
         freebase = PaperRow("FB15k and FB15k-237, RGCN", "a whole run, GPU", kind="time")
         why = "not measured: the paper does not state the number of epochs"
@@ -254,8 +253,7 @@ def timings_table(
 
 def _whole_training(config: RunConfig, graph: KnowledgeGraph) -> tuple[float, str]:
     """Measure the training of a node classifier, after one epoch of warm-up: (seconds, note)."""
-    warm = config.model_copy(update={"training": config.training.model_copy(update={"epochs": 1})})
-    make_model(warm).fit(graph)
+    make_model(replace_settings(config, {"training.epochs": 1})).fit(graph)
     seconds = _seconds(lambda: make_model(config).fit(graph), config.training.device)
     return seconds, f"measured: a whole training, {config.training.epochs} epochs, once"
 
@@ -264,13 +262,9 @@ def _steps_and_ranking(config: RunConfig, graph: KnowledgeGraph, steps: int, epo
     """Measure some steps and one ranking, of as many validation triples as there are test triples: (seconds, note)."""
     predictor, device = make_model(config), config.training.device
     with predictor.fitting(graph) as fitting:
-
-        def take(number: int) -> None:
-            for _ in range(number):
-                fitting.trainer.step()
-
-        take(WARM_STEPS)
-        step = _seconds(lambda: take(steps), device) / steps
+        for _ in range(WARM_STEPS):
+            fitting.trainer.step()
+        step = _seconds(lambda: [fitting.trainer.step() for _ in range(steps)], device) / steps
     ranking = _seconds(lambda: predictor.evaluate(split="valid"), device)
     total = epochs or config.training.steps
     place = "on the GPU" if device == "cuda" else f"on {format_count(torch.get_num_threads(), 'CPU thread')}"

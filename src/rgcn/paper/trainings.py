@@ -68,11 +68,10 @@ def select_names(kind: str, texts: Iterable[str] | None, known: Sequence[str]) -
     ['aifb', 'mutag']
     """
     names = [part.strip().lower() for text in texts or () for part in text.split(",")]
-    for name in names:
-        if not name:
-            raise ConfigError(f"a {kind} without a name; there are {', '.join(known)}")
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+    if "" in names:
+        raise ConfigError(f"a {kind} without a name; there are {', '.join(known)}")
+    if unknown := [name for name in names if name not in known]:
+        raise UnknownNameError(kind, unknown[0], known)
     return names
 
 
@@ -139,8 +138,7 @@ class ReproductionPlan(NamedTuple):
         """
         others = [*self.changes, *([] if self.device is None else [f"device={self.device}"])]
         tail = "".join(f"+{re.sub(r'[^A-Za-z0-9=._-]', '_', change)}" for change in others)
-        if len(tail) > 80:
-            tail = f"+{sha256(tail.encode()).hexdigest()[:12]}"
+        tail = tail if len(tail) <= 80 else f"+{sha256(tail.encode()).hexdigest()[:12]}"
         return self.folder / (name.replace("/", "-") + tail)
 
 
@@ -189,11 +187,11 @@ def _rows(name: str, outcome: TrainingResult | str) -> list[PaperRow]:
     if name in ACCURACY:
         accuracy = PaperRow(subject(name), "test accuracy, %", kind="percent", digits=2)
         return [_filled(accuracy, outcome, "accuracy", ACCURACY[name], scale=100.0)]
-    rows = []
-    for metric, title in METRIC_TITLES.items():
-        expected = [results[metric] for results in RANKING[name]]
-        rows.append(_filled(PaperRow(subject(name), title), outcome, metric, expected))
-    return [rows[0], *(replace(row, runs=None, seconds=None) for row in rows[1:])]
+    first, *others = (
+        _filled(PaperRow(subject(name), title), outcome, metric, [results[metric] for results in RANKING[name]])
+        for metric, title in METRIC_TITLES.items()
+    )
+    return [first, *(replace(row, runs=None, seconds=None) for row in others)]
 
 
 def _filled(

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING
 
 from rgcn.system.lazy import lazy_attributes
 
+__all__ = ["RunFolder", "RunResult", "builtin_configurations", "dump_configuration", "evaluate", "load_configuration"]
+__all__ += ["load_data", "load_run_data", "resume", "train"]
+
 if TYPE_CHECKING:
-    from rgcn.runs.assembly import evaluate as evaluate
-    from rgcn.runs.assembly import load_data as load_data
-    from rgcn.runs.assembly import load_run_data as load_run_data
-    from rgcn.runs.configuration import builtin_configurations as builtin_configurations
-    from rgcn.runs.configuration import dump_configuration as dump_configuration
-    from rgcn.runs.configuration import load_configuration as load_configuration
-    from rgcn.runs.folder import RunFolder as RunFolder
-    from rgcn.runs.training import RunResult as RunResult
-    from rgcn.runs.training import resume as resume
-    from rgcn.runs.training import train as train
+    from rgcn.runs.assembly import evaluate, load_data, load_run_data
+    from rgcn.runs.configuration import builtin_configurations, dump_configuration, load_configuration
+    from rgcn.runs.folder import RunFolder
+    from rgcn.runs.training import RunResult, resume, train
 else:
     # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
     _NAMES = {

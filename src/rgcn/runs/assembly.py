@@ -67,7 +67,8 @@ def make_model(config: RunConfig, mirror: Path | None = None) -> Estimator:
         config: The configuration.
         mirror: Folder with copies of the data sets, for a model that reads data sets by name.
     """
-    model = task_of(config.task).estimator_class.from_settings(config.settings())
+    settings = config.settings()
+    model = task_of(config.task).estimator_class.from_settings(settings)
     model.mirror = mirror
     return model
 
@@ -116,6 +117,7 @@ class RunPlan:
         model = self.config.model.describe(features=graph.features is not None).parts
         division = "nodes are divided" if placement.partition is not None else "each holds the model"
         processes = f" in {placement.size} processes, {division}" if placement.is_distributed else ""
+        chosen = [f"{key} {value}" for key, value in plan.chosen.items() if value is not None]
         rows = {
             "task": self.task.title,
             "data": f"{self.config.data.title}, {graph!r}",
@@ -126,9 +128,7 @@ class RunPlan:
             "validation": self.task.watch(training).title if "valid" in self.split_sizes else "",
             "device": f"{plan.device}{processes}",
             "seed": str(plan.seed),
-            "chosen for this graph and machine": ", ".join(
-                f"{key} {value}" for key, value in plan.chosen.items() if value is not None
-            ),
+            "chosen for this graph and machine": ", ".join(chosen),
             "memory": format_bytes(resources.total) if resources.parts else "not known for this model",
             "disk": format_bytes(resources.disk),
         }
@@ -146,8 +146,9 @@ def _describe_steps(training: Any) -> str:
 
 def plan_run(config: RunConfig, graph: KnowledgeGraph, mirror: Path | None = None) -> RunPlan:
     """Plan a run of a configuration on its data."""
+    model = make_model(config, mirror)
     graph = task_of(config.task).with_splits(graph, config)
-    plan = make_model(config, mirror).plan(graph)
+    plan = model.plan(graph)
     settings = {f"training.{name}": value for name, value in plan.chosen.items()}
     return RunPlan(replace_settings(config, settings) if settings else config, graph, plan, mirror)
 
@@ -223,20 +224,17 @@ def check_data_unchanged(run: RunFolder) -> None:
         DataError: The data have changed.
     """
     config, stamps = run.config(), run.about()["data"].get("files")
-    if config.data.dataset is not None:
-        dataset = CATALOG.get(config.data.dataset.lower())
-        is_readable = dataset is not None and dataset.embedded
-    else:
-        is_readable = all(Path(source).exists() for source in config.data.source_paths())
+    dataset = CATALOG.get((config.data.dataset or "").lower())
+    paths_exist = config.data.dataset is None and all(Path(path).exists() for path in config.data.source_paths())
+    is_readable = paths_exist or (dataset is not None and dataset.embedded)
     if (stamps and stamps == file_stamps(config.data)) or not is_readable:
         return
     advice = "restore them, train again, or use the graph that is stored with the model: --accept-changed-data"
     try:
         graph = load_run_data(config)
     except DataError as error:
-        raise DataError(
-            f"{run.path}: its data have changed since it was trained, and can no longer be read: {error}; {advice}"
-        ) from error
+        changed = f"{run.path}: its data have changed since it was trained"
+        raise DataError(f"{changed}, and can no longer be read: {error}; {advice}") from error
     check_same_data(run, graph, advice)
 
 
@@ -290,8 +288,7 @@ def evaluate(
     about = run.about()
     head = {"run": str(run.path), "status": run.status(), **{k: about[k] for k in ("task", "dataset", "model", "seed")}}
     if on is not None:
-        reason = model.hooks_.why_not_transferable()
-        if reason is not None:  # before the graph is read for nothing
+        if reason := model.hooks_.why_not_transferable():  # before the graph is read for nothing
             raise DataError(f"{run.path}: {reason}")
         model = model.over(load_or_read(on, mirror=mirror))
         head["on"] = model.graph_.name or on

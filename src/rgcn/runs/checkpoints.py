@@ -24,14 +24,7 @@ from rgcn.distributed.sharded_state import read_tables, write_tables
 from rgcn.errors import DataError
 from rgcn.nn.row_tables import read_tensors, write_tensors
 from rgcn.placement import current
-from rgcn.system.atomic_files import (
-    TEMPORARY_PREFIX,
-    disk_error_remedy,
-    file_sha256,
-    remove,
-    replace_atomically,
-    write_atomically,
-)
+from rgcn.system import atomic_files
 from rgcn.training.fitting import TrainingState
 
 VERSION, OLDEST = 3, 1
@@ -65,13 +58,13 @@ class Checkpoints:
             about = {"format": "rgcn-checkpoint", "version": VERSION, "files": files, "values": state.values}
             about["check"] = _digest(about)
             content, path = json.dumps(about, indent=1) + "\n", self.folder / f"step-{step:09d}.json"
-            placement.on_main(lambda: write_atomically(path, content))
+            placement.on_main(lambda: atomic_files.write_atomically(path, content))
         except OSError as error:
             steps = self.steps()
             previous = f"the one at step {steps[0]} is intact" if steps else "there is none before it"
             raise DataError(
                 f"cannot save a checkpoint in {self.folder}: {error.strerror or error}; {previous}: "
-                f"{disk_error_remedy(error)}, then resume the run"
+                f"{atomic_files.disk_error_remedy(error)}, then resume the run"
             ) from error
         if placement.is_main:
             for path in self._files():
@@ -118,8 +111,7 @@ class Checkpoints:
                     return files
             return {}
 
-        files: Files = current().from_main(find)
-        return files
+        return current().from_main(find)  # type: ignore[no-any-return]
 
     def _write(self, role: str, stem: str, state: TrainingState) -> Files:
         """Write the tensors of the role "best" (the best weights) or "state" (all others)."""
@@ -131,20 +123,20 @@ class Checkpoints:
 
         def write(temporary: Path) -> None:
             write_tensors(whole, temporary)
-            files[role]["sha256"] = file_sha256(temporary)
+            files[role]["sha256"] = atomic_files.file_sha256(temporary)
 
-        placement.on_main(lambda: replace_atomically(self.folder / f"{stem}.safetensors", write))
+        placement.on_main(lambda: atomic_files.replace_atomically(self.folder / f"{stem}.safetensors", write))
         if sharded:
             # Never overwrite a folder: a checkpoint of the same step may need it until the new one is complete.
             names = (f"{stem}.shards" if number == 0 else f"{stem}.{number}.shards" for number in count())
             name = placement.from_main(lambda: next(name for name in names if not (self.folder / name).exists()))
-            temporary = self.folder / f"{TEMPORARY_PREFIX}{name}"
-            placement.on_main(lambda: remove(temporary))
+            temporary = self.folder / f"{atomic_files.TEMPORARY_PREFIX}{name}"
+            placement.on_main(lambda: atomic_files.remove(temporary))
             try:
                 about = write_tables(temporary, {name: tensors[name] for name in sharded}, sharded)
             except BaseException:
                 if placement.is_main:
-                    remove(temporary)
+                    atomic_files.remove(temporary)
                 raise
             placement.on_main(lambda: temporary.replace(self.folder / name))
             files[f"{role}.shards"] = {"name": name, **about}
@@ -176,7 +168,7 @@ class Checkpoints:
         for pattern in ("best-*.safetensors", "step-*.safetensors", "best-*.shards", "step-*.shards"):
             for path in self.folder.glob(pattern):
                 if path.name not in needed:
-                    remove(path)
+                    atomic_files.remove(path)
 
 
 def _read_description(path: Path) -> dict[str, Any]:
@@ -197,7 +189,7 @@ def _check_files(folder: Path, files: Files, rank: int, world_size: int) -> None
     for number, (path, digest) in enumerate(expected.items()):
         if not path.exists():
             raise DataError(f"{path.relative_to(folder)} is missing")
-        if number % world_size == rank and file_sha256(path) != digest:
+        if number % world_size == rank and atomic_files.file_sha256(path) != digest:
             raise DataError(f"{path.relative_to(folder)} was changed or damaged")
 
 
@@ -209,12 +201,11 @@ def _step(path: Path) -> int:
 def _files_of(path: Path) -> Files:
     """Return the files that a checkpoint refers to; none if it cannot be read."""
     try:
-        files: Files = json.loads(path.read_text(encoding="utf-8"))["files"]
-        return files
+        return json.loads(path.read_text(encoding="utf-8"))["files"]  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
 def _digest(about: dict[str, Any]) -> str:
-    values = {key: value for key, value in about.items() if key != "check"}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    values = json.dumps({key: value for key, value in about.items() if key != "check"}, sort_keys=True)
+    return hashlib.sha256(values.encode()).hexdigest()

@@ -17,16 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 from pydantic.json_schema import models_json_schema
 
-from rgcn.config import RunConfig, Section, validate_section
-from rgcn.config.fields import (
-    Origin,
-    Problem,
-    chosen_components,
-    find_option_problems,
-    find_problems,
-    origin_of,
-    raise_problems,
-)
+from rgcn.config import RunConfig, Section, fields, validate_section
+from rgcn.config.fields import Origin, Problem, origin_of, raise_problems
 from rgcn.conversion import converted_training
 from rgcn.data.catalog import CATALOG
 from rgcn.data.registry import DATASET_PREFIX, path_or_dataset
@@ -48,8 +40,8 @@ FLAGS = {
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SETTINGS_WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and settings that no metric depends on
 DEFAULT_TASK = next(iter(TASKS.built_in))
-# `model.name` sets these two keys. If it is given on the command line, it replaces what a file says about them.
-SHORTHAND, SHORTHAND_KEYS = ("model", "name"), ("encoder", "decoder")
+# A setting of the command line, and the keys of its section that it stands for: what a file says about them is dropped.
+REPLACED = {"model.name": ("encoder", "decoder"), "training.steps": ("epochs",)}
 PATHS = ("path", "labels", "features")  # keys of the section `data`
 
 
@@ -142,7 +134,7 @@ def _checked(name: str, layers: _Layers) -> RunConfig:
     if layers.is_graph and isinstance(model, dict) and isinstance(training, dict):
         is_preset = model.get("name") in kind.sections()["training"].shorthands
         layers.values["training"] = ({"name": model["name"]} if is_preset else {}) | training
-    raise_problems(name, [*layers.problems, *find_problems(kind, layers.values)], layers.origins)
+    raise_problems(name, [*layers.problems, *fields.find_problems(kind, layers.values)], layers.origins)
     config = kind.model_validate(layers.values)
     raise_problems(name, _missing_parts(config, layers), layers.origins)
     return config
@@ -158,8 +150,8 @@ def _converted(task: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration of a run of rgcn 0.2.0 with the settings of today."""
     if not isinstance(task, str) or TASKS.problem(task) or not isinstance(values.get("training"), dict):
         return values
-    fields = task_of(task).run_config.sections()["training"].model_fields
-    return {**values, "training": converted_training(values["training"], fields)}
+    known = task_of(task).run_config.sections()["training"].model_fields
+    return {**values, "training": converted_training(values["training"], known)}
 
 
 def dump_configuration(config: RunConfig, *, only_changed: bool = False, explain: bool = False) -> str:
@@ -189,8 +181,8 @@ def non_default_settings(config: RunConfig) -> dict[str, Any]:
 def with_short_paths(config: Config) -> Config:
     """Return the configuration for pages that others read: of an absolute path only the last two parts."""
 
-    def shorten(path: str) -> str:
-        return str(Path(*Path(path).parts[1:][-2:])) if Path(path).is_absolute() else path
+    def shorten(path: str) -> str | Path:
+        return Path(*Path(path).parts[1:][-2:]) if Path(path).is_absolute() else path
 
     return type(config).model_validate(with_paths(config.model_dump(), shorten))
 
@@ -263,20 +255,19 @@ def differences(a: RunConfig, b: RunConfig, exclude: Collection[str] = ()) -> li
     first, second = flat_settings(a, exclude), flat_settings(b, exclude)
     keys = list(dict.fromkeys([*first, *second]))
     sections = [key.split(".")[0] for key in keys]
+    keys.sort(key=lambda key: sections.index(key.split(".")[0]))
     found = [Difference(key, first.get(key), second.get(key), key in first, key in second) for key in keys]
-    found.sort(key=lambda each: sections.index(each.key.split(".")[0]))
     return [each for each in found if each.a != each.b or each.is_in_a != each.is_in_b]
 
 
 def _explained(section: type[Section], values: Mapping[str, Any], indent: str) -> Iterator[str]:
     """Yield the lines of a section with the description of each setting as a comment above it."""
-    inner = section.sections()
     for name, value in values.items():
         description = section.model_fields[name].description or ""
         yield from (f"{indent}# {line}\n" for line in textwrap.wrap(description, 100, break_on_hyphens=False))
-        if name in inner:
+        if inner := section.sections().get(name):
             yield f"{indent}{name}:\n"
-            yield from _explained(inner[name], value, indent + "  ")
+            yield from _explained(inner, value, indent + "  ")
         else:
             yield textwrap.indent(yaml.safe_dump({name: value}, allow_unicode=True), indent)
 
@@ -305,19 +296,15 @@ def run_schema(task: str | None = None) -> dict[str, Any]:
     if task is not None and task not in TASKS.names():
         raise UnknownNameError("task", task, TASKS.names())
     runs = {name: task_of(name).run_config for name in TASKS.names()}
+    schema: dict[str, Any] = {"$schema": DRAFT}
     if task is None:
         references = {name: f"#/$defs/{run.__name__}" for name, run in runs.items()}
-        schema = {
-            "$schema": DRAFT,
-            "title": "rgcn run",
-            "description": "A run of any task: what `rgcn train` reads.",
-            "type": "object",
-            "discriminator": {"propertyName": "task", "mapping": references},
-            "oneOf": [{"$ref": reference} for reference in references.values()],
-            **models_json_schema([(run, "validation") for run in runs.values()])[1],
-        }
+        schema |= {"title": "rgcn run", "description": "A run of any task: what `rgcn train` reads.", "type": "object"}
+        schema["discriminator"] = {"propertyName": "task", "mapping": references}
+        schema["oneOf"] = [{"$ref": reference} for reference in references.values()]
+        schema |= models_json_schema([(run, "validation") for run in runs.values()])[1]
     else:
-        schema = {"$schema": DRAFT, **runs[task].model_json_schema()}
+        schema |= runs[task].model_json_schema()
     for name, run in runs.items():
         part = schema if name == task else schema["$defs"].get(run.__name__, {})
         # A file without `task` has the default task; every other task must be named.
@@ -373,11 +360,8 @@ class _Layers:
                 self.problems.append(Problem(".".join(path), message, origin))
                 return
         values[path[-1]] = value
-        if path == SHORTHAND:
-            for key in SHORTHAND_KEYS:
-                values.pop(key, None)
-        if path == ("training", "steps"):  # else a number of epochs from a file would decide instead
-            values.pop("epochs", None)
+        for key in REPLACED.get(".".join(path), ()):
+            values.pop(key, None)
         self.origins = {known: where for known, where in self.origins.items() if known[: len(path)] != path}
         self.origins[path] = origin
 
@@ -453,21 +437,20 @@ def _missing_parts(config: RunConfig, layers: _Layers) -> Iterator[Problem]:
 
     Components that a run names are imported when they are used.
     """
-    for path, registry, choice in chosen_components(config):
+    for path, registry, choice in fields.chosen_components(config):
         if ":" in choice and layers.is_from_user(path):
             try:
                 registry.resolve(choice, trusted=True)
             except RgcnError as error:
                 yield Problem(".".join(map(str, path)), str(error), path)
-    yield from (problem for problem in find_option_problems(config) if layers.is_from_user(problem.location))
+    yield from (problem for problem in fields.find_option_problems(config) if layers.is_from_user(problem.location))
     for key in PATHS:
         file, origin = getattr(config.data, key), origin_of(("data", key), layers.origins)
         if isinstance(file, str) and origin is not None and origin.line and not Path(file).exists():
             folder = Path(origin.source).parent
             if Path(original := os.path.relpath(file, folder)).exists():  # relative to the working folder it exists
-                there = os.path.relpath(original, folder)
-                message = f"there is no {file}: paths are relative to the file's folder; write {there}"
-                yield Problem(f"data.{key}", message, origin)
+                advice = f"paths are relative to the file's folder; write {os.path.relpath(original, folder)}"
+                yield Problem(f"data.{key}", f"there is no {file}: {advice}", origin)
 
 
 def _without_missing_trackers(values: dict[str, Any], source: str) -> dict[str, Any]:
@@ -513,12 +496,11 @@ def _find(name: str) -> tuple[Path, str]:
     """Return the file of a configuration, and what to call it in messages."""
     if not name.strip():
         raise ConfigError("a configuration needs a name: a built-in one (`rgcn configs`), a YAML file or a run folder")
-    path = Path(name)
+    path, builtin = Path(name), builtin_configurations()
     if path.suffix in YAML or path.is_file():
         if not path.is_file():
             raise ConfigError(f"{name}: there is no such file")
         return path, name
-    builtin = builtin_configurations()
     if name in builtin:
         return builtin[name], name
     if path.is_dir():

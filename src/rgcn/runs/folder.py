@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from filelock import FileLock, Timeout
+from pydantic import TypeAdapter, ValidationError
 
 from rgcn.config import DataConfig, RunConfig
 from rgcn.data.catalog import CATALOG
@@ -97,10 +98,8 @@ class RunFolder:
             problem = "a data set, but a run is needed" if is_dataset else "there is no such folder"
             raise DataError(f"{self.path}: {problem}; {advice if is_dataset else advice.partition(',')[0]}")
         if (self.path / "series.json").exists():
-            raise DataError(
-                f"{self.path} holds several runs: name one of them, such as {self.path / 'seed-0'}, or use `rgcn "
-                "compare`"
-            )
+            one = self.path / "seed-0"
+            raise DataError(f"{self.path} holds several runs: name one of them, such as {one}, or use `rgcn compare`")
         if not self.exists():
             if (self.path / "selection.json").exists():
                 raise DataError(f"{self.path}: model selection is not finished; `rgcn resume {self.path}` continues it")
@@ -133,10 +132,8 @@ class RunFolder:
         Raises:
             DataError: Another setting was edited.
         """
-        about, path = self.about(), self.path / "config.yaml"
-        original = configurations.stored_configuration(
-            about["task"], about["configuration"], str(self.path / "run.json")
-        )
+        about, path, source = self.about(), self.path / "config.yaml", str(self.path / "run.json")
+        original = configurations.stored_configuration(about["task"], about["configuration"], source)
         if not path.exists():  # the process was killed between writing the two files
             return original
         try:
@@ -145,8 +142,7 @@ class RunFolder:
             warnings.warn(f"{error}\nThe configuration in run.json is used instead", stacklevel=2)
             return original
         editable = (*configurations.SETTINGS_WITHOUT_EFFECT, "training.device")
-        changes = configurations.differences(original, edited, editable)
-        if changes:
+        if changes := configurations.differences(original, edited, editable):
             raise DataError(
                 f"{path} was changed since the run began ({'; '.join(map(str, changes[:5]))}): a run cannot change its "
                 f"settings halfway. Undo the change, or train again: rgcn train {path} --out ELSEWHERE"
@@ -155,10 +151,8 @@ class RunFolder:
 
     def environment(self) -> list[dict[str, Any]]:
         """Return what each session ran on, oldest first. A damaged file gives a warning and an empty list."""
-        with suppress(DataError):
-            sessions = self._json("environment.json") or []
-            if isinstance(sessions, list) and all(isinstance(session, dict) for session in sessions):
-                return sessions
+        with suppress(DataError, ValidationError):
+            return TypeAdapter(list[dict[str, Any]]).validate_python(self._json("environment.json") or [])
         warnings.warn(f"{self.path / 'environment.json'}: damaged, and ignored", stacklevel=2)
         return []
 
@@ -188,12 +182,9 @@ class RunFolder:
             return "finished"
         if self.is_being_written():
             return "running"
-        sessions = self.about()["sessions"]
-        if not sessions:
-            return "not begun"
         # A killed session had no time to write its outcome.
-        outcome: str = sessions[-1]["outcome"] or "killed"
-        return "incomplete" if outcome == "finished" else outcome
+        outcomes = ["not begun", *(session["outcome"] or "killed" for session in self.about()["sessions"])]
+        return "incomplete" if outcomes[-1] == "finished" else str(outcomes[-1])
 
     def is_being_written(self) -> bool:
         """Return True if a process holds the lock."""
@@ -209,10 +200,8 @@ class RunFolder:
 
     def _json(self, name: str) -> Any:
         path = self.path / name
-        if not path.is_file():
-            return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
         except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path}: damaged ({error})") from error
 
@@ -248,18 +237,12 @@ class RunFolder:
         """Write the description of a new run. Call it while holding the lock."""
         self.refuse_unless_free(is_locked=True)
         config = configurations.with_absolute_paths(config)
+        about = {"format": "rgcn-run", "version": FORMAT_VERSION, "rgcn": __version__, "created": now()}
+        files, about = file_stamps(config.data), about | config.about
+        about[config.training.length_key] = config.training.length
         data = {"fingerprint": graph.fingerprint, "nodes": graph.num_nodes, "relations": graph.num_relations}
-        about = {
-            "format": "rgcn-run",
-            "version": FORMAT_VERSION,
-            "rgcn": __version__,
-            "created": now(),
-            **config.about,
-            config.training.length_key: config.training.length,
-            "data": {**data, "triples": len(graph), "files": file_stamps(config.data)},
-            "configuration": config.model_dump(mode="json"),
-            "sessions": [],
-        }
+        about["data"] = {**data, "triples": len(graph), "files": files}
+        about |= {"configuration": config.model_dump(mode="json"), "sessions": []}
         self.write("run.json", about)  # first: a folder with this file can be resumed, whatever happens next
         self.write("config.yaml", configurations.dump_configuration(config))
 
@@ -328,9 +311,8 @@ class RunFolder:
         try:
             yield path
         except OSError as error:
-            raise DataError(
-                f"cannot write {path}: {error.strerror or error}; {disk_error_remedy(error)}, then resume"
-            ) from error
+            advice = f"{disk_error_remedy(error)}, then resume"
+            raise DataError(f"cannot write {path}: {error.strerror or error}; {advice}") from error
 
 
 @contextmanager
@@ -398,19 +380,12 @@ def environment() -> dict[str, Any]:
     for name in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    return {
-        "versions": versions,
-        "hardware": {
-            "cpu": _cpu(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-            "memory_bytes": read_proc_bytes(MEMINFO_FILE, "MemTotal"),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        },
-        "git": _git_state(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }
+    hardware = {"cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
+    hardware["memory_bytes"] = read_proc_bytes(MEMINFO_FILE, "MemTotal")
+    hardware["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    hardware["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"versions": versions, "hardware": hardware, "git": _git_state(), "command": command}
 
 
 def environment_changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

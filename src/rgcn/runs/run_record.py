@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rgcn.config import RunConfig
 from rgcn.errors import DataError
+from rgcn.graph import SPLITS
 from rgcn.models.task import Task, task_of
 from rgcn.runs.folder import RunFolder, length_in
 from rgcn.training.history import Metric
@@ -82,8 +83,7 @@ class RunRecord:
     @property
     def fingerprint(self) -> str | None:
         """The fingerprint of the data."""
-        fingerprint = self.about.get("data", {}).get("fingerprint")
-        return None if fingerprint is None else str(fingerprint)
+        return self.about.get("data", {}).get("fingerprint")  # type: ignore[no-any-return]
 
     @property
     def seconds(self) -> float | None:
@@ -135,10 +135,8 @@ class RunRecord:
         """
         main = self.task.headline
         if self.result is not None:
-            values = {
-                split: self.result["metrics"].get(split, {}).get(main.name) for split in ("test", "valid", "train")
-            }
-            return next(((f"{split} {main.name}", v) for split, v in values.items() if v is not None), (None, None))
+            values = [(split, self.result["metrics"].get(split, {}).get(main.name)) for split in reversed(SPLITS)]
+            return next(((f"{split} {main.name}", value) for split, value in values if value is not None), (None, None))
         columns = [("valid", metric) for metric in (main, *self.task.validation_metrics)]
         for split, metric in [*columns, ("train", main)]:
             if curve := self.curve(f"{split}_{metric.name}"):
@@ -165,7 +163,7 @@ def in_order(metrics: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         [{'number': 1, 'loss': 3}, {'number': 2, 'loss': 1}]
     """
     by_number = {row["number"]: row for row in metrics if type(row.get("number")) in NUMBERS}
-    return [by_number[number] for number in sorted(by_number)]
+    return [row for _, row in sorted(by_number.items())]
 
 
 @dataclass(frozen=True)
@@ -193,8 +191,7 @@ class RunSummary:
         """Return the metric as text, "test accuracy 95.0 %"; empty if there is none."""
         if self.metric is None or self.value is None:
             return ""
-        split, _, name = self.metric.partition(" ")
-        task = task_of(self.task)
+        (split, _, name), task = self.metric.partition(" "), task_of(self.task)
         metric = next(one for one in (*task.metrics, *task.validation_metrics) if one.name == name)
         return f"{split} {metric.title} {metric.format(self.value)}"
 
@@ -211,12 +208,11 @@ def list_runs(root: Path) -> tuple[list[RunSummary], list[str]]:
             with warnings.catch_warnings():  # of a running training, the last line may be half written
                 warnings.simplefilter("ignore")
                 run = read_run(path)
-                metric, value = run.headline()
-                known: dict[str, Any] = {key: run.about[key] for key in ("task", "dataset", "model", "seed", "created")}
-                known |= {"metric": metric, "value": value, "unit": run.unit, "length": length_in(run.about)}
-                summaries.append(
-                    RunSummary(run=str(path), reached=run.length, seconds=run.seconds, status=run.status, **known)
-                )
+                headline = run.headline()
+            cells: list[Any] = [run.about[key] for key in ("task", "dataset", "model", "seed")]
+            cells += [*headline, run.unit, run.length, length_in(run.about), run.seconds, run.status]
+            cells.append(run.about["created"])
+            summaries.append(RunSummary(str(path), *cells))
         except (DataError, OSError, KeyError, TypeError, ValueError) as error:  # noqa: PERF203
             problems.append(f"{path}: {error}")
     return sorted(summaries, key=lambda summary: (summary.created, summary.run)), problems
@@ -265,11 +261,9 @@ class Spread:
             >>> Spread.of([1.0, 2.0, 3.0])
             Spread(mean=2.0, standard_deviation=1.0, standard_error=0.577..., runs=3)
         """
-        mean = statistics.fmean(values)
-        if len(values) < 2:
-            return cls(mean, None, None, len(values))
-        deviation = statistics.stdev(values)
-        return cls(mean, deviation, deviation / len(values) ** 0.5, len(values))
+        count = len(values)
+        deviation = statistics.stdev(values) if count > 1 else None
+        return cls(statistics.fmean(values), deviation, None if deviation is None else deviation / count**0.5, count)
 
 
 def summarize(metrics: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Spread]]:

@@ -8,7 +8,8 @@ FOLDER/
 The time limit (`minutes`) becomes a number of steps for each candidate before anything is trained: a few steps are
 timed, and the numbers of steps are written to selection.json. So the result depends on no clock, and an interrupted
 selection can be resumed. First every candidate trains for a short time. Then the best one trains once more, for longer.
-Test data are read once, for the selected model. Reading a stored selection needs no PyTorch.
+Test data are read once, for the selected model. Reading a stored selection needs no PyTorch:
+`rgcn.runs` and `rgcn.models` import their modules on first use.
 """
 
 from __future__ import annotations
@@ -17,21 +18,18 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rgcn import models, runs
 from rgcn.config import RunConfig
 from rgcn.data.graph_store import read_json
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError, RgcnError, StoppedError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.task import task_of
-from rgcn.runs.configuration import (
-    replace_settings,
-    replace_training_settings,
-    stored_configuration,
-    with_absolute_paths,
-)
+from rgcn.runs import configuration as configurations
 from rgcn.runs.folder import RunFolder
 from rgcn.system.formatting import format_bytes, format_duration, format_rough_duration
 from rgcn.system.memory import available_bytes
@@ -40,8 +38,6 @@ from rgcn.training.history import Metric
 from rgcn.version import __version__
 
 if TYPE_CHECKING:
-    from rgcn.models.estimator import Estimator
-    from rgcn.runs.assembly import RunPlan
     from rgcn.runs.training import RunResult
 
 FILE, FORMAT, VERSION = "selection.json", "rgcn-selection", 2
@@ -92,7 +88,7 @@ class Candidate:
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str) -> Candidate:
         """Return the candidate that `as_dict` wrote to the file `source`."""
-        config = stored_configuration(values["task"], values["config"], source)
+        config = configurations.stored_configuration(values["task"], values["config"], source)
         return cls(**{each.name: values[each.name] for each in fields(cls)} | {"config": config})
 
     def folder(self, selection: Path) -> Path:
@@ -162,8 +158,7 @@ class Selection:
     def save(self, folder: Path) -> None:
         """Write selection.json."""
         head = {"format": FORMAT, "version": VERSION, "rgcn": __version__}
-        candidates = [candidate.as_dict() for candidate in self.candidates]
-        RunFolder(folder).write(FILE, {**head, **vars(self), "candidates": candidates})
+        RunFolder(folder).write(FILE, {**head, **vars(self), "candidates": [one.as_dict() for one in self.candidates]})
 
 
 def read_selection(folder: Path) -> Selection | None:
@@ -215,7 +210,7 @@ class ModelCost(NamedTuple):
         return self.query_seconds * min(at_most, self.num_valid)
 
 
-def cost_of(plan: RunPlan, patience: float) -> ModelCost:
+def cost_of(plan: runs.assembly.RunPlan, patience: float) -> ModelCost:
     """Measure the cost of a candidate by a few steps and queries.
 
     Args:
@@ -225,12 +220,9 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
     Raises:
         ConfigError: One step takes longer than that.
     """
-    from rgcn.runs.assembly import make_model
-    from rgcn.runs.training import memory_error_advice
-
-    began, config, model = perf_counter(), plan.config, make_model(plan.config, plan.mirror)
+    began, config, model = perf_counter(), plan.config, runs.assembly.make_model(plan.config, plan.mirror)
     times: list[float] = []
-    with memory_error_advice(), model.fitting(plan.training) as fitting:
+    with runs.training.memory_error_advice(), model.fitting(plan.training) as fitting:
         setup = perf_counter() - began
         size = 16 * model.num_parameters_ + fitting.trainer.step_bytes  # weights, gradients, two moments of Adam
         max_steps = TIMED_STEPS if config.training.length else 0
@@ -251,7 +243,7 @@ def cost_of(plan: RunPlan, patience: float) -> ModelCost:
     return ModelCost(setup, step, query, num_valid, max(sizes.values(), default=0), size)
 
 
-def limit_steps_to_minutes(plan: RunPlan, minutes: float) -> RunPlan:
+def limit_steps_to_minutes(plan: runs.assembly.RunPlan, minutes: float) -> runs.assembly.RunPlan:
     """Return the plan with as many steps as fit into the time."""
     began, cost = perf_counter(), cost_of(plan, 60.0 * minutes)
     if not cost.step_seconds:
@@ -265,7 +257,7 @@ def limit_steps_to_minutes(plan: RunPlan, minutes: float) -> RunPlan:
 def with_steps(config: RunConfig, steps: int, validations: int) -> RunConfig:
     """Return the configuration with a number of steps, validated so often."""
     length = {config.training.length_key: steps}
-    return replace_training_settings(config, **length, evaluate_every=math.ceil(steps / validations))
+    return configurations.replace_training_settings(config, **length, evaluate_every=math.ceil(steps / validations))
 
 
 def plan_selection(
@@ -286,16 +278,14 @@ def plan_selection(
         DataError: No candidate can be tried.
         NothingToHoldOutError: There are no validation data.
     """
-    from rgcn.runs.assembly import plan_run
-
     began, total, meter = perf_counter(), 60.0 * minutes, meter or ProgressMeter()
-    candidates = [Candidate(name, with_absolute_paths(config)) for name, config in configs.items()]
+    candidates = [Candidate(name, configurations.with_absolute_paths(config)) for name, config in configs.items()]
     timed: list[tuple[Candidate, ModelCost]] = []
     for one in candidates:
         one.is_baseline = bool(task_of(one.config.task).candidates().get(one.name, {}).get("plain"))
         meter.set_description(f"timing {one.name}")
         try:
-            plan = plan_run(one.config, graph)
+            plan = runs.assembly.plan_run(one.config, graph)
             one.config, cost = plan.config, cost_of(plan, TIMING_SHARE * total)
         except (ConfigError, DataError) as error:
             one.skipped = str(error)
@@ -315,7 +305,7 @@ def plan_selection(
         if cost.query_seconds * cost.num_held_out > final_seconds:
             one.evaluate_at_most = max(MIN_EVALUATED, int(final_seconds / cost.query_seconds))
         if at_most < cost.num_valid:
-            one.config = replace_training_settings(one.config, evaluate_at_most=at_most)
+            one.config = configurations.replace_training_settings(one.config, evaluate_at_most=at_most)
     size = max((cost.memory_bytes for one, cost in timed if not one.skipped), default=0)
     return Selection(minutes, graph.fingerprint, candidates), size
 
@@ -345,7 +335,7 @@ def _share_time(timed: Sequence[tuple[Candidate, ModelCost]], left: float, at_mo
 
 def with_validation(config: RunConfig) -> RunConfig:
     """Return the configuration measured on validation data, which are held out if the data bring none."""
-    return replace_settings(config, task_of(config.task).trial_settings(config))
+    return configurations.replace_settings(config, task_of(config.task).trial_settings(config))
 
 
 def choose(selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None = None) -> RunResult:
@@ -390,8 +380,6 @@ def _try(
     candidate: Candidate, selection: Selection, folder: Path, graph: KnowledgeGraph, meter: ProgressMeter | None
 ) -> None:
     """Train a candidate, or resume its run, unless it was skipped or has a result."""
-    from rgcn.runs.training import resume, train
-
     if candidate.skipped or candidate.value is not None:
         return
     place, counter = candidate.folder(folder), meter or ProgressMeter()
@@ -400,17 +388,18 @@ def _try(
     seconds_each = candidate.planned_seconds / max(1, candidate.config.training.length)
 
     def on_step(number: float) -> None:
-        if number == int(number):  # a whole epoch or step
-            counter.advance(seconds_each)
+        counter.advance(seconds_each * (number == int(number)))  # a whole epoch or step
 
-    def measure(model: Estimator) -> dict[str, dict[str, Any]]:  # test data are for the selected model alone
+    def measure(model: models.Estimator) -> dict[str, dict[str, Any]]:  # test data are for the selected model alone
         return {"valid": model.validate()}
 
+    run = (
+        partial(runs.training.resume, place)
+        if RunFolder(place).exists()
+        else partial(runs.training.train, candidate.config, folder=place)
+    )
     try:
-        if RunFolder(place).exists():
-            result = resume(place, on_step=on_step, graph=graph, measure=measure)
-        else:
-            result = train(candidate.config, graph, place, on_step=on_step, measure=measure)
+        result = run(graph=graph, on_step=on_step, measure=measure)
         candidate.value = result.metrics["valid"][selection.metric.name]
         candidate.steps, candidate.seconds = result.length, round(result.seconds, 3)
     except StoppedError:
@@ -427,9 +416,6 @@ def _try(
 
 def _conclude(selection: Selection, run: RunFolder) -> RunResult:
     """Measure the best candidate, and move its run to the folder of the selection."""
-    from rgcn.runs.assembly import load_trained
-    from rgcn.runs.training import resume
-
     ranked = selection.ranked()
     if not ranked:
         raise DataError(f"no model could be trained: {selection.candidates[0].skipped}")
@@ -437,7 +423,7 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
     selection.chosen, place = best.name, best.folder(run.path)
     candidate_run = RunFolder(place)
     if not selection.metrics:
-        selection.metrics = load_trained(candidate_run).measure(best.evaluate_at_most)
+        selection.metrics = runs.assembly.load_trained(candidate_run).measure(best.evaluate_at_most)
         selection.save(run.path)
     if (place / "result.json").exists():
         candidate_run.write("result.json", {**(candidate_run.result() or {}), "metrics": selection.metrics})
@@ -445,7 +431,7 @@ def _conclude(selection: Selection, run: RunFolder) -> RunResult:
             if path.name != "lock":
                 path.replace(run.path / path.name)
     shutil.rmtree(run.path / "candidates", ignore_errors=True)
-    return resume(run.path)  # it is finished, so this only loads it
+    return runs.resume(run.path)  # it is finished, so this only loads it
 
 
 def describe_estimate(selection: Selection, size: int) -> str:

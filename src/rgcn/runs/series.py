@@ -12,7 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -81,17 +81,10 @@ class SeriesResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the series as plain values for JSON."""
-        return {
-            **self.config.about,
-            "planned": self.planned,
-            "jobs": self.jobs,
-            "runs": [asdict(row) for row in self.rows],
-            "seconds": self.seconds,
-            "summary": {
-                split: {metric: vars(spread) for metric, spread in metrics.items()}
-                for split, metrics in self.summary().items()
-            },
-        }
+        runs, summary = [asdict(row) for row in self.rows], self.summary()
+        spreads = {split: {name: vars(spread) for name, spread in summary[split].items()} for split in summary}
+        head = {**self.config.about, "planned": self.planned, "jobs": self.jobs}
+        return {**head, "runs": runs, "seconds": self.seconds, "summary": spreads}
 
 
 class SeriesCallback:
@@ -195,11 +188,7 @@ def run_series(
     interrupt = InterruptHandler(at_once=True)
     advice = "" if folder is None else f"finished runs are kept; `rgcn resume {folder}` continues with the others"
     try:
-        with (
-            nullcontext()
-            if folder is None
-            else exclusive_lock(folder, "series", "process", ".series.lock", _holds_series(folder))
-        ):
+        with nullcontext() if folder is None else _locked(folder):
             rows = [training.finished_row() for training in trainings]  # may refuse, before anything is written
             _save(result, folder)  # so that `read_series` can resume a series that is interrupted early
             for row in filter(None, rows):
@@ -255,8 +244,9 @@ def _start_training(config: RunConfig, mirror: Path | None, interval: float) -> 
     return run
 
 
-def _holds_series(folder: Path) -> bool:
-    return (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    has_series = (folder / "series.json").is_file() or any(RunFolder(path).exists() for path in folder.glob("seed-*"))
+    return exclusive_lock(folder, "series", "process", ".series.lock", has_series)
 
 
 def _save(result: SeriesResult, folder: Path | None) -> None:

@@ -132,11 +132,8 @@ class SurvivingTracker(RunTracker):
             getattr(self._tracker, method)(*arguments)
         except Exception as error:
             self._tracker = None
-            warnings.warn(
-                f"{self.name} stopped taking reports ({_first_line(error)}); the training continues without it, and "
-                "metrics.jsonl has every report",
-                stacklevel=4,
-            )
+            effect = "the training continues without it, and metrics.jsonl has every report"
+            warnings.warn(f"{self.name} stopped taking reports ({_first_line(error)}); {effect}", stacklevel=4)
 
 
 class MetricFiles(RunTracker):
@@ -215,8 +212,7 @@ def read_metrics(path: Path, back_up: bool = False) -> list[dict[str, Any]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     rows = {number: _row(line) for number, line in enumerate(lines, start=1) if line.strip()}
-    damaged = [str(number) for number, row in rows.items() if row is None]
-    if damaged:
+    if damaged := [str(number) for number, row in rows.items() if row is None]:
         shown = ", ".join(damaged[:5]) + (" and more" if len(damaged) > 5 else "")
         message = f"{path}: line{'s' if len(damaged) > 1 else ''} {shown} cannot be read, and is skipped"
         if back_up:
@@ -246,16 +242,14 @@ def _back_up_longer_table(table: Path, rows: Sequence[Mapping[str, Any]], from_s
 
 def _back_up(path: Path) -> str:
     """Copy a file to a free name, and return the name."""
-    names = (f"{path.stem}.damaged-{number}{path.suffix}" for number in itertools.count(1))
-    copy = next(copy for name in names if not (copy := path.with_name(name)).exists())
-    shutil.copyfile(path, copy)
-    return copy.name
+    copies = (path.with_name(f"{path.stem}.damaged-{number}{path.suffix}") for number in itertools.count(1))
+    return str(shutil.copyfile(path, next(copy for copy in copies if not copy.exists())).name)
 
 
 def _cannot_write(path: Path, error: OSError) -> DataError:
-    if error.errno == errno.ENOSPC:
-        return DataError(f"{path}: the disk is full; earlier reports are intact: free some space, then resume the run")
-    return DataError(f"{path}: cannot be written: {error.strerror or error}")
+    full = "the disk is full; earlier reports are intact: free some space, then resume the run"
+    other = f"cannot be written: {error.strerror or error}"
+    return DataError(f"{path}: {full if error.errno == errno.ENOSPC else other}")
 
 
 class TensorBoardTracker(RunTracker):
@@ -303,17 +297,11 @@ class WandbTracker(RunTracker):
     def __init__(self, folder: Path, name: str, config: Mapping[str, Any], from_step: int) -> None:
         wandb = import_extra("wandb", "wandb")
         run_id = stored_run_id(folder, "wandb") or uuid.uuid4().hex[:12]
+        names = {"project": os.environ.get("WANDB_PROJECT") or "rgcn", "name": name, "id": run_id, "dir": str(folder)}
         try:
-            self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT") or "rgcn",
-                name=name,
-                id=run_id,
-                resume="allow",
-                dir=str(folder),
-                config=dict(config),
-                # No output of its own: --json must print one document and nothing else.
-                settings=wandb.Settings(silent=True, console="off"),
-            )
+            # No output of its own: --json must print one document and nothing else.
+            settings = wandb.Settings(silent=True, console="off")
+            self._run = wandb.init(**names, resume="allow", config=dict(config), settings=settings)
         except Exception as error:
             raise start_error("wandb", error, "run `wandb login`, or set WANDB_MODE=offline") from error
         store_run_id(folder, "wandb", run_id)
@@ -381,16 +369,14 @@ class MlflowTracker(RunTracker):
         self._client.set_terminated(self._run_id, STATUS.get(outcome, "FAILED"))
 
     def _create(self, name: str) -> str:
-        title = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn"
-        experiment = self._client.get_experiment_by_name(title)
+        title, find = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "rgcn", self._client.get_experiment_by_name
         try:
-            number = self._client.create_experiment(title) if experiment is None else experiment.experiment_id
+            if find(title) is None:
+                self._client.create_experiment(title)
         except Exception:  # another run may have created it meanwhile
-            experiment = self._client.get_experiment_by_name(title)
-            if experiment is None:
+            if find(title) is None:
                 raise
-            number = experiment.experiment_id
-        return str(self._client.create_run(str(number), run_name=name).info.run_id)
+        return str(self._client.create_run(find(title).experiment_id, run_name=name).info.run_id)
 
     def _resume(self, folder: Path) -> tuple[str, int] | None:
         """Return id and last sent step of an earlier session's MLflow run, or None if it does not exist."""
@@ -407,9 +393,8 @@ class MlflowTracker(RunTracker):
             warnings.warn(f"MLflow no longer has the run {run_id}: a new one is started", stacklevel=4)
             return None
         self._client.update_run(run_id, status="RUNNING")
-        reported = [key for key in run.data.metrics if "/" not in key]
-        steps = [metric.step for key in reported for metric in self._client.get_metric_history(run_id, key)]
-        return run_id, max(steps, default=0)
+        history = [self._client.get_metric_history(run_id, key) for key in run.data.metrics if "/" not in key]
+        return run_id, max((metric.step for metrics in history for metric in metrics), default=0)
 
     def _log_settings(self, config: Mapping[str, Any]) -> None:
         known = self._client.get_run(self._run_id).data.params  # MLflow refuses to change a parameter
@@ -462,11 +447,10 @@ def store_run_id(folder: Path, tracker: str, run_id: str) -> None:
 def _run_ids(folder: Path) -> dict[str, Any]:
     path = folder / "tracking.json"
     try:
-        ids = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as error:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
         warnings.warn(f"{path} cannot be read ({error}): trackers start new runs", stacklevel=3)
-        ids = {}
-    return ids if isinstance(ids, dict) else {}
+        return {}
 
 
 def flat_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

@@ -63,15 +63,9 @@ class RunResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as plain values: the content of result.json, and of `rgcn train --json`."""
-        return {
-            **self.config.about,
-            self.config.training.length_key: self.length,
-            "parameters": self.parameters,
-            "stored_parameters": self.model.num_parameters_,
-            "seconds": round(self.seconds, 3),
-            "metrics": self.metrics,
-            **({} if self.exchanged is None else {"exchanged": self.exchanged}),
-        }
+        values = {**self.config.about, self.config.training.length_key: self.length, "parameters": self.parameters}
+        values |= {"stored_parameters": self.model.num_parameters_, "seconds": round(self.seconds, 3)}
+        return {**values, "metrics": self.metrics, **({} if self.exchanged is None else {"exchanged": self.exchanged})}
 
 
 def train(
@@ -114,15 +108,19 @@ def train_plan(
     """Train as `train` does, from a plan."""
     _require_same_on_all_ranks(plan)
     if folder is None:
-        with memory_error_advice():
-            return _Training(plan, on_report, on_step, measure).run()
+        training = _Training(plan, on_report, on_step, measure)
+        with memory_error_advice(), training.model.fitting(plan.training) as fitting:
+            for _ in training.steps(fitting):
+                pass
+            fitting.finish()
+            return training.result(fitting)
     check_trackers(plan.config.trackers)
-    run, chosen = RunFolder(folder), plan.training.chosen
+    run, chosen = RunFolder(folder), ", ".join(f"{key} {value}" for key, value in plan.training.chosen.items())
     run.refuse_unless_free()
     with run.writing():
         run.create(plan.config, plan.graph)
         if chosen:
-            run.log(f"chosen for this graph and machine: {', '.join(f'{key} {chosen[key]}' for key in chosen)}")
+            run.log(f"chosen for this graph and machine: {chosen}")
         return _Session(run, plan, on_report, on_step, measure).run()
 
 
@@ -205,20 +203,12 @@ class _Training:
     def seconds(self) -> float:
         return self.seconds_before + time.perf_counter() - self.start
 
-    def run(self) -> RunResult:
-        with self.model.fitting(self.plan.training) as fitting:
-            for _ in self.steps(fitting):
-                pass
-            fitting.finish()
-        return self.result(fitting)
-
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step, and pass the reports on."""
         for epoch in fitting:
             self.steps_taken, self.units_taken = fitting.steps_taken, fitting.units_taken
             if self.on_step is not None:
-                steps_per_unit = fitting.trainer.steps_per_unit
-                self.on_step(self.steps_taken if steps_per_unit == 1 else self.steps_taken / steps_per_unit)
+                self.on_step(self.steps_taken / fitting.trainer.steps_per_unit)
             if epoch is not None:
                 for tracker in self.trackers:
                     tracker.report(epoch.number, epoch.as_row(self.model.metric_columns))
@@ -229,9 +219,9 @@ class _Training:
 
     def result(self, fitting: Fitting) -> RunResult:
         seconds, model = self.seconds, self.model
-        num_parameters = model.num_parameters_as_published_
         traffic = current().describe_traffic(fitting.session_traffic, fitting.session_steps)
-        return RunResult(self.config, model, self.units_taken, num_parameters, seconds, self.measure(model), traffic)
+        counts = self.units_taken, model.num_parameters_as_published_, seconds
+        return RunResult(self.config, model, *counts, self.measure(model), traffic)
 
 
 class _Session(_Training):
@@ -288,11 +278,8 @@ class _Session(_Training):
         now, sessions = environment(), self.folder.environment()
         changes = environment_changes(sessions[-1], now) if self.steps_taken and sessions else []
         if changes:
-            warnings.warn(
-                f"the environment of this run has changed ({', '.join(changes)}): its result may differ from that of "
-                "an uninterrupted run in the last digits",
-                stacklevel=4,
-            )
+            effect = "its result may differ from that of an uninterrupted run in the last digits"
+            warnings.warn(f"the environment of this run has changed ({', '.join(changes)}): {effect}", stacklevel=4)
         self.folder.begin_session(self.steps_taken, now)
 
     def _open_trackers(self) -> None:
@@ -353,9 +340,7 @@ class _Session(_Training):
                 raise self.interrupt.error(" while it was measured", advice) from None
             self._save_and_stop(fitting)
         except OSError as error:
-            raise DataError(
-                f"cannot store the model in {self.folder.path}: {error.strerror or error}; "
-                f"{disk_error_remedy(error)}, then resume"
-            ) from error
+            place, advice = self.folder.path, f"{disk_error_remedy(error)}, then resume"
+            raise DataError(f"cannot store the model in {place}: {error.strerror or error}; {advice}") from error
         self.interrupt.at_once = False
         return result

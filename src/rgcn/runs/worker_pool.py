@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -145,10 +145,9 @@ class WorkerPool(Generic[Task]):
             DataError: Too many workers died.
         """
         if self.jobs == 1:
-            run_task: TaskFunction[Task] | None = None
+            start = cache(self._start)  # only once there is a task
             for task in tasks:
-                run_task = run_task or self._start()
-                yield task, TaskResult(run_task(task, partial(answer, task)))
+                yield task, TaskResult(start()(task, partial(answer, task)))
             return
         num_deaths, threads = 0, threads_per_process(self.jobs)
         while True:
@@ -201,11 +200,10 @@ def receive_from(workers: Iterable[WorkerProcess]) -> Iterator[tuple[WorkerProce
 
 def stop(workers: Iterable[WorkerProcess]) -> None:
     """Send SIGTERM to processes, and kill those that still run after STOP_TIMEOUT_S."""
-    leaving = list(workers)
+    leaving, deadline = list(workers), time.monotonic() + STOP_TIMEOUT_S
     for worker in leaving:
         worker.process.terminate()
         worker.connection.close()  # a worker that waits for an answer gets an EOFError
-    deadline = time.monotonic() + STOP_TIMEOUT_S
     for worker in leaving:
         worker.process.join(max(0.0, deadline - time.monotonic()))
         if worker.process.is_alive():
@@ -235,8 +233,7 @@ def _follow_parent() -> None:
         os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
-    if parent is None:
-        return
+    assert parent is not None
 
     def watch() -> None:  # a parent that is killed cannot stop its workers
         wait([parent.sentinel])

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Self
 
 from rgcn.config import LinkModelConfig, LinkTrainingConfig, NodeModelConfig, NodeTrainingConfig, Section
@@ -90,11 +89,6 @@ def choose_device(name: str) -> torch.device:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device {name!r}: PyTorch sees no GPU here; use cpu or auto")
     return torch.device(name)
-
-
-def on_device(array: NDArray[np.int64], device: torch.device) -> Tensor:
-    """Copy an array to a device."""
-    return torch.from_numpy(np.array(array)).to(device)
 
 
 class ResourceEstimate(NamedTuple):

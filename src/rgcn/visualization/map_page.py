@@ -39,25 +39,14 @@ def map_page(node_map: NodeMap, split: str | None = None) -> str:
         measured = evaluate_nodes(opened.model, evaluation_split(opened, split))
         classes = [opened.titles.class_(number) for number in range(len(measured["classes"]))]
         confusion = confusion_chart(measured["confusion"], classes)
-    likeness: dict[str, Any] | str
     try:
-        likeness = relation_similarity(opened)
+        likeness: dict[str, Any] | str = relation_similarity(opened)
     except DataError as error:
         likeness = str(error)
-    content = parts(
-        "map_page.html",
-        map=node_map,
-        opened=opened,
-        method=METHOD_NAMES[node_map.method],
-        coloring=coloring,
-        groups=[_in_words(node_map, coloring, number) for number in range(len(coloring.groups))],
-        data=_data(node_map),
-        measured=measured,
-        confusion=confusion,
-        likeness=likeness,
-        most_drawn=MAX_DRAWN,
-        steps=SHADE_STEPS,
-    )
+    groups = [_in_words(node_map, coloring, number) for number in range(len(coloring.groups))]
+    values = {"map": node_map, "opened": opened, "data": _data(node_map), "coloring": coloring, "groups": groups}
+    values |= {"method": METHOD_NAMES[node_map.method], "measured": measured, "confusion": confusion}
+    content = parts("map_page.html", likeness=likeness, most_drawn=MAX_DRAWN, steps=SHADE_STEPS, **values)
     footer = f"Written by rgcn {__version__} (seed {node_map.seed}). This page loads nothing from anywhere."
     return page(f"{opened.name}: a look inside", content, footer=footer, extras=["map"])
 
@@ -138,9 +127,7 @@ def relation_similarity(opened: OpenModel) -> dict[str, Any]:
     return {
         "words": words + (", in both directions" if len(directions) > 1 else ""),
         "total": len(counts),
-        "titles": [
-            name_markup(names[number], shorten_path(opened.titles.relation(number))) for number in compared.tolist()
-        ],
+        "titles": [name_markup(names[i], shorten_path(opened.titles.relation(i))) for i in compared.tolist()],
         "counts": counts[compared].tolist(),
         "pairs": most_similar_pairs(similarity, NUM_PAIRS),
         "order": order,
@@ -149,9 +136,8 @@ def relation_similarity(opened: OpenModel) -> dict[str, Any]:
 
 
 def _shade(cosine: float, is_own: bool) -> str:
-    if is_own:
-        return "own"
-    return f"{'warm' if cosine >= 0 else 'cold'}-{sum(abs(cosine) >= step for step in SHADE_STEPS)}"
+    shade = sum(abs(cosine) >= step for step in SHADE_STEPS)
+    return "own" if is_own else f"{'warm' if cosine >= 0 else 'cold'}-{shade}"
 
 
 def cosines(vectors: Floats) -> NDArray[np.float64]:

@@ -9,14 +9,8 @@ import numpy as np
 from rgcn.graph import SPLITS, KnowledgeGraph
 from rgcn.graph.titles import local_name
 from rgcn.predict import OpenModel
-from rgcn.visualization.projection import (
-    MIN_POINTS,
-    Integers,
-    nearest,
-    project_to_plane,
-    same_class_share,
-    trustworthiness,
-)
+from rgcn.visualization import projection
+from rgcn.visualization.projection import Integers, same_class_share
 from rgcn.visualization.vectors import NodeVectors, predictions
 
 MAX_NODES, NUM_NEIGHBORS, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
@@ -78,29 +72,28 @@ class NodeMap:
         self.nodes = nodes = select_nodes(graph, candidates, most, seed)
         self.degree = graph.degrees("train")[nodes]
         numbers = vectors.gather(nodes)
-        self.method = method if len(nodes) >= MIN_POINTS else "pca"
-        self.places = project_to_plane(numbers, self.method, seed, on_step)  # [n, 2]
+        self.method = method if len(nodes) >= projection.MIN_POINTS else "pca"
+        self.places = projection.project_to_plane(numbers, self.method, seed, on_step)  # [n, 2]
         # Nearest nodes by vectors [n, k], nearest first, as indices into `nodes`
-        self.near = nearest(numbers, NUM_NEIGHBORS).numbers
+        self.near = projection.nearest(numbers, NUM_NEIGHBORS).numbers
         # Predicted classes; None for link prediction
         self.answers = predictions(self.opened, nodes) if self.opened.classes else None
         self.colorings = colorings(self.opened, nodes, None if self.answers is None else self.answers.class_, split)
-        self.trustworthiness = trustworthiness(numbers, self.places, TRUST_NEIGHBORS)
+        self.trustworthiness = projection.trustworthiness(numbers, self.places, TRUST_NEIGHBORS)
         # Share of the nearest labelled nodes with the same class, on the map and by vectors (the best a map could
         # show). Without test nodes, because metrics guide choices.
         hidden = 0 if graph.labels is None else graph.labels.num_classes
         rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < hidden))
         self.same_class, self.same_class_whole = (
-            same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS) if len(rows) >= MIN_LABELLED else None
+            None if len(rows) < MIN_LABELLED else same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS)
             for points in (self.places, numbers)
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return method, sizes and quality for JSON."""
+        about = {"method": self.method, "seed": self.seed, "nodes": len(self.nodes), "candidates": self.candidates}
         quality = {name: getattr(self, name) for name in ("trustworthiness", "same_class", "same_class_whole")}
-        rounded = {name: None if value is None else round(value, 4) for name, value in quality.items()}
-        counts = {"nodes": len(self.nodes), "candidates": self.candidates}
-        return {"method": self.method, "seed": self.seed, **counts, **rounded}
+        return about | {name: None if value is None else round(value, 4) for name, value in quality.items()}
 
 
 def visible_classes(graph: KnowledgeGraph, with_test: bool = False) -> Integers:
