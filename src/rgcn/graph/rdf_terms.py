@@ -130,10 +130,10 @@ def to_rdf(
 def _terms(names: Vocabulary, used: NDArray[np.int64], term_of: Callable[[int], Any]) -> dict[int, Any]:
     """Make the term of each used id. Raise if two names would have the same term."""
     terms: dict[int, Any] = {}
-    environment_number: dict[Any, int] = {}
+    first_id: dict[Any, int] = {}
     for number in np.unique(used).tolist():
         terms[number] = term_of(number)
-        other = environment_number.setdefault(terms[number], number)
+        other = first_id.setdefault(terms[number], number)
         if other != number:
             both = f"the {names.kind}s {names[other]!r} and {names[number]!r}"
             raise DataError(f"{both} would both be written as {terms[number]}; choose another base")

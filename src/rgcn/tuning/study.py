@@ -319,13 +319,13 @@ def run_trials(
             running[trial.number] = trial
             yield trial.number, config
 
-    def goes_on(task: Task, report: tuple[int, float]) -> bool:
+    def should_continue(task: Task, report: tuple[int, float]) -> bool:
         step, value = report
         running[task[0]].report(value, step)
         return not running[task[0]].should_prune()
 
     with WorkerPool[Task](jobs, partial(_start_trials, plan, graph if jobs == 1 else None)) as pool:
-        for (number, _), end in pool.run(tasks(), goes_on, MAX_DEATHS):
+        for (number, _), end in pool.run(tasks(), should_continue, MAX_DEATHS):
             result = end.value if isinstance(end, TaskResult) else TrialResult(error=end.reason)
             trial = running.pop(number)
             for key, value in result._asdict().items():
@@ -369,12 +369,12 @@ class _StoppedEarlyError(Exception):
 
 
 def run_trial(
-    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, goes_on: Callable[[int, float], bool]
+    config: RunConfig, graph: KnowledgeGraph, objective: StudyObjective, should_continue: Callable[[int, float], bool]
 ) -> TrialResult:
     """Run `evaluate`, and turn errors that the settings cause into a result."""
     start = perf_counter()
     try:
-        return evaluate(config, graph, objective, goes_on)
+        return evaluate(config, graph, objective, should_continue)
     except _StoppedEarlyError:
         return TrialResult(perf_counter() - start)
     except (RgcnError, ArithmeticError, MemoryError, RuntimeError) as error:
