@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -218,9 +219,7 @@ def _from_document(reading: Reading) -> Iterator[bytes]:
     file, reader = reading.file, _DocumentReader(reading.file, reading.source)
     try:
         parser = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
-        quads: Iterator[Any] = parser
-        if file.format in ("ttl", "trig"):
-            quads = reader.reset_triple_terms(quads)
+        quads = reader.reset_triple_terms(parser)
         size = 1  # XML forgets its prefixes at the end, Turtle may declare more until then
         while block := _serialized(islice(quads, size)):
             reading.collector.declare(parser.prefixes)
@@ -239,21 +238,14 @@ class _DocumentReader:
     """The file that pyoxigraph reads from. It makes the checks that the parser lacks."""
 
     def __init__(self, file: SourceFile, source: ByteSource) -> None:
-        self._source = source
+        self._source, self._has_triple_terms = source, file.format in ("ttl", "trig")
         self._guard = _GUARDS[file.format](file.path) if file.format in _GUARDS else None
-        self._has_triple_terms = file.format in ("ttl", "trig")
-        self._at_start = True
-        self._buffer = self._last_bytes = b""
-        self._position = self._open_triple_terms = self._word_bytes = 0
+        self._at_start, self._buffer, self._last_bytes = True, BytesIO(), b""
+        self._open_triple_terms = self._word_bytes = 0
 
     def read(self, size: int) -> bytes:
-        while self._position >= len(self._buffer):
-            data = self._source.read(1 << 16)
-            if not data:
-                return b""
-            self._buffer, self._position = self._checked(data), 0
-        piece = self._buffer[self._position : self._position + size]
-        self._position += len(piece)
+        while not (piece := self._buffer.read(size)) and (data := self._source.read(1 << 16)):
+            self._buffer = BytesIO(self._checked(data))
         return piece
 
     def reset_triple_terms(self, quads: Iterator[Any]) -> Iterator[Any]:

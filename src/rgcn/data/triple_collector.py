@@ -19,6 +19,7 @@ from rgcn.graph.knowledge_graph import ARRAYS_OF_TRIPLES
 from rgcn.graph.vocabulary import MAX_LOAD, MAX_NAMES, StoredNames, collision_error
 
 MAX_PREFIXES = 1000  # per file
+Split = str | NDArray[np.int8] | None
 
 
 class NamesInDictionary:
@@ -108,20 +109,15 @@ class TripleCollector:
     BATCH_ROWS = 250_000
 
     def __init__(self, large: bool = False, rows_file: BinaryIO | None = None) -> None:
-        self.large = large
-        kind = NamesInTable if large else NamesInDictionary
-        self._nodes, self._relations = kind(), kind()
-        self._rows_file = rows_file
-        self._rows = [np.empty((0, 3), dtype=np.int32)]
-        self._splits = [np.empty(0, dtype=np.int8)]
+        self.large, self._rows_file = large, rows_file
+        numbering: Any = NamesInTable if large else NamesInDictionary
+        self._nodes, self._relations = numbering(), numbering()
+        self._rows, self._splits = [np.empty((0, 3), dtype=np.int32)], [np.empty(0, dtype=np.int8)]
         self._weights: list[NDArray[np.float32] | None] = [None]
-        self._times: list[NDArray[np.float64]] = []
-        self._pending: list[pl.DataFrame] = []
+        self._times, self._pending = list[NDArray[np.float64]](), list[pl.DataFrame]()
         self._name_of: Callable[[str], str] | None = None
-        self.count = 0
-        self.has_splits = False
-        self.prefixes: dict[str, list[str]] = {}
-        self.attributes: list[AttributeColumn] = []
+        self.count, self.has_splits = 0, False
+        self.prefixes, self.attributes = dict[str, list[str]](), list[AttributeColumn]()
 
     def add(
         self,
@@ -129,7 +125,7 @@ class TripleCollector:
         relations: pl.Series,
         objects: pl.Series,
         *,
-        split: str | NDArray[np.int8] | None = None,
+        split: Split = None,
         weights: NDArray[np.float32] | None = None,
         times: NDArray[np.float64] | None = None,
         name_of: Callable[[str], str] | None = None,
@@ -158,8 +154,6 @@ class TripleCollector:
     def add_spans(self, found: TripleSpans, split: str | None) -> None:
         """Add triples in a text, found by compiled loops."""
         self._number_pending()
-        assert isinstance(self._nodes, NamesInTable)
-        assert isinstance(self._relations, NamesInTable)
         ends = self._nodes.number_spans(found.text, found.ends)
         self._add_rows(ends, self._relations.number_spans(found.text, found.relations))
         self._add_values(len(ends) // 2, split, None)
@@ -171,9 +165,7 @@ class TripleCollector:
             if space not in spaces:
                 spaces.append(space)
 
-    def _add_values(
-        self, number: int, split: str | NDArray[np.int8] | None, weights: NDArray[np.float32] | None
-    ) -> None:
+    def _add_values(self, number: int, split: Split, weights: NDArray[np.float32] | None) -> None:
         self.has_splits |= split is not None
         if split is None or isinstance(split, str):
             split = np.full(number, SPLITS.index(split or "train"), dtype=np.int8)
@@ -184,8 +176,7 @@ class TripleCollector:
     def _number_pending(self) -> None:
         if not self._pending:
             return
-        batch = pl.concat(self._pending)
-        self._pending = []
+        batch, self._pending = pl.concat(self._pending), []
         file_order = np.arange(2 * len(batch)).reshape(2, -1).T.ravel()
         ends = pl.concat([batch["subject"].rename("name"), batch["object"].rename("name")]).gather(file_order)
         self._add_rows(self._ids_of(ends, self._nodes), self._ids_of(batch["relation"], self._relations))
@@ -234,8 +225,7 @@ class TripleCollector:
         rows = np.concatenate(self._rows)
         self._rows.clear()
         is_first = find_distinct_rows(rows, columns, len(nodes))
-        duplicates = len(is_first) - int(np.count_nonzero(is_first))
-        if duplicates:
+        if duplicates := int(np.count_nonzero(~is_first)):
             rows, columns = rows[is_first], select_rows(columns, is_first)
         triples = rows.astype(np.int64)
         triples.setflags(write=False)

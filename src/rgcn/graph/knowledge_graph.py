@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph import libraries, splitting
-from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, Ids, NodeKind, NodeLabels, Vocabulary
 from rgcn.system.formatting import format_count, html_table
 from rgcn.system.memory import release_pages
 
@@ -96,11 +96,15 @@ class KnowledgeGraph:
         self._checked_rows(self.triples, 0)
 
     def _copy_arrays(self, *names: str) -> None:
-        """Copy the arrays of the caller, who may write to them, and make the copies read-only."""
+        """Copy arrays of the caller, who may write to them, and make the copies read-only.
+
+        An array that is read-only and owns its memory is not copied.
+        """
         for name in names:
-            value = getattr(self, name)
+            value, dtype = getattr(self, name), ARRAYS[name]
             if value is not None:
-                array = _read_only(value, ARRAYS[name])
+                is_array = type(value) is np.ndarray and value.dtype == dtype and value.base is None
+                array = value if is_array and not value.flags.writeable else np.array(value, dtype=dtype)
                 if name == "triples" and not array.size:
                     array = array.reshape(0, 3)
                 array.setflags(write=False)
@@ -218,19 +222,15 @@ class KnowledgeGraph:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        parts = [
-            format_count(self.num_nodes, "node"),
-            format_count(self.num_relations, "relation"),
-            format_count(len(self), "triple"),
-        ]
+        others, sizes = [], {"node": self.num_nodes, "relation": self.num_relations, "triple": len(self)}
         if self.labels is not None:
-            parts.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
+            others.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
         if self.features is not None:
-            parts.append(f"{self.features.shape[1]} features")
+            others.append(f"{self.features.shape[1]} features")
         if self.edge_weights is not None:
-            parts.append("weighted")
-        prefix = f"{self.name!r}, " if self.name else ""
-        return f"KnowledgeGraph({prefix}{', '.join(parts)})"
+            others.append("weighted")
+        counts = [format_count(size, word) for word, size in sizes.items()]
+        return f"KnowledgeGraph({', '.join([repr(self.name)] * bool(self.name) + counts + others)})"
 
     def _repr_html_(self) -> str:
         counts = {"triples": len(self), "nodes": self.num_nodes, "relations": self.num_relations}
@@ -254,13 +254,16 @@ class KnowledgeGraph:
             _digest_names(digest, names)
         # Times were added later: the fingerprint of a graph without them must not change.
         present = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
-        arrays: list[tuple[Any, Any]]
-        arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in present]
+        arrays = [
+            (self._rows if name == "triples" else getattr(self, name), np.dtype(ARRAYS[name])) for name in present
+        ]
         if self.labels is not None:
             _digest_names(digest, self.labels.names)
-            arrays += [(getattr(self.labels, name), None) for name in ("nodes", "classes", "splits")]
+            arrays += [(each, each.dtype) for each in (self.labels.nodes, self.labels.classes, self.labels.splits)]
         for array, dtype in arrays:
-            _digest_array(digest, array, dtype)
+            digest.update(b"-" if array is None else f"{dtype.str}{array.shape}".encode())
+            for first in range(0, 0 if array is None else len(array), BLOCK_ROWS):  # converted a block at a time
+                digest.update(np.ascontiguousarray(array[first : first + BLOCK_ROWS], dtype=dtype).data)
         return digest.hexdigest()
 
     # -- lookup ----------------------------------------------------------------------------------------
@@ -344,9 +347,7 @@ class KnowledgeGraph:
         release_pages(self._rows)
         return counts
 
-    def incident_triples(
-        self, nodes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def incident_triples(self, nodes: Ids) -> tuple[Ids, Ids, Ids]:
         """Find the triples of some nodes; a self-loop occurs twice.
 
         Args:
@@ -528,26 +529,10 @@ class KnowledgeGraph:
         return to_rdf(self, path, format=format, base=base, split=split)
 
 
-def _read_only(array: Any, dtype: Any) -> NDArray[Any]:
-    """Return the array itself if it is read-only and owns its memory, else a copy."""
-    frozen = type(array) is np.ndarray and array.dtype == dtype and array.base is None and not array.flags.writeable
-    return array if frozen else np.array(array, dtype=dtype)
-
-
 def _digest_names(digest: Any, names: Vocabulary) -> None:
     for number, block in enumerate(names.encoded_blocks()):
         digest.update(b"\x1e" * bool(number) + b"\x1e".join(block))
     digest.update(b"\x1d")
-
-
-def _digest_array(digest: Any, array: NDArray[Any] | None, dtype: Any) -> None:
-    """Add the array, converted to this type, a block at a time."""
-    if array is None:
-        digest.update(b"-")
-        return
-    digest.update(f"{np.dtype(dtype or array.dtype).str}{array.shape}".encode())
-    for first in range(0, len(array), BLOCK_ROWS):
-        digest.update(np.ascontiguousarray(array[first : first + BLOCK_ROWS], dtype=dtype))
 
 
 class StoredGraph(KnowledgeGraph):
@@ -557,10 +542,6 @@ class StoredGraph(KnowledgeGraph):
     (`dataclasses.replace`), or one sent to another process, is a plain `KnowledgeGraph` in memory.
     """
 
-    _rows: NDArray[Any]  # int32 or int64 [num_triples, 3], mapped from the file if there are many
-    _incidence: tuple[NDArray[np.int64], NDArray[np.int64]]
-    search_folder: Path | None
-
     def __new__(cls, *args: Any, **kwargs: Any) -> KnowledgeGraph:  # type: ignore[misc]
         """Return a plain graph, so that `dataclasses.replace` does; `open` makes stored ones."""
         return KnowledgeGraph(*args, **kwargs)
@@ -569,29 +550,16 @@ class StoredGraph(KnowledgeGraph):
         return KnowledgeGraph, tuple(getattr(self, each.name) for each in fields(self))
 
     @classmethod
-    def open(
-        cls,
-        rows: NDArray[Any],
-        incidence: tuple[NDArray[Any], NDArray[Any]],
-        *,
-        fingerprint: str | None = None,
-        search_folder: Path | None = None,
-        **others: Any,
-    ) -> StoredGraph:
+    def open(cls, rows: NDArray[Any], incidence: tuple[NDArray[Any], NDArray[Any]], **others: Any) -> StoredGraph:
         """Make a graph of triples in a file.
 
         Args:
             rows: The triples, int32 or int64 [num_triples, 3].
             incidence: Their index: the pointer [num_nodes + 1] and the rows of each node's triples.
-            fingerprint: The fingerprint, if it is known.
-            search_folder: The folder, if it contains an index of names.
-            **others: The other fields of a `KnowledgeGraph`.
+            **others: The other fields of a `KnowledgeGraph`; and, if they are known, `fingerprint` and `search_folder`.
         """
         graph: StoredGraph = object.__new__(cls)
-        values = {"_rows": rows, "_incidence": incidence, "search_folder": search_folder, "metadata": {}, **others}
-        if fingerprint is not None:
-            values["fingerprint"] = fingerprint
-        for name, value in values.items():
+        for name, value in {"_rows": rows, "_incidence": incidence, "metadata": {}, **others}.items():
             object.__setattr__(graph, name, value)
         graph._copy_arrays(*ARRAYS_OF_NODES, *ARRAYS_OF_TRIPLES)
         graph._check()
