@@ -4,7 +4,7 @@
 
 graph.json                what it is: format version, name, counts, fingerprint, and size and sha256 of each part. It is
                           written last, so that half of a graph is never taken for a whole one
-nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/stored_names`); relations.* and classes.* likewise
+nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/vocabulary`); relations.* and classes.* likewise
 triples.npy               int32 [num_triples, 3]
 incidence.pointer.npy     int64 [num_nodes + 1] and
 incidence.triples.npy     int32 [2 * num_triples]: the triples that touch each node

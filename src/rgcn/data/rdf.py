@@ -64,8 +64,7 @@ class _RdfReader(TripleReader):
             terms = _terms(quads, file)
             if not reading.keep_literals:
                 terms = terms.filter(~terms["object"].str.starts_with('"'))
-            subject, relation, object_ = terms.get_columns()
-            reading.collector.add(subject, relation, object_, split=file.split, name_of=name_of)
+            reading.collector.add(*terms.get_columns(), split=file.split, name_of=name_of)
 
 
 class NTriplesReader(_RdfReader):
@@ -261,20 +260,15 @@ class _DocumentReader:
             line, _ = _line_at(self._source.path, None)
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
-            self._refuse_endless_terms(data)
+            self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
+            self._last_bytes = data[-2:]
+            # No name contains these; long literals contain quotes, spaces or, if they are base64, plus signs.
+            self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
+            if (is_deep := self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH) or self._word_bytes > MAX_WORD_BYTES:
+                raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS if is_deep else _ENDLESS_WORD)
         if self._guard is not None:
             self._guard.check(data)
         return data
-
-    def _refuse_endless_terms(self, data: bytes) -> None:
-        self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
-        self._last_bytes = data[-2:]
-        if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
-            raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
-        # No name contains these; long literals contain quotes, spaces or, if they are base64, plus signs.
-        self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
-        if self._word_bytes > MAX_WORD_BYTES:
-            raise ParseError(str(self._source.path), None, "", _ENDLESS_WORD)
 
 
 def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import NameLookup
 
 
-DEGREE_BLOCK_ROWS = 1 << 22
+COUNT_BLOCK_ROWS = 1 << 22
 ARRAYS = {
     "triples": np.int64,
     "node_kinds": np.uint8,
@@ -326,16 +326,13 @@ class KnowledgeGraph:
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """Count how often each node is the subject or the object in a split, int64 [num_nodes]."""
         rows = self.split_triples(split)
-        counts, size = np.zeros(self.num_nodes, dtype=np.int64), max(DEGREE_BLOCK_ROWS, self.num_nodes)
-        for begin in range(0, len(rows), size):  # in blocks, because bincount copies its input
-            for end in (0, 2):
-                counts += np.bincount(rows[begin : begin + size, end], minlength=self.num_nodes)
-        return counts
+        return count_ids(rows, 0, self.num_nodes) + count_ids(rows, 2, self.num_nodes)
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         """Return triples of ids [n, 3], by default all of the graph, as triples of names."""
-        rows = self.triples if triples is None else triples
-        return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
+        subject, relation, object_ = (self.triples if triples is None else triples).T
+        columns = self.nodes.names_of(subject), self.relations.names_of(relation), self.nodes.names_of(object_)
+        return list(zip(*columns, strict=True))
 
     @cached_property
     def relation_counts(self) -> NDArray[np.int64]:
@@ -419,11 +416,8 @@ class KnowledgeGraph:
             raise DataError("hops must not be negative")
         reached = np.zeros(self.num_nodes, dtype=bool)
         reached[self.nodes.ids(nodes)] = True
-        subject, object_ = self.triples[:, 0], self.triples[:, 2]
         for _ in range(hops):
-            touched = reached[subject] | reached[object_]
-            reached[subject[touched]] = True
-            reached[object_[touched]] = True
+            reached[self.triples[reached[self.triples[:, 0]] | reached[self.triples[:, 2]], ::2]] = True
         return reached
 
     def prune(self, hops: int) -> KnowledgeGraph:
@@ -436,10 +430,9 @@ class KnowledgeGraph:
             raise DataError("pruning needs labeled nodes; this graph has none")
         if hops < 1:
             raise DataError("pruning needs at least one hop")
-        inner = self.within_hops(self.labels.nodes.tolist(), hops - 1)
-        keep_triple = inner[self.triples[:, 0]] | inner[self.triples[:, 2]]
-        keep = inner.copy()
-        keep[self.triples[keep_triple][:, [0, 2]].ravel()] = True
+        keep = self.within_hops(self.labels.nodes.tolist(), hops - 1)
+        keep_triple = keep[self.triples[:, 0]] | keep[self.triples[:, 2]]
+        keep[self.triples[keep_triple, ::2]] = True
         return self._restricted(keep, keep_triple)
 
     def with_triples(self, keep: NDArray[np.bool_]) -> KnowledgeGraph:
@@ -460,7 +453,7 @@ class KnowledgeGraph:
             return self
         kept = np.flatnonzero(labels.splits != SPLITS.index("test"))
         kept = kept[np.argsort(labels.nodes[kept], kind="stable")]
-        classes = [labels.names[c] for c in labels.classes[kept].tolist()]
+        classes = labels.names.names_of(labels.classes[kept])
         names = Vocabulary(sorted(set(classes)), kind="class")
         return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
 
@@ -481,17 +474,13 @@ class KnowledgeGraph:
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep some nodes and triples, and the relations that these triples use, in the same order."""
         triples = self.triples[keep_triple]
-        node_ids = np.flatnonzero(keep_node)
-        relation_ids = np.flatnonzero(np.bincount(triples[:, 1], minlength=self.num_relations))
-        new_node = np.full(self.num_nodes, -1, dtype=np.int64)
-        new_node[node_ids] = np.arange(len(node_ids))
-        new_relation = np.zeros(self.num_relations, dtype=np.int64)
-        new_relation[relation_ids] = np.arange(len(relation_ids))
+        keep_relation = np.bincount(triples[:, 1], minlength=self.num_relations) > 0
+        new_node, new_relation = (np.where(keep, np.cumsum(keep) - 1, -1) for keep in (keep_node, keep_relation))
         return replace(
             self,
             triples=np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1),
-            nodes=self.nodes.take(node_ids.tolist()),
-            relations=self.relations.take(relation_ids.tolist()),
+            nodes=self.nodes.take(np.flatnonzero(keep_node).tolist()),
+            relations=self.relations.take(np.flatnonzero(keep_relation).tolist()),
             labels=None if self.labels is None else self.labels.remap(new_node),
             **self._shortened_names(ARRAYS_OF_NODES, keep_node),
             **self._shortened_names(ARRAYS_OF_TRIPLES, keep_triple),
@@ -527,6 +516,14 @@ class KnowledgeGraph:
         from rgcn.graph.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)
+
+
+def count_ids(rows: NDArray[Any], column: int, size: int) -> Ids:
+    """Count how often each id occurs in a column of rows [num_rows, 3], int64 [size]."""
+    counts, block = np.zeros(size, dtype=np.int64), max(COUNT_BLOCK_ROWS, size)
+    for first in range(0, len(rows), block):  # in blocks, because bincount copies its input
+        counts += np.bincount(rows[first : first + block, column], minlength=size)
+    return counts
 
 
 def _digest_names(digest: Any, names: Vocabulary) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
 from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
@@ -100,10 +100,8 @@ def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
         names = graph.labels.names
         rows = (graph.labels.nodes.tolist(), graph.labels.classes.tolist(), graph.labels.splits.tolist())
         labels = {node: {"label": names[c], "split": SPLITS[s]} for node, c, s in zip(*rows, strict=True)}
-    kinds = [kind.name.lower() for kind in NodeKind]
-    each_kind = [0] * graph.num_nodes if graph.node_kinds is None else graph.node_kinds.tolist()
-    for node, (name, kind) in enumerate(zip(graph.nodes, each_kind, strict=True)):
-        attributes = {"kind": kinds[kind], **labels.get(node, {})}
+    for node, name in enumerate(graph.nodes):
+        attributes = {"kind": graph.kind(node).name.lower(), **labels.get(node, {})}
         if graph.features is not None:
             attributes["features"] = graph.features[node].tolist()
         yield name, attributes

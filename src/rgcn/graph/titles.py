@@ -143,7 +143,7 @@ class Titles:
             # Most literals begin with a letter, which is quicker to see than whether the text is empty.
             has_text[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
         # By language, then relation, then the order of the graph; reversed, so that the first one is written last.
-        order = np.lexsort((is_foreign[literal], rank[rows[:, 1]])) if len(rows) else literal
+        order = np.lexsort((is_foreign[literal], rank[rows[:, 1]]))
         order = order[has_text[literal[order]]][::-1]
         result[rows[order, 0]] = rows[order, 2]
         return result
@@ -338,8 +338,7 @@ class NameResolver:
     def _candidates(self, text: str) -> list[int]:
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
         for exact in (text, bare):
-            number = self._names.get(exact)
-            if number is not None:
+            if (number := self._names.get(exact)) is not None:
                 return [number]
         if bare.endswith("]") and bare in self._shortened_names:
             return [self._shortened_names[bare]]
