@@ -230,10 +230,10 @@ class GraphBuild:
         with (folder / ROWS_FILE).open("wb") as rows:
             collector = TripleCollector(is_large, rows)
             state = collect(collector)
-            nodes, relations = collector.names()
+            nodes, relations, columns = collector.finish()
         store.write_names(folder, "nodes", nodes)
         store.write_names(folder, "relations", relations)
-        atomic.replace_atomically(folder / COLUMNS_FILE, lambda path: save_file(collector.columns(nodes), path))
+        atomic.replace_atomically(folder / COLUMNS_FILE, lambda path: save_file(columns, path))
         atomic.sync(folder / ROWS_FILE)
         self._record({**state, "rows": collector.count}, READ_PARTS)
 

@@ -139,10 +139,9 @@ def _first_cells(rows: pl.DataFrame) -> list[list[str]]:
 
 def _looks_like_header(row: Sequence[str], below: pl.DataFrame, triple: tuple[int, ...]) -> bool:
     """Return whether a row whose names do not occur below looks like names of columns."""
-    cells = [row[position] for position in triple]
+    cells, columns = [row[position] for position in triple], [below[str(position)] for position in triple]
     if len(set(cells)) < 3 or not all(map(_WORD.fullmatch, cells)):
         return False
     num_role_words = sum(bool(columns_by_role([cell])) for cell in cells)
-    columns = [below[str(position)] for position in triple]
     relations_recur = columns[1].is_duplicated().all()  # all but the one of this row
     return num_role_words > 1 or relations_recur or any(column.str.contains(_NOT_A_WORD).all() for column in columns)

@@ -199,14 +199,10 @@ class TripleCollector:
         else:
             self._rows_file.write(rows.data)
 
-    def names(self) -> tuple[Vocabulary, Vocabulary]:
-        """Return nodes and relations, once all triples are added."""
+    def finish(self) -> tuple[Vocabulary, Vocabulary, dict[str, Any]]:
+        """Return nodes, relations, and the splits, weights and times of rows and features of nodes that there are."""
         self._number_pending()
-        return self._nodes.vocabulary("node"), self._relations.vocabulary("relation")
-
-    def columns(self, nodes: Vocabulary) -> dict[str, NDArray[Any]]:
-        """Return the splits, weights and times of rows and the features of nodes, if there are any."""
-        weights = None
+        nodes, relations, weights = self._nodes.vocabulary("node"), self._relations.vocabulary("relation"), None
         if any(some is not None for some in self._weights):  # triples of files without weights get 1
             pairs = zip(self._weights, self._splits, strict=True)
             weights = np.concatenate([np.ones(len(of), np.float32) if some is None else some for some, of in pairs])
@@ -216,12 +212,11 @@ class TripleCollector:
         splits = np.concatenate(self._splits) if self.has_splits else None
         features = feature_matrix(self.attributes, nodes)[0] if self.attributes else None
         columns = {"triple_splits": splits, "edge_weights": weights, "triple_times": times, "features": features}
-        return {name: array for name, array in columns.items() if array is not None}
+        return nodes, relations, {name: array for name, array in columns.items() if array is not None}
 
     def graph(self) -> tuple[KnowledgeGraph, int]:
         """Return the graph of all triples, and the number of duplicates that were left out."""
-        nodes, relations = self.names()
-        columns: dict[str, Any] = self.columns(nodes)
+        nodes, relations, columns = self.finish()
         rows = np.concatenate(self._rows)
         self._rows.clear()
         is_first = find_distinct_rows(rows, columns, len(nodes))

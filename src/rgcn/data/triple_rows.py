@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rgcn.graph.knowledge_graph import count_ids
 from rgcn.system.threads import map_in_threads
 
 Array = NDArray[Any]
 PIECE_ROWS = 1 << 23  # rows, or ends of rows, that are sorted at a time
 MIN_LOOP_ROWS = 200_000  # fewer rows are sorted sooner than loops are compiled
+COUNT_BLOCK_ROWS = 1 << 22
 MAX_COMPARED_ROWS = 64  # rows of a subject that are compared with each other; more are sorted
 
 
@@ -34,7 +34,7 @@ def distinct(rows: Array, splits: Array | None, times: Array | None, num_nodes: 
     Returns:
         bool [num_rows].
     """
-    is_first, sizes = np.ones(len(rows), dtype=bool), count_ids(rows, 0, num_nodes)
+    is_first, sizes = np.ones(len(rows), dtype=bool), _counts(rows, 0, num_nodes)
 
     def mark(piece: tuple[int, int]) -> None:
         order, ends = _sort_by_node(rows, [0], sizes, piece)
@@ -71,7 +71,7 @@ def incidence(rows: Array, num_nodes: int) -> tuple[NDArray[np.int64], Iterator[
         Where the rows of each node begin, int64 [num_nodes + 1]; and the numbers of these rows, in pieces. For each
         node, the rows of which it is the subject come first.
     """
-    sizes = count_ids(rows, 0, num_nodes) + count_ids(rows, 2, num_nodes)
+    sizes = _counts(rows, 0, num_nodes) + _counts(rows, 2, num_nodes)
     pieces = map_in_threads(_pieces(sizes), lambda piece: _sort_by_node(rows, [0, 2], sizes, piece)[0])
     return np.concatenate([[0], np.cumsum(sizes)]), (order for _, order in pieces)
 
@@ -91,6 +91,14 @@ def _sort_by_node(rows: Array, columns: list[int], sizes: Array, piece: tuple[in
     for column in columns:
         sort_by_counting(rows, column, low, places, order)
     return order, ends
+
+
+def _counts(rows: Array, column: int, num_nodes: int) -> NDArray[np.int64]:
+    """Count how often each node occurs in a column, int64 [num_nodes]."""
+    counts = np.zeros(num_nodes, dtype=np.int64)
+    for first in range(0, len(rows), COUNT_BLOCK_ROWS):
+        counts += np.bincount(rows[first : first + COUNT_BLOCK_ROWS, column], minlength=num_nodes)
+    return counts
 
 
 def _pieces(sizes: NDArray[np.int64]) -> list[tuple[int, int]]:

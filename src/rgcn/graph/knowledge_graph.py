@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import NameLookup
 
 
-COUNT_BLOCK_ROWS = 1 << 22
+DEGREE_BLOCK_ROWS = 1 << 21
 ARRAYS = {
     "triples": np.int64,
     "node_kinds": np.uint8,
@@ -325,8 +325,11 @@ class KnowledgeGraph:
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """Count how often each node is the subject or the object in a split, int64 [num_nodes]."""
+        counts, size = np.zeros(self.num_nodes, dtype=np.int64), max(DEGREE_BLOCK_ROWS, self.num_nodes)
         rows = self.split_triples(split)
-        return count_ids(rows, 0, self.num_nodes) + count_ids(rows, 2, self.num_nodes)
+        for begin in range(0, len(rows), size):  # in blocks, because bincount copies its input
+            counts += np.bincount(rows[begin : begin + size, ::2].ravel(), minlength=self.num_nodes)
+        return counts
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         """Return triples of ids [n, 3], by default all of the graph, as triples of names."""
@@ -516,14 +519,6 @@ class KnowledgeGraph:
         from rgcn.graph.rdf_terms import to_rdf
 
         return to_rdf(self, path, format=format, base=base, split=split)
-
-
-def count_ids(rows: NDArray[Any], column: int, size: int) -> Ids:
-    """Count how often each id occurs in a column of rows [num_rows, 3], int64 [size]."""
-    counts, block = np.zeros(size, dtype=np.int64), max(COUNT_BLOCK_ROWS, size)
-    for first in range(0, len(rows), block):  # in blocks, because bincount copies its input
-        counts += np.bincount(rows[first : first + block, column], minlength=size)
-    return counts
 
 
 def _digest_names(digest: Any, names: Vocabulary) -> None:

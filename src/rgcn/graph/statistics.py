@@ -61,7 +61,7 @@ class GraphStatistics:
             class_counts=class_counts,
             mean_degree=float(degree.mean()) if len(degree) else 0.0,
             median_degree=float(np.median(degree)) if len(degree) else 0.0,
-            max_degree=int(degree.max()) if len(degree) else 0,
+            max_degree=int(degree.max(initial=0)),
             isolated=int((degree == 0).sum()),
             degree_histogram={name: count for name, count in histogram.items() if count},
             relation_counts=_most_frequent_first(graph.triples[:, 1], graph.relations),
