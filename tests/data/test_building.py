@@ -18,6 +18,7 @@ from pyoxigraph import RdfFormat, parse, serialize
 import rgcn
 from rgcn.data import graph_builder as building
 from rgcn.data import graph_store, reading, triple_rows
+from rgcn.data.files import find_files
 from rgcn.data.line_scanning import line_triples, table_triples
 from rgcn.errors import DataError, RgcnError
 from rgcn.graph import name_loops
@@ -386,7 +387,7 @@ def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_p
 def test_two_do_not_build_in_one_folder(tmp_path):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     other = building.GraphBuild(out, "another")
-    files = reading.find_files(path)
+    files = find_files(path)
     with other.open(files), pytest.raises(DataError, match="another process"):
         rgcn.read(path, out=out)
 

@@ -98,11 +98,11 @@ def test_a_second_build_changes_nothing_of_the_first(tmp_path, other):
         with pytest.raises(DataError, match="another process is building"):
             rgcn.read({"first": first, "second": second}[other], out=out)
         assert {at.name: at.read_bytes() for at in out.iterdir()} == before
-        return names(collector)
+        return finish(collector)
 
-    names = building.TripleCollector.names
+    finish = building.TripleCollector.finish
     with pytest.MonkeyPatch.context() as now:
-        now.setattr(building.TripleCollector, "names", second_build)
+        now.setattr(building.TripleCollector, "finish", second_build)
         built = rgcn.read(first, out=out)
     assert built.fingerprint == rgcn.read(first).fingerprint
 

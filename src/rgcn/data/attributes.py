@@ -98,9 +98,7 @@ def with_features(graph: KnowledgeGraph, source: PathLike | AttributeSource) -> 
     return replace(graph, features=features, metadata={**graph.metadata, **counts})
 
 
-def feature_matrix(
-    columns: Iterable[AttributeColumn], nodes: Vocabulary
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def feature_matrix(columns: list[AttributeColumn], nodes: Vocabulary) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Return the columns as features.
 
     Args:
@@ -114,7 +112,6 @@ def feature_matrix(
     Raises:
         DataError: A column has not exactly one finite number for each of its nodes.
     """
-    columns = list(columns)
     position = {name: at for at, name in enumerate(dict.fromkeys(column.name for column in columns))}
     features = np.zeros((len(nodes), len(position)), dtype=np.float32)
     has_features, ids_of = np.zeros(len(nodes), dtype=bool), dict[int, NDArray[np.int64]]()

@@ -200,7 +200,7 @@ def find_dataset(name: str) -> Dataset:
 def graph_counts(graph: KnowledgeGraph) -> DatasetCounts:
     """Count what a graph holds, for comparison with the catalog."""
     statistics = graph.statistics()
-    return DatasetCounts(**{field.name: getattr(statistics, field.name) for field in fields(DatasetCounts)})
+    return DatasetCounts(*(getattr(statistics, field.name) for field in fields(DatasetCounts)))
 
 
 def check_counts(dataset: Dataset, graph: KnowledgeGraph) -> None:

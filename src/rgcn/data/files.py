@@ -15,12 +15,8 @@ from typing import NamedTuple
 
 from rgcn.errors import ConfigError, DataError, ParseError, close_matches
 from rgcn.plugins import READERS, Registry
-from rgcn.system.compression import (
-    DECOMPRESSION_ERRORS,
-    compression_from_name,
-    open_decompressor,
-    strip_compression_suffix,
-)
+from rgcn.system import compression
+from rgcn.system.compression import compression_from_name, strip_compression_suffix
 
 PathLike = str | os.PathLike[str]
 
@@ -131,12 +127,16 @@ def existing_path(path: PathLike, kind: str = "file or folder") -> Path:
         )
     if (link := broken_link(path)) is not None:
         raise DataError(f"no such {kind}: {link}")
-    folder = path.parent
-    if not folder.is_dir():
-        raise DataError(f"no such {kind}: {path} (the folder {folder} does not exist either)")
-    near = close_matches(path.name, sorted(entry.name for entry in folder.iterdir()))
-    hint = f" Did you mean {', '.join(repr(str(folder / name)) for name in near)}?" if near else ""
-    raise DataError(f"no such {kind}: {path}.{hint}")
+    if not path.parent.is_dir():
+        raise DataError(f"no such {kind}: {path} (the folder {path.parent} does not exist either)")
+    near = ", ".join(map(repr, similar_paths(path)))
+    raise DataError(f"no such {kind}: {path}.{near and f' Did you mean {near}?'}")
+
+
+def similar_paths(path: Path) -> list[str]:
+    """Return the files and folders beside a path that has nothing whose names are most similar to its name."""
+    names = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    return [str(path.parent / name) for name in close_matches(path.name, names)]
 
 
 def broken_link(path: Path) -> str | None:
@@ -171,9 +171,9 @@ def find_files(
     if isinstance(path, Mapping):
         return _in_split_order([_source_file(file, forced, split) for split, file in split_paths(path)])
     path = existing_path(path)
-    if path.is_dir():
-        return _files_in_folder(path, forced, {file.resolve() for file in exclude})
-    return [_source_file(path, forced)]
+    if not path.is_dir():
+        return [_source_file(path, forced)]
+    return _files_in_folder(path, forced, {file.resolve() for file in exclude})
 
 
 def split_paths(paths: Mapping[str, PathLike], kind: str = "file") -> Iterator[tuple[str, Path]]:
@@ -192,7 +192,7 @@ def _files_in_folder(folder: Path, forced: str | None, exclude: set[Path]) -> li
     candidates = [entry for entry in entries if entry.resolve() not in exclude]
     if forced is not None:
         candidates = [entry for entry in candidates if file_suffix(entry) in READERS.resolve(forced).suffixes]
-    files = [SourceFile(e, format) for e in candidates if (format := forced or format_from_name(e)) is not None]
+    files = [SourceFile(entry, format) for entry in candidates if (format := forced or format_from_name(entry))]
     if not files:
         names = ", ".join(entry.name for entry in entries[:5]) or "nothing"
         raise DataError(f"no readable files in {folder} (it holds {names}); known formats are {_known_formats()}")
@@ -262,14 +262,13 @@ class ByteSource:
     """
 
     def __init__(self, path: Path, on_progress: Callable[[float], None] | None = None) -> None:
-        self.path = path
-        self._on_progress = on_progress
-        self._decompressed = self._num_reported = 0
+        self.path, self._on_progress, self._decompressed, self._num_reported = path, on_progress, 0, 0
         try:
             self._raw = path.open("rb")
         except OSError as error:
             raise DataError(f"cannot open {path}: {error.strerror}") from None
-        self._stream = open_decompressor(self._raw, compression_from_name(path))
+        kind = compression_from_name(path)
+        self._stream = compression.open_decompressor(self._raw, kind) if kind else self._raw
 
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes (a few more from zst); b"" at the end.
@@ -279,14 +278,14 @@ class ByteSource:
         """
         try:
             data = self._stream.read(size)
-        except DECOMPRESSION_ERRORS as error:
+        except compression.DECOMPRESSION_ERRORS as error:
             reason = f"the {compression_from_name(self.path) or 'file'} data are damaged or cut short ({error})"
             raise ParseError(str(self.path), None, "", reason) from None
         self._decompressed += len(data)
         position = self._raw.tell()
         if self._on_progress is not None and position > self._num_reported:
             self._on_progress(position - self._num_reported)
-            self._num_reported = position
+        self._num_reported = position
         if self._decompressed > max(EXPANSION_ALWAYS_ALLOWED, MAX_EXPANSION_RATIO * position):
             raise DataError(
                 f"{self.path} expands more than {MAX_EXPANSION_RATIO}-fold, to over {self._decompressed >> 20} MiB. "
@@ -361,9 +360,7 @@ class BadLines:
     MAX_EXAMPLES = 5
 
     def __init__(self, skip: bool) -> None:
-        self.skip = skip
-        self.count = 0
-        self.examples: list[str] = []
+        self.skip, self.count, self.examples = skip, 0, list[str]()
 
     def report(self, path: Path, line: int, text: str, reason: str, advice: str = "") -> None:
         """Raise ParseError, or count the line.

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rgcn.data import graph_store as store
 from rgcn.data.files import ByteSource, SourceFile, expected_bytes, line_blocks
-from rgcn.data.graph_store import TRIPLES, is_stored_graph, open_array, open_names, read_json, report_damage
+from rgcn.data.graph_store import TRIPLES, is_stored_graph, open_array, open_names
 from rgcn.data.rdf import node_kinds
 from rgcn.data.triple_collector import TripleCollector, find_distinct_rows, select_rows
 from rgcn.errors import DataError, RgcnError
@@ -135,11 +135,11 @@ class GraphBuild:
         path, state = self.folder / STATE_FILE, dict[str, Any]()
         atomic.remove_temporary_files(self.folder)
         try:
-            content = read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
+            content = store.read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
         except DataError as error:
             raise DataError(f"{error}. To build anew, remove {self.folder}") from None
         if content.get("of") == self._inputs and content["version"] == STATE_VERSION:
-            with report_damage(f"{path}: damaged; remove {self.folder} and build again"):
+            with store.report_damage(f"{path}: damaged; remove {self.folder} and build again"):
                 parts, state = content["parts"], dict(content["known"])
                 checks = map_in_threads(parts, lambda name: self._is_intact(name, *parts[name]))
                 if damaged := [name for name, is_intact in checks if not is_intact]:
@@ -230,10 +230,10 @@ class GraphBuild:
         with (folder / ROWS_FILE).open("wb") as rows:
             collector = TripleCollector(is_large, rows)
             state = collect(collector)
-            nodes, relations = collector.names()
-        store.write_names(folder, "nodes", nodes.table)
-        store.write_names(folder, "relations", relations.table)
-        atomic.replace_atomically(folder / COLUMNS_FILE, lambda path: save_file(collector.columns(nodes), path))
+            nodes, relations, columns = collector.finish()
+        store.write_names(folder, "nodes", nodes)
+        store.write_names(folder, "relations", relations)
+        atomic.replace_atomically(folder / COLUMNS_FILE, lambda path: save_file(columns, path))
         atomic.sync(folder / ROWS_FILE)
         self._record({**state, "rows": collector.count}, READ_PARTS)
 

@@ -4,7 +4,7 @@
 
 graph.json                what it is: format version, name, counts, fingerprint, and size and sha256 of each part. It is
                           written last, so that half of a graph is never taken for a whole one
-nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/stored_names`); relations.* and classes.* likewise
+nodes.text, nodes.ends.npy, nodes.slots.npy   the names (`graph/vocabulary`); relations.* and classes.* likewise
 triples.npy               int32 [num_triples, 3]
 incidence.pointer.npy     int64 [num_nodes + 1] and
 incidence.triples.npy     int32 [2 * num_triples]: the triples that touch each node
@@ -25,6 +25,7 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def save_graph(graph: KnowledgeGraph, folder: Path) -> None:
     """Write a graph into a folder; `load_graph` returns it with the same fingerprint."""
     (folder / MANIFEST).unlink(missing_ok=True)  # without it, the folder is not a graph until all is written
     for stem, vocabulary in {"nodes": graph.nodes, "relations": graph.relations}.items():
-        write_names(folder, stem, vocabulary.table)
+        write_names(folder, stem, vocabulary)
     rows = graph._rows
     ids = np.int32 if max(graph.num_nodes, graph.num_relations) <= MAX_NAMES else np.int64
     pieces = (rows[i : i + BLOCK_ROWS] for i in range(0, len(rows), BLOCK_ROWS))
@@ -97,17 +98,17 @@ def write_remaining_parts(graph: KnowledgeGraph, folder: Path) -> None:
 
     arrays = {name: array for name in ARRAYS if name != "triples" and (array := getattr(graph, name)) is not None}
     if graph.labels is not None:
-        write_names(folder, "classes", graph.labels.names.table)
+        write_names(folder, "classes", graph.labels.names)
         for name in ("nodes", "classes", "splits"):
             arrays[f"label_{name}"] = getattr(graph.labels, name)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    parts = _part_names(graph.labels is not None)
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(lambda: graph.fingerprint)
-        search_files = write_search(graph, folder)
+        parts += write_search(graph, folder)
         fingerprint = future.result()
     metadata = {"fingerprint": fingerprint}
     atomic.replace_atomically(folder / ARRAYS_FILE, lambda path: save_file(arrays, path, metadata=metadata))
-    parts = [*_part_names(graph.labels is not None), *search_files]
     hashes = dict(map_in_threads(parts, lambda name: file_sha256(folder / name)))
     for name in parts:
         if name != ARRAYS_FILE:
@@ -151,18 +152,18 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         if "label_nodes" in arrays:
             nodes, classes, splits = (arrays[f"label_{name}"] for name in ("nodes", "classes", "splits"))
             labels = NodeLabels(nodes, classes, open_names(folder, "classes", "class"), splits)
-        name, fingerprint = _checked_texts([manifest["name"], manifest["fingerprint"]])
+        metadata, fingerprint = _checked_metadata(manifest), manifest["fingerprint"]
         graph = StoredGraph.open(
             open_array(folder / TRIPLES),
             open_incidence(folder),
-            fingerprint=None if is_small and not _has_hashes(manifest) else fingerprint,
             search_folder=folder.resolve() if "search.text" in manifest["parts"] else None,
             nodes=open_names(folder, "nodes", "node"),
             relations=open_names(folder, "relations", "relation"),
             labels=labels,
-            name=name,
-            metadata=_checked_metadata(manifest.get("metadata", {})),
+            name=manifest["name"],
+            metadata=metadata,
             **{name: arrays.get(name) for name in ARRAYS if name != "triples"},
+            **({} if is_small and not _has_hashes(manifest) else {"fingerprint": fingerprint}),
         )
         pointer, touching = graph._incidence
         if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
@@ -256,8 +257,9 @@ def _read_fingerprint(path: Path) -> str | None:
         return file.read().decode(errors="replace")
 
 
-def write_names(folder: Path, stem: str, names: StoredNames) -> None:
+def write_names(folder: Path, stem: str, vocabulary: Vocabulary) -> None:
     """Write the names of nodes, relations or classes."""
+    names = vocabulary.table
     atomic.replace_atomically(folder / f"{stem}.text", lambda path: atomic.write_pieces(path, b"", [names.text]))
     write_array(folder / f"{stem}.ends.npy", np.int64, names.ends.shape, [names.ends])
     write_array(folder / f"{stem}.slots.npy", np.int32, names.slots.shape, [names.slots])
@@ -280,7 +282,7 @@ def open_array(path: Path, dimensions: int | None = None) -> NDArray[Any]:
     """Open an array of integers that `write_array` wrote: mapped, or in memory if it is small."""
     # If a header promises more than the file has, mapping fails. Reading would first allocate memory for it.
     array = np.lib.format.open_memmap(require_file(path), mode="r")
-    if array.dtype.str not in ("<i4", "<i8") or (dimensions is not None and array.ndim != dimensions):
+    if array.dtype.str not in ("<i4", "<i8") or dimensions not in (None, array.ndim):
         raise DataError(f"{path}: damaged: it holds an array of {array.dtype} with {array.ndim} dimensions")
     return array if array.nbytes > MAX_IN_MEMORY_BYTES else np.array(array)
 
@@ -300,21 +302,16 @@ def remove_parts(folder: Path) -> None:
         atomic.remove(folder / name)
 
 
-def _checked_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+def _checked_metadata(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the metadata that are used; TypeError if a value has another type than its readers expect."""
-    checked = {key: value for key, value in metadata.items() if key in STORED_METADATA}
-    texts = map(checked.get, ("labels_from", "source", "skipped_examples"))
-    for values in (*checked.get("prefixes", {}).values(), *texts):
-        _checked_texts(values or [])
+    checked = {key: value for key, value in manifest.get("metadata", {}).items() if key in STORED_METADATA}
+    lists = [checked.get(key) or [] for key in ("labels_from", "source", "skipped_examples")]
+    texts = [manifest["name"], manifest["fingerprint"], *chain(*lists, *checked.get("prefixes", {}).values())]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"these must all be text: {texts}")
     if not all(isinstance(checked.get(key, 0), int) for key in ("duplicates", "skipped_lines")):
         raise TypeError("the number of duplicates or of skipped lines is not an integer")
     return checked
-
-
-def _checked_texts(values: list[Any]) -> list[str]:
-    if not all(isinstance(value, str) for value in values):
-        raise TypeError(f"these must all be text: {values}")
-    return values
 
 
 @contextmanager

@@ -46,11 +46,8 @@ def columns_by_role(cells: Sequence[str]) -> dict[str, list[int]]:
     words = [_DECORATION.sub("", cell).casefold() for cell in cells]
     positions: dict[str, list[int]] = {}
     for spellings in ([_WORD_SUFFIX.sub("", word) for word in words], words):  # prefer words without a suffix
-        matches: dict[str, list[int]] = {}
-        for position, word in enumerate(spellings):
-            if word in ROLES:
-                matches.setdefault(ROLES[word], []).append(position)
-        positions |= matches
+        roles = list(map(ROLES.get, spellings))
+        positions |= {role: [at for at, it in enumerate(roles) if it == role] for role in filter(None, roles)}
     return positions
 
 
@@ -77,8 +74,8 @@ def is_header(row: Sequence[str], below: pl.DataFrame, triple: Sequence[int] | N
     by_role = columns_by_role(row)
     positions = tuple(triple or ((by_role[role][0] for role in TRIPLE) if is_named else range(3)))
     subject, relation, object_ = positions
-    ends = [below[str(subject)], below[str(object_)]]
-    is_node = any((end == row[position]).any() for end in ends for position in (subject, object_))
+    ends = [row[subject], row[object_]]
+    is_node = any(below[str(position)].is_in(ends).any() for position in (subject, object_))
     is_relation = (below[str(relation)] == row[relation]).any()
     if is_named and not is_node and (len(row[relation]) > 1 or (len(below) and not is_relation)):
         return True
@@ -142,10 +139,9 @@ def _first_cells(rows: pl.DataFrame) -> list[list[str]]:
 
 def _looks_like_header(row: Sequence[str], below: pl.DataFrame, triple: tuple[int, ...]) -> bool:
     """Return whether a row whose names do not occur below looks like names of columns."""
-    cells = [row[position] for position in triple]
+    cells, columns = [row[position] for position in triple], [below[str(position)] for position in triple]
     if len(set(cells)) < 3 or not all(map(_WORD.fullmatch, cells)):
         return False
     num_role_words = sum(bool(columns_by_role([cell])) for cell in cells)
-    columns = [below[str(position)] for position in triple]
     relations_recur = columns[1].is_duplicated().all()  # all but the one of this row
     return num_role_words > 1 or relations_recur or any(column.str.contains(_NOT_A_WORD).all() for column in columns)

@@ -106,10 +106,6 @@ class _Label(NamedTuple):
     path: Path
     line: int
 
-    @property
-    def where(self) -> str:
-        return f"{self.path}, line {self.line}"
-
 
 def _read_labels(graph: KnowledgeGraph, source: LabelFiles, split: str, path: Path) -> Iterator[_Label]:
     table, frame = read_table(path, "label", default_format="tsv")
@@ -147,9 +143,7 @@ def _has_header(rows: list[tuple[str, ...]], graph: KnowledgeGraph, source: Labe
         return source.header
     if any(isinstance(column, str) for column in (source.node, source.label, source.split)):
         return True
-    node = source.node if isinstance(source.node, int) else 0
-    label = source.label if isinstance(source.label, int) else -1
-    first = rows[0]
+    first, node, label = rows[0], int(source.node), -1 if source.label is None else int(source.label)
     try:
         if _name_in_graph(graph, first[node]) in graph.nodes or any(row[label] == first[label] for row in rows[1:]):
             return False
@@ -172,12 +166,12 @@ def _distinct(rows: list[_Label]) -> list[_Label]:
     """Return each node once; ParseError if it has two classes, or is in two splits (a leak)."""
     first: dict[str, _Label] = {}
     for row in rows:
-        other, reason = first.setdefault(row.node, row), None
-        if other.label != row.label:
-            reason = f"{row.node} has the class {row.label!r} here and {other.label!r} in {other.where}"
-        elif other.split != row.split:
-            reason = f"{row.node} is in {row.split} here and in {other.split} in {other.where}: the test would leak"
-        if reason is not None:
+        other = first.setdefault(row.node, row)
+        if (other.label, other.split) != (row.label, row.split):
+            where = f"in {other.path}, line {other.line}"
+            reason = f"{row.node} is in {row.split} here and in {other.split} {where}: the test would leak"
+            if other.label != row.label:
+                reason = f"{row.node} has the class {row.label!r} here and {other.label!r} {where}"
             raise ParseError(str(row.path), row.line, "", reason)
     return list(first.values())
 
@@ -193,8 +187,8 @@ def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
     count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
     lines = [f"{count} not in the graph:"]
     for row in unknown[:3]:
-        near = close_matches(row.node, graph.nodes, limit=1)
-        lines.append(f"    {row.node} ({row.where})" + (f"; did you mean {near[0]}?" if near else ""))
+        near = "".join(f"; did you mean {name}?" for name in close_matches(row.node, graph.nodes, limit=1))
+        lines.append(f"    {row.node} ({row.path}, line {row.line}){near}")
     if len(unknown) > 3:
         lines.append(f"    and {len(unknown) - 3} more")
     hint = f"{option_hint('missing_labels', 'drop')}, or --skip-unknown, if the command has it"
@@ -310,25 +304,17 @@ def stratified_split(classes: NDArray[Any], fractions: Sequence[float], seed: in
         raise DataError(f"split fractions must be three numbers of at least 0 that sum to 1, not {tuple(fractions)}")
     if not shares[0] > 0:
         raise DataError("a share of the labels must go to train")
-    rng = np.random.default_rng(seed)
-    splits = np.zeros(len(classes), dtype=np.int8)
+    rng, splits = np.random.default_rng(seed), np.zeros(len(classes), dtype=np.int8)
     for class_id in np.unique(classes):
         members = rng.permutation(np.flatnonzero(classes == class_id))
-        sizes = _apportion(len(members), shares)
+        exact = len(members) * shares
+        sizes = np.floor(exact + 1e-9).astype(np.int64)
+        sizes[np.argsort(sizes - exact, kind="stable")[: len(members) - sizes.sum()]] += 1  # the largest remainders
+        if not sizes[0]:
+            sizes[np.argmax(sizes)] -= 1
+            sizes[0] = 1
         splits[members] = np.repeat(np.arange(3, dtype=np.int8), sizes)
     return splits
-
-
-def _apportion(count: int, shares: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return integers [3] that sum to `count`: the largest remainders are rounded up, and train gets at least one."""
-    exact = count * shares
-    sizes = np.floor(exact + 1e-9).astype(np.int64)
-    for i in np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]:
-        sizes[i] += 1
-    if count and not sizes[0]:
-        sizes[np.argmax(sizes)] -= 1
-        sizes[0] = 1
-    return sizes
 
 
 # -- numbers of nodes --------------------------------------------------------------------------------------

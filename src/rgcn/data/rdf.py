@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -63,8 +64,7 @@ class _RdfReader(TripleReader):
             terms = _terms(quads, file)
             if not reading.keep_literals:
                 terms = terms.filter(~terms["object"].str.starts_with('"'))
-            subject, relation, object_ = terms.get_columns()
-            reading.collector.add(subject, relation, object_, split=file.split, name_of=name_of)
+            reading.collector.add(*terms.get_columns(), split=file.split, name_of=name_of)
 
 
 class NTriplesReader(_RdfReader):
@@ -218,9 +218,7 @@ def _from_document(reading: Reading) -> Iterator[bytes]:
     file, reader = reading.file, _DocumentReader(reading.file, reading.source)
     try:
         parser = parse(cast("IO[bytes]", reader), format=RdfFormat.from_extension(file.format))
-        quads: Iterator[Any] = parser
-        if file.format in ("ttl", "trig"):
-            quads = reader.reset_triple_terms(quads)
+        quads = reader.reset_triple_terms(parser)
         size = 1  # XML forgets its prefixes at the end, Turtle may declare more until then
         while block := _serialized(islice(quads, size)):
             reading.collector.declare(parser.prefixes)
@@ -239,21 +237,14 @@ class _DocumentReader:
     """The file that pyoxigraph reads from. It makes the checks that the parser lacks."""
 
     def __init__(self, file: SourceFile, source: ByteSource) -> None:
-        self._source = source
+        self._source, self._has_triple_terms = source, file.format in ("ttl", "trig")
         self._guard = _GUARDS[file.format](file.path) if file.format in _GUARDS else None
-        self._has_triple_terms = file.format in ("ttl", "trig")
-        self._at_start = True
-        self._buffer = self._last_bytes = b""
-        self._position = self._open_triple_terms = self._word_bytes = 0
+        self._at_start, self._buffer, self._last_bytes = True, BytesIO(), b""
+        self._open_triple_terms = self._word_bytes = 0
 
     def read(self, size: int) -> bytes:
-        while self._position >= len(self._buffer):
-            data = self._source.read(1 << 16)
-            if not data:
-                return b""
-            self._buffer, self._position = self._checked(data), 0
-        piece = self._buffer[self._position : self._position + size]
-        self._position += len(piece)
+        while not (piece := self._buffer.read(size)) and (data := self._source.read(1 << 16)):
+            self._buffer = BytesIO(self._checked(data))
         return piece
 
     def reset_triple_terms(self, quads: Iterator[Any]) -> Iterator[Any]:
@@ -269,20 +260,15 @@ class _DocumentReader:
             line, _ = _line_at(self._source.path, None)
             raise ParseError(str(self._source.path), line, "", "a NUL byte; text in UTF-8 is expected")
         if self._has_triple_terms:
-            self._refuse_endless_terms(data)
+            self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
+            self._last_bytes = data[-2:]
+            # No name contains these; long literals contain quotes, spaces or, if they are base64, plus signs.
+            self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
+            if (is_deep := self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH) or self._word_bytes > MAX_WORD_BYTES:
+                raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS if is_deep else _ENDLESS_WORD)
         if self._guard is not None:
             self._guard.check(data)
         return data
-
-    def _refuse_endless_terms(self, data: bytes) -> None:
-        self._open_triple_terms += (self._last_bytes + data).count(b"<<(")
-        self._last_bytes = data[-2:]
-        if self._open_triple_terms > MAX_TRIPLE_TERM_DEPTH:
-            raise ParseError(str(self._source.path), None, "", _NO_TRIPLE_TERMS)
-        # No name contains these; long literals contain quotes, spaces or, if they are base64, plus signs.
-        self._word_bytes = 0 if any(end in data for end in _NOT_IN_A_WORD) else self._word_bytes + len(data)
-        if self._word_bytes > MAX_WORD_BYTES:
-            raise ParseError(str(self._source.path), None, "", _ENDLESS_WORD)
 
 
 def _line_at(path: Path, wanted: int | None) -> tuple[int | None, str]:

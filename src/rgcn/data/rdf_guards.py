@@ -85,12 +85,10 @@ class XmlGuard:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._parser = path, ParserCreate("utf-8")
         self._depth = self._longest_entity = self._num_references = self._num_bytes = 0
-        self._parser = ParserCreate("utf-8")
-        self._parser.ordered_attributes = True
+        self._parser.ordered_attributes, self._parser.EntityDeclHandler = True, self._declare
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._begin, self._end
-        self._parser.EntityDeclHandler = self._declare
 
     def check(self, data: bytes) -> None:
         """Check the next piece; raise DataError to refuse the document, SyntaxError if it is not XML."""

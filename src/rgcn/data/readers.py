@@ -132,8 +132,7 @@ class Reading:
         columns = [pl.Series(names, dtype=pl.String) for names in (subjects, relations, objects)]
         if any(column.null_count() or (column == "").any() for column in columns):
             raise DataError(f"{self.file.path}: the reader {self.file.format} gave a triple with an empty name")
-        subject, relation, object_ = columns
-        self.collector.add(subject, relation, object_, split=self.file.split, weights=weights)
+        self.collector.add(*columns, split=self.file.split, weights=weights)
 
     def add_attribute(self, name: str, nodes: Sequence[str], values: Sequence[float] | NDArray[Any]) -> None:
         """Add a number for each of some nodes: a column of the graph's features, zero for other nodes."""

@@ -8,17 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rgcn.data import files as paths
 from rgcn.data.attributes import AttributeSource, attribute_source, with_features
-from rgcn.data.files import (
-    BadLines,
-    ByteSource,
-    PathLike,
-    SourceFile,
-    bare_name,
-    broken_link,
-    expected_bytes,
-    find_files,
-)
+from rgcn.data.files import BadLines, ByteSource, PathLike, SourceFile
 from rgcn.data.graph_builder import STATE_FILE, GraphBuild
 from rgcn.data.graph_store import is_stored_graph, load_graph, save_graph, write_remaining_parts
 from rgcn.data.node_tables import LabelFiles, LabelRelation
@@ -108,11 +100,10 @@ class ReadOptions:
         rgcn.errors.ConfigError: read() has no option 'label'; did you mean 'labels'?
         """
         names = [field.name for field in fields(cls)]
-        for name in options:
-            if name not in names:
-                close = close_matches(name, names, limit=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
-                raise ConfigError(f"read() has no option {name!r}; {hint}")
+        if unknown := next((name for name in options if name not in names), None):
+            close = close_matches(unknown, names, limit=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+            raise ConfigError(f"read() has no option {unknown!r}; {hint}")
         return cls(**options)
 
     @cached_property
@@ -130,9 +121,8 @@ class ReadOptions:
             raise DataError("label_columns=, label_header= and missing_labels= go with labels=, which is not set")
         if relation is not None:
             return replace(LabelRelation(relation) if isinstance(relation, str) else relation, **relation_options)
-        if files is None:
-            return None
-        return replace(files if isinstance(files, LabelFiles) else LabelFiles(files), **file_options)
+        source = files if files is None or isinstance(files, LabelFiles) else LabelFiles(files)
+        return None if source is None else replace(source, **file_options)
 
     @cached_property
     def attributes(self) -> AttributeSource | None:
@@ -214,9 +204,9 @@ class TripleFiles:
         others = [] if options.attributes is None else [options.attributes.path]
         if isinstance(options.label_source, LabelFiles):
             others += options.label_source.paths().values()
-        files = find_files(path, format, exclude=others)
+        files = paths.find_files(path, format, exclude=others)
         place = Path(next(iter(path.values()))).parent if isinstance(path, Mapping) else Path(path)
-        return cls(place.name if place.is_dir() else bare_name(place), files, options)
+        return cls(place.name if place.is_dir() else paths.bare_name(place), files, options)
 
     def read_into_memory(self) -> KnowledgeGraph:
         """Return the graph as arrays in memory."""
@@ -230,13 +220,13 @@ class TripleFiles:
 
     def build_on_disk(self, folder: Path) -> KnowledgeGraph:
         """Return the graph, built in a folder; continue a building that was stopped there."""
-        if (link := broken_link(folder)) is not None:
+        if link := paths.broken_link(folder):
             raise DataError(f"{link}: no graph can be built there")
-        options, files = self.options, self.files
-        stamps = [(str(file.path), file.format, file.split, file.path.stat().st_mtime_ns) for file in files]
+        options = self.options
+        stamps = [(str(file.path), file.format, file.split, file.path.stat().st_mtime_ns) for file in self.files]
         inputs = (stamps, options.triple_columns, options.literals, options.skip_bad_lines)
         build = GraphBuild(folder, repr(inputs))
-        with build.open(files):
+        with build.open(self.files):
             graph = build.graph(self._collect, self._is_large, options.show_progress)
             labelled = options.add_labels_and_features(graph)
             if labelled.nodes is graph.nodes and len(labelled) == len(graph):
@@ -249,7 +239,7 @@ class TripleFiles:
 
     @property
     def _is_large(self) -> bool:
-        return expected_bytes(self.files) >= MIN_LARGE_BYTES
+        return paths.expected_bytes(self.files) >= MIN_LARGE_BYTES
 
     def _collect(self, collector: TripleCollector) -> dict[str, Any]:
         """Read all files; return name, metadata and is_rdf of the graph."""

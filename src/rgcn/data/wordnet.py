@@ -8,6 +8,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,8 +77,10 @@ def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) ->
         DataError: The archive is not available.
     """
     sources = Sources(mirror=mirror)
-    cached = sources.cache / "wordnet" / f"{archive.sha256[:12]}.tsv"
-    synsets = _read_cached(cached)
+    cached, synsets = sources.cache / "wordnet" / f"{archive.sha256[:12]}.tsv", list[Synset]()
+    with suppress(OSError, ValueError, TypeError):  # it is only a copy
+        header, *lines = cached.read_text(encoding="utf-8").splitlines()
+        synsets = [Synset(*line.split("\t")) for line in lines] if header == HEADER else []
     if not synsets:
         texts = {}
         with open_archive(sources.archive(archive, "wordnet")) as opened:
@@ -87,15 +90,6 @@ def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) ->
         synsets = list(parse(texts))
         write_atomically(cached, "\n".join([HEADER, *("\t".join(synset) for synset in synsets), ""]))
     return synsets
-
-
-def _read_cached(path: Path) -> list[Synset]:
-    """Return the synsets in the cache; none if it cannot be read, since it is only a copy."""
-    try:
-        header, *lines = path.read_text(encoding="utf-8").splitlines()
-        return [Synset(*line.split("\t")) for line in lines] if header == HEADER else []
-    except (OSError, UnicodeDecodeError, ValueError, TypeError):
-        return []
 
 
 def parse(texts: Mapping[str, str]) -> Iterator[Synset]:

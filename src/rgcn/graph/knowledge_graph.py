@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rgcn.errors import DataError
 from rgcn.graph import libraries, splitting
-from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, Ids, NodeKind, NodeLabels, Vocabulary
 from rgcn.system.formatting import format_count, html_table
 from rgcn.system.memory import release_pages
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rgcn.graph.titles import NameLookup
 
 
-DEGREE_BLOCK_ROWS = 1 << 22
+DEGREE_BLOCK_ROWS = 1 << 21
 ARRAYS = {
     "triples": np.int64,
     "node_kinds": np.uint8,
@@ -96,11 +96,15 @@ class KnowledgeGraph:
         self._checked_rows(self.triples, 0)
 
     def _copy_arrays(self, *names: str) -> None:
-        """Copy the arrays of the caller, who may write to them, and make the copies read-only."""
+        """Copy arrays of the caller, who may write to them, and make the copies read-only.
+
+        An array that is read-only and owns its memory is not copied.
+        """
         for name in names:
-            value = getattr(self, name)
+            value, dtype = getattr(self, name), ARRAYS[name]
             if value is not None:
-                array = _read_only(value, ARRAYS[name])
+                is_array = type(value) is np.ndarray and value.dtype == dtype and value.base is None
+                array = value if is_array and not value.flags.writeable else np.array(value, dtype=dtype)
                 if name == "triples" and not array.size:
                     array = array.reshape(0, 3)
                 array.setflags(write=False)
@@ -218,19 +222,15 @@ class KnowledgeGraph:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        parts = [
-            format_count(self.num_nodes, "node"),
-            format_count(self.num_relations, "relation"),
-            format_count(len(self), "triple"),
-        ]
+        others, sizes = [], {"node": self.num_nodes, "relation": self.num_relations, "triple": len(self)}
         if self.labels is not None:
-            parts.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
+            others.append(f"{len(self.labels):,} labels in {self.labels.num_classes} classes")
         if self.features is not None:
-            parts.append(f"{self.features.shape[1]} features")
+            others.append(f"{self.features.shape[1]} features")
         if self.edge_weights is not None:
-            parts.append("weighted")
-        prefix = f"{self.name!r}, " if self.name else ""
-        return f"KnowledgeGraph({prefix}{', '.join(parts)})"
+            others.append("weighted")
+        counts = [format_count(size, word) for word, size in sizes.items()]
+        return f"KnowledgeGraph({', '.join([repr(self.name)] * bool(self.name) + counts + others)})"
 
     def _repr_html_(self) -> str:
         counts = {"triples": len(self), "nodes": self.num_nodes, "relations": self.num_relations}
@@ -254,13 +254,16 @@ class KnowledgeGraph:
             _digest_names(digest, names)
         # Times were added later: the fingerprint of a graph without them must not change.
         present = [name for name in ARRAYS if name != "triple_times" or self.triple_times is not None]
-        arrays: list[tuple[Any, Any]]
-        arrays = [(self._rows if name == "triples" else getattr(self, name), ARRAYS[name]) for name in present]
+        arrays = [
+            (self._rows if name == "triples" else getattr(self, name), np.dtype(ARRAYS[name])) for name in present
+        ]
         if self.labels is not None:
             _digest_names(digest, self.labels.names)
-            arrays += [(getattr(self.labels, name), None) for name in ("nodes", "classes", "splits")]
+            arrays += [(each, each.dtype) for each in (self.labels.nodes, self.labels.classes, self.labels.splits)]
         for array, dtype in arrays:
-            _digest_array(digest, array, dtype)
+            digest.update(b"-" if array is None else f"{dtype.str}{array.shape}".encode())
+            for first in range(0, 0 if array is None else len(array), BLOCK_ROWS):  # converted a block at a time
+                digest.update(np.ascontiguousarray(array[first : first + BLOCK_ROWS], dtype=dtype).data)
         return digest.hexdigest()
 
     # -- lookup ----------------------------------------------------------------------------------------
@@ -322,17 +325,17 @@ class KnowledgeGraph:
 
     def degrees(self, split: str = "all") -> NDArray[np.int64]:
         """Count how often each node is the subject or the object in a split, int64 [num_nodes]."""
-        rows = self.split_triples(split)
         counts, size = np.zeros(self.num_nodes, dtype=np.int64), max(DEGREE_BLOCK_ROWS, self.num_nodes)
+        rows = self.split_triples(split)
         for begin in range(0, len(rows), size):  # in blocks, because bincount copies its input
-            for end in (0, 2):
-                counts += np.bincount(rows[begin : begin + size, end], minlength=self.num_nodes)
+            counts += np.bincount(rows[begin : begin + size, ::2].ravel(), minlength=self.num_nodes)
         return counts
 
     def named(self, triples: NDArray[np.int64] | None = None) -> list[tuple[str, str, str]]:
         """Return triples of ids [n, 3], by default all of the graph, as triples of names."""
-        rows = self.triples if triples is None else triples
-        return [(self.nodes[s], self.relations[r], self.nodes[o]) for s, r, o in rows.tolist()]
+        subject, relation, object_ = (self.triples if triples is None else triples).T
+        columns = self.nodes.names_of(subject), self.relations.names_of(relation), self.nodes.names_of(object_)
+        return list(zip(*columns, strict=True))
 
     @cached_property
     def relation_counts(self) -> NDArray[np.int64]:
@@ -344,9 +347,7 @@ class KnowledgeGraph:
         release_pages(self._rows)
         return counts
 
-    def incident_triples(
-        self, nodes: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def incident_triples(self, nodes: Ids) -> tuple[Ids, Ids, Ids]:
         """Find the triples of some nodes; a self-loop occurs twice.
 
         Args:
@@ -418,11 +419,8 @@ class KnowledgeGraph:
             raise DataError("hops must not be negative")
         reached = np.zeros(self.num_nodes, dtype=bool)
         reached[self.nodes.ids(nodes)] = True
-        subject, object_ = self.triples[:, 0], self.triples[:, 2]
         for _ in range(hops):
-            touched = reached[subject] | reached[object_]
-            reached[subject[touched]] = True
-            reached[object_[touched]] = True
+            reached[self.triples[reached[self.triples[:, 0]] | reached[self.triples[:, 2]], ::2]] = True
         return reached
 
     def prune(self, hops: int) -> KnowledgeGraph:
@@ -435,10 +433,9 @@ class KnowledgeGraph:
             raise DataError("pruning needs labeled nodes; this graph has none")
         if hops < 1:
             raise DataError("pruning needs at least one hop")
-        inner = self.within_hops(self.labels.nodes.tolist(), hops - 1)
-        keep_triple = inner[self.triples[:, 0]] | inner[self.triples[:, 2]]
-        keep = inner.copy()
-        keep[self.triples[keep_triple][:, [0, 2]].ravel()] = True
+        keep = self.within_hops(self.labels.nodes.tolist(), hops - 1)
+        keep_triple = keep[self.triples[:, 0]] | keep[self.triples[:, 2]]
+        keep[self.triples[keep_triple, ::2]] = True
         return self._restricted(keep, keep_triple)
 
     def with_triples(self, keep: NDArray[np.bool_]) -> KnowledgeGraph:
@@ -459,7 +456,7 @@ class KnowledgeGraph:
             return self
         kept = np.flatnonzero(labels.splits != SPLITS.index("test"))
         kept = kept[np.argsort(labels.nodes[kept], kind="stable")]
-        classes = [labels.names[c] for c in labels.classes[kept].tolist()]
+        classes = labels.names.names_of(labels.classes[kept])
         names = Vocabulary(sorted(set(classes)), kind="class")
         return replace(self, labels=NodeLabels(labels.nodes[kept], names.ids(classes), names, labels.splits[kept]))
 
@@ -480,17 +477,13 @@ class KnowledgeGraph:
     def _restricted(self, keep_node: NDArray[np.bool_], keep_triple: NDArray[np.bool_]) -> KnowledgeGraph:
         """Keep some nodes and triples, and the relations that these triples use, in the same order."""
         triples = self.triples[keep_triple]
-        node_ids = np.flatnonzero(keep_node)
-        relation_ids = np.flatnonzero(np.bincount(triples[:, 1], minlength=self.num_relations))
-        new_node = np.full(self.num_nodes, -1, dtype=np.int64)
-        new_node[node_ids] = np.arange(len(node_ids))
-        new_relation = np.zeros(self.num_relations, dtype=np.int64)
-        new_relation[relation_ids] = np.arange(len(relation_ids))
+        keep_relation = np.bincount(triples[:, 1], minlength=self.num_relations) > 0
+        new_node, new_relation = (np.where(keep, np.cumsum(keep) - 1, -1) for keep in (keep_node, keep_relation))
         return replace(
             self,
             triples=np.stack([new_node[triples[:, 0]], new_relation[triples[:, 1]], new_node[triples[:, 2]]], axis=1),
-            nodes=self.nodes.take(node_ids.tolist()),
-            relations=self.relations.take(relation_ids.tolist()),
+            nodes=self.nodes.take(np.flatnonzero(keep_node).tolist()),
+            relations=self.relations.take(np.flatnonzero(keep_relation).tolist()),
             labels=None if self.labels is None else self.labels.remap(new_node),
             **self._shortened_names(ARRAYS_OF_NODES, keep_node),
             **self._shortened_names(ARRAYS_OF_TRIPLES, keep_triple),
@@ -528,26 +521,10 @@ class KnowledgeGraph:
         return to_rdf(self, path, format=format, base=base, split=split)
 
 
-def _read_only(array: Any, dtype: Any) -> NDArray[Any]:
-    """Return the array itself if it is read-only and owns its memory, else a copy."""
-    frozen = type(array) is np.ndarray and array.dtype == dtype and array.base is None and not array.flags.writeable
-    return array if frozen else np.array(array, dtype=dtype)
-
-
 def _digest_names(digest: Any, names: Vocabulary) -> None:
     for number, block in enumerate(names.encoded_blocks()):
         digest.update(b"\x1e" * bool(number) + b"\x1e".join(block))
     digest.update(b"\x1d")
-
-
-def _digest_array(digest: Any, array: NDArray[Any] | None, dtype: Any) -> None:
-    """Add the array, converted to this type, a block at a time."""
-    if array is None:
-        digest.update(b"-")
-        return
-    digest.update(f"{np.dtype(dtype or array.dtype).str}{array.shape}".encode())
-    for first in range(0, len(array), BLOCK_ROWS):
-        digest.update(np.ascontiguousarray(array[first : first + BLOCK_ROWS], dtype=dtype))
 
 
 class StoredGraph(KnowledgeGraph):
@@ -557,10 +534,6 @@ class StoredGraph(KnowledgeGraph):
     (`dataclasses.replace`), or one sent to another process, is a plain `KnowledgeGraph` in memory.
     """
 
-    _rows: NDArray[Any]  # int32 or int64 [num_triples, 3], mapped from the file if there are many
-    _incidence: tuple[NDArray[np.int64], NDArray[np.int64]]
-    search_folder: Path | None
-
     def __new__(cls, *args: Any, **kwargs: Any) -> KnowledgeGraph:  # type: ignore[misc]
         """Return a plain graph, so that `dataclasses.replace` does; `open` makes stored ones."""
         return KnowledgeGraph(*args, **kwargs)
@@ -569,29 +542,16 @@ class StoredGraph(KnowledgeGraph):
         return KnowledgeGraph, tuple(getattr(self, each.name) for each in fields(self))
 
     @classmethod
-    def open(
-        cls,
-        rows: NDArray[Any],
-        incidence: tuple[NDArray[Any], NDArray[Any]],
-        *,
-        fingerprint: str | None = None,
-        search_folder: Path | None = None,
-        **others: Any,
-    ) -> StoredGraph:
+    def open(cls, rows: NDArray[Any], incidence: tuple[NDArray[Any], NDArray[Any]], **others: Any) -> StoredGraph:
         """Make a graph of triples in a file.
 
         Args:
             rows: The triples, int32 or int64 [num_triples, 3].
             incidence: Their index: the pointer [num_nodes + 1] and the rows of each node's triples.
-            fingerprint: The fingerprint, if it is known.
-            search_folder: The folder, if it contains an index of names.
-            **others: The other fields of a `KnowledgeGraph`.
+            **others: The other fields of a `KnowledgeGraph`; and, if they are known, `fingerprint` and `search_folder`.
         """
         graph: StoredGraph = object.__new__(cls)
-        values = {"_rows": rows, "_incidence": incidence, "search_folder": search_folder, "metadata": {}, **others}
-        if fingerprint is not None:
-            values["fingerprint"] = fingerprint
-        for name, value in values.items():
+        for name, value in {"_rows": rows, "_incidence": incidence, "metadata": {}, **others}.items():
             object.__setattr__(graph, name, value)
         graph._copy_arrays(*ARRAYS_OF_NODES, *ARRAYS_OF_TRIPLES)
         graph._check()

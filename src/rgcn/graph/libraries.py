@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.vocabulary import SPLITS, NodeKind, NodeLabels, Vocabulary
+from rgcn.graph.vocabulary import SPLITS, NodeLabels, Vocabulary
 from rgcn.system.lazy import import_extra
 
 if TYPE_CHECKING:
@@ -33,9 +33,13 @@ def to_networkx(graph: KnowledgeGraph) -> Any:
     >>> multi.nodes["a"], list(multi.edges(keys=True))
     ({'kind': 'iri', 'label': 'person', 'split': 'train'}, [('a', 'b', 'likes')])
     """
-    multi = import_extra("networkx", "interop").MultiDiGraph(name=graph.name)
+    multi, counts = import_extra("networkx", "interop").MultiDiGraph(name=graph.name), Counter[tuple[str, str, str]]()
     multi.add_nodes_from(_nodes(graph))
-    multi.add_edges_from(_edges(graph))
+    for row in to_polars(graph).iter_rows(named=True):
+        subject, object_, relation = row.pop("subject"), row.pop("object"), row["relation"]
+        counts[subject, relation, object_] += 1
+        count = counts[subject, relation, object_]
+        multi.add_edge(subject, object_, relation if count == 1 else (relation, count), **row)
     return multi
 
 
@@ -50,15 +54,12 @@ def to_pykeen(graph: KnowledgeGraph) -> dict[str, Any]:
     import torch
 
     factory = import_extra("pykeen", "pykeen", "pykeen.triples").TriplesFactory
-    entities = {name: number for number, name in enumerate(graph.nodes)}
-    relations = {name: number for number, name in enumerate(graph.relations)}
+    ids = {
+        "entity_to_id": {name: number for number, name in enumerate(graph.nodes)},
+        "relation_to_id": {name: number for number, name in enumerate(graph.relations)},
+    }
     return {
-        split: factory(
-            mapped_triples=torch.from_numpy(np.array(triples)),
-            entity_to_id=entities,
-            relation_to_id=relations,
-            metadata={"name": graph.name, "split": split},
-        )
+        split: factory(torch.from_numpy(np.array(triples)), **ids, metadata={"name": graph.name, "split": split})
         for split in (SPLITS if graph.triple_splits is not None else ("train",))
         if len(triples := graph.split_triples(split))
     }
@@ -73,18 +74,24 @@ def to_polars(graph: KnowledgeGraph) -> pl.DataFrame:
     """
     import polars as pl
 
-    columns = {name: pl.Series(name, names, dtype=pl.String).gather(ids) for name, names, ids in _coded(graph)}
+    nodes, relations = (pl.Series(list(names), dtype=pl.String) for names in (graph.nodes, graph.relations))
+    subject, relation, object_ = graph.triples.T
+    columns = {
+        "subject": nodes.gather(subject),
+        "relation": relations.gather(relation),
+        "object": nodes.gather(object_),
+    }
+    if graph.triple_splits is not None:
+        columns["split"] = pl.Series(SPLITS, dtype=pl.String).gather(graph.triple_splits)
     if graph.edge_weights is not None:
-        columns["weight"] = pl.Series("weight", graph.edge_weights)
+        columns["weight"] = pl.Series(graph.edge_weights)
     return pl.DataFrame(columns)
 
 
 def to_pandas(graph: KnowledgeGraph) -> Any:
     """Convert to a `pandas.DataFrame` with the same rows and columns as `to_polars`."""
-    columns: dict[str, Any] = {name: np.array(names, dtype=object)[ids] for name, names, ids in _coded(graph)}
-    if graph.edge_weights is not None:
-        columns["weight"] = graph.edge_weights
-    return import_extra("pandas", "interop").DataFrame(columns)
+    table = to_polars(graph)
+    return import_extra("pandas", "interop").DataFrame({column.name: column.to_numpy() for column in table})
 
 
 def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -93,31 +100,11 @@ def _nodes(graph: KnowledgeGraph) -> Iterator[tuple[str, dict[str, Any]]]:
         names = graph.labels.names
         rows = (graph.labels.nodes.tolist(), graph.labels.classes.tolist(), graph.labels.splits.tolist())
         labels = {node: {"label": names[c], "split": SPLITS[s]} for node, c, s in zip(*rows, strict=True)}
-    kinds = [kind.name.lower() for kind in NodeKind]
-    each_kind = [0] * graph.num_nodes if graph.node_kinds is None else graph.node_kinds.tolist()
-    for node, (name, kind) in enumerate(zip(graph.nodes, each_kind, strict=True)):
-        attributes = {"kind": kinds[kind], **labels.get(node, {})}
+    for node, name in enumerate(graph.nodes):
+        attributes = {"kind": graph.kind(node).name.lower(), **labels.get(node, {})}
         if graph.features is not None:
             attributes["features"] = graph.features[node].tolist()
         yield name, attributes
-
-
-def _edges(graph: KnowledgeGraph) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
-    counts = Counter[tuple[str, str, str]]()
-    for row in to_polars(graph).iter_rows(named=True):
-        subject, object_, relation = row.pop("subject"), row.pop("object"), row["relation"]
-        counts[subject, relation, object_] += 1
-        count = counts[subject, relation, object_]
-        yield subject, object_, relation if count == 1 else (relation, count), row
-
-
-def _coded(graph: KnowledgeGraph) -> Iterator[tuple[str, list[str], NDArray[np.integer[Any]]]]:
-    """Yield each column of names: (its title, the distinct names, the index of the name in each row)."""
-    yield "subject", list(graph.nodes), graph.triples[:, 0]
-    yield "relation", list(graph.relations), graph.triples[:, 1]
-    yield "object", list(graph.nodes), graph.triples[:, 2]
-    if graph.triple_splits is not None:
-        yield "split", list(SPLITS), graph.triple_splits
 
 
 # -- PyTorch Geometric ------------------------------------------------------------------------------------
@@ -270,14 +257,21 @@ def _labels(values: Mapping[str, Any], num_nodes: int, first: int, names: Sequen
             message = f"y of shape {list(y.shape)} and type {y.dtype} does not contain a class for each node: ignored"
             warnings.warn(message, stacklevel=3)
             y = None
-    members = list(_members(values, y, num_nodes))
+    members: list[tuple[NDArray[Any], NDArray[Any], int]] = []  # for each split its nodes, their classes, its number
+    for number, split in enumerate(PYG_SPLITS):
+        mask, indices = values.get(f"{split}_mask"), values.get(f"{split}_idx")
+        if y is not None and mask is not None:
+            if mask.shape != (num_nodes,):
+                raise DataError(f"{split}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
+            members.append((np.flatnonzero(mask & (y >= 0)), y[mask & (y >= 0)], number))
+        elif y is None and indices is not None:
+            members.append((indices, values[f"{split}_y"], number))
     if not members and y is not None:  # without masks all labels are for training
         members = [(np.flatnonzero(y >= 0), y[y >= 0], 0)]
     if not members:
         return None
-    nodes = np.concatenate([nodes for nodes, _, _ in members]).astype(np.int64)
-    classes = np.concatenate([classes for _, classes, _ in members]).astype(np.int64)
-    splits = np.repeat([split for _, _, split in members], [len(nodes) for nodes, _, _ in members]).astype(np.int8)
+    nodes, classes = (np.concatenate([member[at] for member in members]).astype(np.int64) for at in (0, 1))
+    splits = np.concatenate([np.full(len(its_nodes), number, np.int8) for its_nodes, _, number in members])
     order = values.get("label_order")
     if order is not None and np.array_equal(np.sort(order), np.sort(nodes)):
         back = np.argsort(nodes)[np.searchsorted(np.sort(order), order)]
@@ -286,21 +280,6 @@ def _labels(values: Mapping[str, Any], num_nodes: int, first: int, names: Sequen
         raise DataError("a node is in two of train_mask, val_mask and test_mask")
     class_names = _names(names, values.get("class_names"), int(classes.max(initial=-1)) + 1, "class")
     return NodeLabels(first + nodes, classes, class_names, splits)
-
-
-def _members(
-    values: Mapping[str, Any], y: NDArray[Any] | None, num_nodes: int
-) -> Iterator[tuple[NDArray[Any], NDArray[Any], int]]:
-    """Yield (nodes, their classes, number of the split) for each split in the data."""
-    for number, split in enumerate(PYG_SPLITS):
-        mask, nodes = values.get(f"{split}_mask"), values.get(f"{split}_idx")
-        if y is not None and mask is not None:
-            if mask.shape != (num_nodes,):
-                raise DataError(f"{split}_mask has shape {list(mask.shape)}, and must be [{num_nodes}]")
-            nodes = np.flatnonzero(mask & (y >= 0))
-            yield nodes, y[nodes], number
-        elif y is None and nodes is not None:
-            yield nodes, values[f"{split}_y"], number
 
 
 def _from_hetero(data: Any) -> dict[str, Any]:

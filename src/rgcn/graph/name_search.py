@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import io
 import mmap
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rgcn.errors import DataError
-from rgcn.graph.vocabulary import name_hash, name_hashes
+from rgcn.graph.vocabulary import Ids, name_hash, name_hashes
 from rgcn.system.atomic_files import replace_atomically, write_array
 from rgcn.system.threads import map_in_threads
 
@@ -49,8 +50,10 @@ MIN_ENTRIES_FOR_COMMON, COMMON_SHARE = 1 << 14, 8
 ARRAYS = ("bounds", "ids", "grams", "holding", "common", "hashes", "called")
 SEARCH_FILES = ("search.text", *(f"search.{name}.npy" for name in ARRAYS))
 
+DAMAGED_INDEX = "the index of the stored graph's names is damaged: `rgcn data check` says which part of it"
+
 Spelling = tuple[int, str, str, Sequence[str]]  # id, title, name, further spellings
-JoinedTexts = tuple[bytes, NDArray[np.int64]]  # concatenated texts, and the number of bytes of each
+JoinedTexts = tuple[bytes, Ids]  # concatenated texts, and the number of bytes of each
 
 
 class IndexPart(NamedTuple):
@@ -64,16 +67,18 @@ class IndexPart(NamedTuple):
     """
 
     text: bytes
-    sizes: NDArray[np.int64]
-    ids: NDArray[np.int64]
+    sizes: Ids
+    ids: Ids
     keys: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, texts: JoinedTexts, ids: NDArray[np.int64], keys: JoinedTexts, owners: NDArray[Any]) -> IndexPart:
-        """Make it from entries and their ids, and from spellings and their ids."""
+    def of(
+        cls, ids: Sequence[int] | Ids, texts: JoinedTexts, owners: Sequence[int] | Ids, keys: JoinedTexts
+    ) -> IndexPart:
+        """Make it from the ids and texts of entries, and from spellings (keys) and the ids that have them (owners)."""
         spellings, lengths = keys
         hashes = name_hashes(np.frombuffer(spellings, np.uint8), np.cumsum(lengths) - lengths, lengths)
-        return cls(*texts, ids, hashes.astype(np.uint64) << _HALF | owners.astype(np.uint64))
+        return cls(*texts, np.asarray(ids, np.int64), hashes.astype(np.uint64) << _HALF | np.asarray(owners, np.uint64))
 
 
 _HALF, _EDGE = np.uint64(32), EDGE.encode()
@@ -105,7 +110,7 @@ class NameSearch:
 
     >>> names = ["Old Zealand", "New Zealand", "Zealandia"]
     >>> spellings = ((number, names[number], names[number], ()) for number in (1, 0, 2))
-    >>> search = NameSearch.of([Entries.of(spellings).encoded()])
+    >>> search = NameSearch.of([index_part(spellings)])
     >>> search.find("zea"), search.find("land", limit=1), search.similar("Zeelandia", limit=1)
     ([2, 1, 0], [1], [2])
     """
@@ -153,7 +158,7 @@ class NameSearch:
             with (folder / "search.text").open("rb") as file:
                 text = mmap.mmap(file.fileno(), int(arrays["bounds"][-1]) + len(_EDGE), access=mmap.ACCESS_READ)
         except (ValueError, OverflowError, IndexError) as error:
-            raise damaged_index() from error
+            raise DataError(DAMAGED_INDEX) from error
         return cls(text, **arrays)
 
     def find(self, query: str, limit: int = 10) -> list[int]:
@@ -197,7 +202,7 @@ class NameSearch:
             entries = rarest[begin : begin + size]
             for other in lists[1:4] if begin else ():
                 entries = entries[other[np.searchsorted(other[:-1], entries)] == entries]
-            for entry in self._checked(entries):
+            for entry in checked(entries, len(self.ids)):
                 if text.find(pattern, bounds[entry], bounds[entry + 1]) >= 0:
                     yield entry
             begin, size = begin + size, size * 8
@@ -247,18 +252,14 @@ class NameSearch:
             return []
         rare = [entries for entries in lists[:MAX_RARE_GRAMS] if len(entries) <= MAX_RARE_ENTRIES]
         entries, counts = np.unique(np.concatenate(rare or [lists[0][:MAX_RARE_ENTRIES]]), return_counts=True)
-        return self._checked(entries[np.argsort(-counts, kind="stable")[:MAX_COMPARED]])
-
-    def _checked(self, entries: NDArray[np.int32]) -> list[int]:
-        """Raise unless all entries exist: a stored index may be damaged."""
-        if len(entries) and not 0 <= entries.min() <= entries.max() < len(self.ids):
-            raise damaged_index()
-        return list[int](entries.tolist())
+        return checked(entries[np.argsort(-counts, kind="stable")[:MAX_COMPARED]], len(self.ids))
 
 
-def damaged_index() -> DataError:
-    """Return the error for a stored index that is damaged."""
-    return DataError("the index of the stored graph's names is damaged: `rgcn data check` says which part of it")
+def checked(numbers: NDArray[np.int32] | list[int], size: int) -> list[int]:
+    """Return the numbers as a list. Raise unless all are in range: a stored index may be damaged."""
+    if len(numbers) and not 0 <= np.min(numbers) <= np.max(numbers) < size:
+        raise DataError(DAMAGED_INDEX)
+    return numbers if isinstance(numbers, list) else list[int](numbers.tolist())
 
 
 def normalize_name(text: str) -> str:
@@ -277,35 +278,28 @@ def _path(folder: Path, name: str) -> Path:
 # -- making the index -------------------------------------------------------------------------------------------
 
 
-class Entries(NamedTuple):
-    """Entries of an index with their ids, and normalized spellings (keys) with theirs."""
-
-    ids: Sequence[int] | NDArray[np.int64]
-    texts: Sequence[str]
-    keys: Sequence[str]
-    owners: Sequence[int] | NDArray[np.int64]
-
-    @classmethod
-    def of(cls, spellings: Iterable[Spelling]) -> Entries:
-        """Make the entries of spellings in order, best first."""
-        ids, texts, keys, owners = list[int](), list[str](), list[str](), list[int]()
-        for number, title, name, others in spellings:
-            begins = name[:MAX_NAME_LENGTH]  # only the beginning of a long text can be searched
-            shown = [normalize_name(piece) for piece in ([title] if title == begins else [title, begins])]
-            others = others if name is begins else (*others, name)
-            ids.append(number)
-            texts.append("".join(f"{EDGE}{piece}{EDGE}" for piece in shown))
-            keys += (*shown, *map(normalize_name, others))
-            owners += [number] * (len(shown) + len(others))
-        return cls(ids, texts, keys, owners)
-
-    def encoded(self) -> IndexPart:
-        """Return the entries as bytes and hashes."""
-        owners, ids = np.asarray(self.owners, np.uint64), np.asarray(self.ids, np.int64)
-        return IndexPart.of(_joined(self.texts), ids, _joined(self.keys), owners)
+def entries_of(spellings: Iterable[Spelling]) -> tuple[list[int], list[str], list[int], list[str]]:
+    """Return the arguments of `IndexPart.of` for spellings in order, best first; texts and keys are not joined yet."""
+    ids, texts, owners, keys = list[int](), list[str](), list[int](), list[str]()
+    for number, title, name, others in spellings:
+        begins = name[:MAX_NAME_LENGTH]  # only the beginning of a long text can be searched
+        shown = [normalize_name(piece) for piece in ([title] if title == begins else [title, begins])]
+        others = others if name is begins else (*others, name)
+        ids.append(number)
+        texts.append("".join(f"{EDGE}{piece}{EDGE}" for piece in shown))
+        keys += (*shown, *map(normalize_name, others))
+        owners += [number] * (len(shown) + len(others))
+    return ids, texts, owners, keys
 
 
-def _joined(texts: Sequence[str]) -> JoinedTexts:
+def index_part(spellings: Iterable[Spelling]) -> IndexPart:
+    """Return the entries of spellings in order, best first."""
+    ids, texts, owners, keys = entries_of(spellings)
+    return IndexPart.of(ids, joined(texts), owners, joined(keys))
+
+
+def joined(texts: Sequence[str]) -> JoinedTexts:
+    """Concatenate texts: (UTF-8, number of bytes of each text)."""
     whole = "".join(texts)
     pieces = texts if whole.isascii() else list(map(_encoded, texts))
     return _encoded(whole), np.fromiter(map(len, pieces), np.int64, len(pieces))
@@ -328,9 +322,7 @@ def _write_text(parts: Iterable[IndexPart], file: BinaryIO) -> tuple[NDArray[Any
     return bounds, np.concatenate(ids), (called >> _HALF).astype(np.uint32), called.astype(np.uint32).view(np.int32)
 
 
-def _postings(
-    text: NDArray[np.uint8], bounds: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32], Iterator[NDArray[np.int32]]]:
+def _postings(text: NDArray[np.uint8], bounds: Ids) -> tuple[Ids, NDArray[np.int32], Iterator[NDArray[np.int32]]]:
     """Return (grams, common, blocks of holding)."""
     if len(text) <= MAX_SORTED_BYTES:
         # A trigram begins at every byte of an entry but its last; the edge that follows an entry may end one.
@@ -346,8 +338,7 @@ def _postings(
     num_entries, bounds = len(bounds) - 1, np.asarray(bounds)
     parts = [bounds[first : first + THREAD_ENTRIES + 1] for first in range(0, num_entries, THREAD_ENTRIES)]
     by_part = np.zeros((len(parts), GRAMS), dtype=np.int64)
-    for _ in map_in_threads(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])):
-        pass
+    deque(map_in_threads(range(len(parts)), lambda i: count_grams(text, parts[i], KINDS, by_part[i])), maxlen=0)
     counts = by_part.sum(axis=0)
     is_common = counts > num_entries // COMMON_SHARE if num_entries > MIN_ENTRIES_FOR_COMMON else np.zeros(GRAMS, bool)
     counts[is_common] = 0
@@ -361,9 +352,7 @@ def _pointer(counts: NDArray[Any]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _passes(
-    text: NDArray[np.uint8], parts: list[NDArray[np.int64]], pointer: NDArray[np.int64], positions: NDArray[np.int64]
-) -> Iterator[NDArray[np.int32]]:
+def _passes(text: NDArray[np.uint8], parts: list[Ids], pointer: Ids, positions: Ids) -> Iterator[NDArray[np.int32]]:
     """Yield `holding` in blocks of bounded size; each block takes a pass over the text.
 
     Args:
@@ -382,7 +371,6 @@ def _passes(
             here = positions[:, first:last]
             here = np.where(here < 0, here, here - pointer[first])
             work = [(text, part, KINDS, i * THREAD_ENTRIES, first, here[i], block) for i, part in enumerate(parts)]
-            for _ in map_in_threads(work, lambda arguments: fill_grams(*arguments)):
-                pass
+            deque(map_in_threads(work, lambda arguments: fill_grams(*arguments)), maxlen=0)
             yield block
         first = last

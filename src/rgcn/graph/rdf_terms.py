@@ -52,7 +52,12 @@ def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
     name, kind = graph.nodes[node], graph.kind(node)
     if kind == NodeKind.LITERAL:
         return _literal(name)
-    return _blank_node(name) if kind == NodeKind.BLANK else _iri(name, base, "node")
+    if kind != NodeKind.BLANK:
+        return _iri(name, base, "node")
+    try:
+        return BlankNode(_encodable(name).removeprefix("_:"))
+    except ValueError:
+        raise DataError(f"the node {name!r} is marked as blank, but its name is no blank node's label") from None
 
 
 def rdf_relation(graph: KnowledgeGraph, relation: int, base: str = BASE) -> NamedNode:
@@ -129,15 +134,14 @@ def to_rdf(
 
 def _terms(names: Vocabulary, used: NDArray[np.int64], term_of: Callable[[int], Any]) -> dict[int, Any]:
     """Make the term of each used id. Raise if two names would have the same term."""
-    terms: dict[int, Any] = {}
-    first_id: dict[Any, int] = {}
+    numbers: dict[Any, int] = {}
     for number in np.unique(used).tolist():
-        terms[number] = term_of(number)
-        other = first_id.setdefault(terms[number], number)
+        term = term_of(number)
+        other = numbers.setdefault(term, number)
         if other != number:
             both = f"the {names.kind}s {names[other]!r} and {names[number]!r}"
-            raise DataError(f"{both} would both be written as {terms[number]}; choose another base")
-    return terms
+            raise DataError(f"{both} would both be written as {term}; choose another base")
+    return {number: term for term, number in numbers.items()}
 
 
 def _check_for_xml(nodes: Iterable[Any], relations: Iterable[Any]) -> None:
@@ -186,14 +190,6 @@ def _literal(name: str) -> Literal:
             if isinstance(quad.object, Literal):
                 return quad.object
     raise DataError(f"the node {name!r} is marked as a literal, but its name is no literal in N-Triples form")
-
-
-def _blank_node(name: str) -> BlankNode:
-    label = _encodable(name).removeprefix("_:")
-    try:
-        return BlankNode(label)
-    except ValueError:
-        raise DataError(f"the node {name!r} is marked as blank, but its name is no blank node's label") from None
 
 
 def _encodable(name: str) -> str:

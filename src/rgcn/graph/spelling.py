@@ -65,7 +65,7 @@ def spell_plain(names: list[str], literals: list[str | None]) -> tuple[pl.Series
     return entries, keys["value"], keys["position"].to_numpy().astype(np.int64)
 
 
-def joined(texts: pl.Series) -> JoinedTexts:
+def joined_series(texts: pl.Series) -> JoinedTexts:
     """Concatenate plain texts: (UTF-8, number of bytes of each text)."""
     return texts.str.join("").item().encode(), texts.str.len_bytes().to_numpy().astype(np.int64)
 

@@ -61,7 +61,9 @@ def split(
     training = np.flatnonzero(splits == TRAIN)
     triples = self.triples[training]
     group, sizes = _groups(self, triples)
-    order = _order(group, len(sizes), None if by is None else _times(self, by)[training], seed)
+    order = np.random.default_rng(seed).permutation(len(sizes))  # the last groups are held out first
+    if by is not None:
+        order = order[np.argsort(_lowest(_times(self, by)[training], group, len(sizes))[order], kind="stable")]
     position = np.argsort(order)[group]
     can_hold_out = np.ones(len(sizes), dtype=bool)
     can_hold_out[order[_lowest(position.repeat(2), triples[:, [0, 2]].ravel(), self.num_nodes)]] = False
@@ -93,17 +95,9 @@ def _groups(graph: KnowledgeGraph, triples: NDArray[np.int64]) -> tuple[NDArray[
     pairs, pair = np.unique(low * graph.num_nodes + high, return_inverse=True)
     kind = np.arange(graph.num_relations)
     for overlap in find_relation_overlaps(triples, graph.num_relations):
-        one, other = kind[overlap.relation], kind[overlap.other]
-        if one != other:
-            kind[kind == other] = one
+        kind[kind == kind[overlap.other]] = kind[overlap.relation]
     _, group, sizes = np.unique(kind[triples[:, 1]] * len(pairs) + pair, return_inverse=True, return_counts=True)
     return group, sizes
-
-
-def _order(group: NDArray[np.int64], count: int, times: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
-    """Order the groups, [num_groups], at random or by time: the last ones are held out first."""
-    order = np.random.default_rng(seed).permutation(count)
-    return order if times is None else order[np.argsort(_lowest(times, group, count)[order], kind="stable")]
 
 
 def _lowest(values: NDArray[np.int64], owners: NDArray[np.int64], num_owners: int) -> NDArray[np.int64]:

@@ -43,12 +43,11 @@ class GraphStatistics:
     @classmethod
     def of(cls, graph: KnowledgeGraph) -> GraphStatistics:
         """Compute the statistics of a graph."""
-        degree = graph.degrees()
+        degree, labels = graph.degrees(), graph.labels
         bins = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(DEGREE_BINS)]
         in_bins, _ = np.histogram(degree, [*DEGREE_BINS, np.inf])
         histogram = dict(zip([*bins, f"{DEGREE_BINS[-1]}+"], in_bins.tolist(), strict=True))
         splits = {} if graph.triple_splits is None else {s: len(graph.split_triples(s)) for s in SPLITS}
-        labels = graph.labels
         class_counts = {} if labels is None else _most_frequent_first(labels.classes, labels.names)
         return cls(
             entities=graph.num_nodes,
@@ -62,7 +61,7 @@ class GraphStatistics:
             class_counts=class_counts,
             mean_degree=float(degree.mean()) if len(degree) else 0.0,
             median_degree=float(np.median(degree)) if len(degree) else 0.0,
-            max_degree=int(degree.max()) if len(degree) else 0,
+            max_degree=int(degree.max(initial=0)),
             isolated=int((degree == 0).sum()),
             degree_histogram={name: count for name, count in histogram.items() if count},
             relation_counts=_most_frequent_first(graph.triples[:, 1], graph.relations),

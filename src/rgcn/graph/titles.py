@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rgcn.errors import AmbiguousNameError, DataError, EmptyNameError, UnknownNameError
 from rgcn.graph import name_search
 from rgcn.graph.knowledge_graph import KnowledgeGraph
-from rgcn.graph.name_search import BLOCK_ENTRIES, Entries, IndexPart, NameSearch, normalize_name
+from rgcn.graph.name_search import BLOCK_ENTRIES, IndexPart, NameSearch, checked, joined, normalize_name
 from rgcn.graph.vocabulary import NodeKind, Vocabulary
 from rgcn.system.atomic_files import write_array
 from rgcn.system.formatting import shorten
@@ -60,11 +60,11 @@ class Titles:
         titles: Mapping[int, str] | None = None,
         descriptions: Mapping[int, str] | None = None,
     ) -> None:
-        self.graph, self._external_titles, self._descriptions = graph, titles or {}, descriptions or {}
+        self.graph, self.external_titles, self._descriptions = graph, titles or {}, descriptions or {}
 
     def extend_to(self, graph: KnowledgeGraph) -> Titles:
         """Return the titles of a larger graph whose first nodes are those of this one."""
-        return Titles(graph, self._external_titles, self._descriptions)
+        return Titles(graph, self.external_titles, self._descriptions)
 
     def of(self, node: int) -> str:
         """Return the title of a node."""
@@ -74,8 +74,8 @@ class Titles:
         """Return the titles of nodes, given their names and the last parts of these."""
         titles, kinds = list(local_names), self.graph.node_kinds
         is_other = np.array(["%" in last or len(last) > MAX_TITLE_LENGTH for last in local_names], dtype=bool)
-        if self._external_titles:
-            is_other |= np.isin(nodes, list(self._external_titles))
+        if self.external_titles:
+            is_other |= np.isin(nodes, list(self.external_titles))
         if kinds is not None:
             is_other |= (self._naming_literals[nodes] >= 0) | (kinds[nodes] == NodeKind.LITERAL)
         for index in np.flatnonzero(is_other).tolist():
@@ -83,12 +83,12 @@ class Titles:
         return titles
 
     def _title(self, node: int, name: str) -> str:
-        title, kinds = self._external_titles.get(node), self.graph.node_kinds
-        if title or kinds is None:
-            return title or readable_name(name, self.graph.nodes)
-        literal = int(self._naming_literals[node])
-        if literal >= 0 or kinds[node] == NodeKind.LITERAL:
-            return shorten(literal_text(name if literal < 0 else self.graph.nodes[literal]), MAX_TITLE_LENGTH)
+        if title := self.external_titles.get(node):
+            return title
+        if self.graph.node_kinds is not None:
+            literal = int(self._naming_literals[node])
+            if literal >= 0 or self.graph.node_kinds[node] == NodeKind.LITERAL:
+                return shorten(literal_text(name if literal < 0 else self.graph.nodes[literal]), MAX_TITLE_LENGTH)
         return readable_name(name, self.graph.nodes)
 
     def literals(self, nodes: NDArray[np.int64]) -> list[str | None]:
@@ -99,11 +99,6 @@ class Titles:
             ids = np.where((ids < 0) & (kinds[nodes] == NodeKind.LITERAL), nodes, ids)
             literals[ids >= 0] = self.graph.nodes.names_of(ids[ids >= 0])
         return list(literals)
-
-    @property
-    def has_external_titles(self) -> bool:
-        """True if some titles are not from the graph."""
-        return bool(self._external_titles)
 
     def description(self, node: int) -> str | None:
         """Return the external description of a node."""
@@ -148,7 +143,7 @@ class Titles:
             # Most literals begin with a letter, which is quicker to see than whether the text is empty.
             has_text[first : first + len(names)] = [name[1:2].isalnum() or bool(literal_text(name)) for name in names]
         # By language, then relation, then the order of the graph; reversed, so that the first one is written last.
-        order = np.lexsort((is_foreign[literal], rank[rows[:, 1]])) if len(rows) else literal
+        order = np.lexsort((is_foreign[literal], rank[rows[:, 1]]))
         order = order[has_text[literal[order]]][::-1]
         result[rows[order, 0]] = rows[order, 2]
         return result
@@ -293,7 +288,7 @@ class NameResolver:
 
     def index_parts(self) -> Iterator[IndexPart]:
         """Yield the content of the search index, best names first."""
-        return (Entries.of(self.spellings(ids)).encoded() for ids in self._blocks())
+        return (name_search.index_part(self.spellings(ids)) for ids in self._blocks())
 
     def _blocks(self) -> list[NDArray[np.int64]]:
         order = self._best_first()
@@ -327,7 +322,7 @@ class NameResolver:
 
     def find_exact(self, key: str) -> list[int]:
         """Return the ids whose title, name or last part is this normalized text, else those with it after a prefix."""
-        ids, prefixed = (self._checked(self.search.whole(text)) for text in (key, ":" + key))
+        ids, prefixed = (checked(self.search.whole(text), len(self._names)) for text in (key, ":" + key))
         exact = [n for n in ids if key in map(normalize_name, (self._title(n), *self._name_forms(self._names[n])))]
         names = ((n, self._names[n]) for n in ([] if exact else prefixed))
         return exact or [n for n, name in names if _has_prefix(name) and normalize_name(name.partition(":")[2]) == key]
@@ -343,8 +338,7 @@ class NameResolver:
     def _candidates(self, text: str) -> list[int]:
         bare = text[1:-1] if text.startswith("<") and text.endswith(">") else text
         for exact in (text, bare):
-            number = self._names.get(exact)
-            if number is not None:
+            if (number := self._names.get(exact)) is not None:
                 return [number]
         if bare.endswith("]") and bare in self._shortened_names:
             return [self._shortened_names[bare]]
@@ -380,18 +374,12 @@ class NameResolver:
             raise EmptyNameError(self._names.kind, text)
         if ids:
             raise AmbiguousNameError(self._names.kind, text, [addressable_name(self._names[number]) for number in ids])
-        similar = self._checked(self.search.similar(text))
+        similar = checked(self.search.similar(text), len(self._names))
         raise UnknownNameError(self._names.kind, text, (), list(map(self._unambiguous_name, similar)))
 
-    def find(self, query: str, limit: int) -> list[int]:
+    def find(self, query: str, limit: int = 10) -> list[int]:
         """Return at most `limit` ids whose title or name contains the query, best first."""
-        return self._checked(self.search.find(query, limit))
-
-    def _checked(self, ids: list[int]) -> list[int]:
-        """Raise unless all ids exist: a stored index may be damaged."""
-        if ids and not 0 <= min(ids) <= max(ids) < len(self._names):
-            raise name_search.damaged_index()
-        return ids
+        return checked(self.search.find(query, limit), len(self._names))
 
     def _unambiguous_name(self, number: int) -> str:
         """Return the title if it stands for this id only, else the name."""
@@ -422,26 +410,26 @@ class NodeResolver(NameResolver):
     @cached_property
     def search(self) -> NameSearch:
         """The search index: that of the folder, unless external titles are missing in it."""
-        folder = None if self._node_titles.has_external_titles else self._graph.search_folder
+        folder = None if self._node_titles.external_titles else self._graph.search_folder
         return NameSearch.of(self.index_parts()) if folder is None else NameSearch.open(folder)
 
     def index_parts(self) -> Iterator[IndexPart]:
         """Yield the content of the search index, best names first; of many stored names by columns of polars."""
         is_small = self._names.stored_names is None or len(self._names) < MIN_STORED_INDEX_NODES
-        if is_small or self._node_titles.has_external_titles:
+        if is_small or self._node_titles.external_titles:
             return super().index_parts()
         return (part for _, part in map_in_threads(self._blocks(), self._index_part_of_columns))
 
     def _index_part_of_columns(self, ids: NDArray[np.int64]) -> IndexPart:
-        from rgcn.graph.spelling import joined, spell_plain  # imports polars
+        from rgcn.graph.spelling import joined_series, spell_plain  # imports polars
 
         texts, keys, position = spell_plain(self._names.names_of(ids), self._node_titles.literals(ids))
         if not texts.null_count():
-            return IndexPart.of(joined(texts), ids, joined(keys), ids[position])
-        rest = Entries.of(self.spellings(ids[texts.is_null().to_numpy()]))
-        others, owners = iter(rest.texts), np.concatenate([ids[position], np.asarray(rest.owners, np.int64)])
-        all_texts = [next(others) if text is None else text for text in texts]
-        return Entries(ids, all_texts, [*keys, *rest.keys], owners).encoded()
+            return IndexPart.of(ids, joined_series(texts), ids[position], joined_series(keys))
+        _, others, owners, other_keys = name_search.entries_of(self.spellings(ids[texts.is_null().to_numpy()]))
+        remaining = iter(others)
+        all_texts = [next(remaining) if text is None else text for text in texts]
+        return IndexPart.of(ids, joined(all_texts), [*ids[position].tolist(), *owners], joined([*keys, *other_keys]))
 
     def _best_first(self) -> NDArray[np.int64]:
         # Literals last: a part of a name is more often meant for a node than for a text that contains it.
@@ -456,6 +444,9 @@ class NodeResolver(NameResolver):
 
 class NameLookup:
     """Converts what people type to ids: a name, <name>, prefix:name, a title, or the last part of an IRI.
+
+    `node`, `relation` and `class_` return the one id that a text stands for, `node_ids` those of several texts, `nodes`
+    all nodes that a text may stand for, and `find` the best nodes that contain it.
 
     Case matters only if it is needed to tell names apart. Prefixes are those that the files of the graph declare, and
     well-known ones. Indexes are made on first use: an exact name needs none; the first other text waits for the search
@@ -478,6 +469,7 @@ class NameLookup:
         self._nodes = NodeResolver(titles)
         self._relations = NameResolver(titles.graph.relations, titles.relation, prefixes)
         self.node, self.relation, self.node_ids = self._nodes.resolve, self._relations.resolve, self._nodes.ids
+        self.nodes, self.find = self._nodes.candidates, self._nodes.find
 
     @cached_property
     def _classes(self) -> NameResolver:
@@ -486,14 +478,6 @@ class NameLookup:
     def class_(self, text: str) -> int:
         """Return the class that a text stands for."""
         return self._classes.resolve(text)
-
-    def nodes(self, text: str) -> list[int]:
-        """Return all nodes that a text may stand for; unlike `node`, it raises no error for none or several."""
-        return self._nodes.candidates(text)
-
-    def find(self, query: str, limit: int = 10) -> list[int]:
-        """Return at most `limit` nodes whose name or title contains the query, best first."""
-        return self._nodes.find(query, limit)
 
     @property
     def is_search_fast(self) -> bool:

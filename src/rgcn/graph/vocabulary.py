@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rgcn.graph.knowledge_graph import KnowledgeGraph
 
 SPLITS = ("train", "valid", "test")
+Ids = NDArray[np.int64]
 
 
 class NodeKind(IntEnum):
@@ -36,6 +37,9 @@ class Vocabulary(Sequence[str]):
         names: The names. Ids follow their order, so that the same input always gives the same ids.
         kind: What the names are of, for error messages: "node", "relation" or "class".
 
+    Attributes:
+        stored_names: The arrays that hold the names, if they are stored as arrays.
+
     >>> v = Vocabulary(["Bern", "Oslo"], kind="node")
     >>> v["Oslo"], v[0], "Rome" in v, len(v)
     (1, 'Bern', False, 2)
@@ -45,30 +49,25 @@ class Vocabulary(Sequence[str]):
     """
 
     def __init__(self, names: Iterable[str] | StoredNames, kind: str = "name") -> None:
-        self._names: Sequence[str] = names if isinstance(names, StoredNames) else tuple(names)
-        self.kind = kind
+        self.stored_names, self.kind = names if isinstance(names, StoredNames) else None, kind
+        self._names: Sequence[str] = tuple(names) if self.stored_names is None else self.stored_names
 
     @property
     def table(self) -> StoredNames:
         """The names as arrays, for writing them to files."""
         return self.stored_names or StoredNames.of(self._names)
 
-    @property
-    def stored_names(self) -> StoredNames | None:
-        """The arrays that hold the names, if they are stored as arrays."""
-        return self._names if isinstance(self._names, StoredNames) else None
-
     def encoded_blocks(self) -> Iterator[list[bytes]]:
         """Yield all names as UTF-8, some thousand at a time."""
-        if isinstance(self._names, StoredNames):
-            yield from self._names.encoded_blocks()
+        if self.stored_names is not None:
+            yield from self.stored_names.encoded_blocks()
         elif self._names:
             yield [name.encode() for name in self._names]
 
     @cached_property
     def _ids(self) -> dict[str, int] | StoredNames:
-        if isinstance(self._names, StoredNames):
-            return self._names
+        if self.stored_names is not None:
+            return self.stored_names
         ids = {name: i for i, name in enumerate(self._names)}
         if len(ids) != len(self._names):
             raise DataError(f"a {self.kind} name occurs twice in the vocabulary")
@@ -89,12 +88,11 @@ class Vocabulary(Sequence[str]):
         return name in self._ids
 
     def __getitem__(self, key):  # type: ignore[no-untyped-def]
-        if isinstance(key, str):
-            number = self._ids.get(key)
-            if number is None:
-                raise UnknownNameError(self.kind, key, self._names)
-            return number
-        return self._names[key]
+        if not isinstance(key, str):
+            return self._names[key]
+        if (number := self._ids.get(key)) is None:
+            raise UnknownNameError(self.kind, key, self._names)
+        return number
 
     def id(self, name: str | int) -> int:
         """Return the id of a name. An id in range is returned as it is."""
@@ -112,8 +110,8 @@ class Vocabulary(Sequence[str]):
 
     def names_of(self, ids: NDArray[np.int64]) -> list[str]:
         """Return the names of ids."""
-        if isinstance(self._names, StoredNames):
-            return self._names.names_of(ids)
+        if self.stored_names is not None:
+            return self.stored_names.names_of(ids)
         return [self._names[number] for number in ids.tolist()]
 
     def get(self, name: str) -> int | None:
@@ -123,8 +121,8 @@ class Vocabulary(Sequence[str]):
     @property
     def longest(self) -> int:
         """An upper bound on the number of characters of a name. For stored names it is a number of bytes."""
-        if isinstance(self._names, StoredNames):
-            return int(np.diff(self._names.ends, prepend=0).max(initial=0))
+        if self.stored_names is not None:
+            return int(np.diff(self.stored_names.ends, prepend=0).max(initial=0))
         return max(map(len, self._names), default=0)
 
     def take(self, ids: Iterable[int]) -> Vocabulary:
@@ -168,9 +166,9 @@ class NodeLabels:
             raise DataError("labels: nodes, classes and splits differ in length")
         if len(np.unique(self.nodes)) != len(self.nodes):
             raise DataError("labels: a node has two classes; only one class per node is supported")
-        if len(self.classes) and not (self.classes.min() >= 0 and self.classes.max() < len(self.names)):
+        if not np.isin(self.classes, range(len(self.names))).all():
             raise DataError("labels: a class id has no name")
-        if len(self.splits) and not (self.splits.min() >= 0 and self.splits.max() < len(SPLITS)):
+        if not np.isin(self.splits, range(len(SPLITS))).all():
             raise DataError(f"labels: a split is none of {', '.join(SPLITS)}")
 
     def __len__(self) -> int:
@@ -250,9 +248,7 @@ MAX_NAMES = (1 << 31) - 1
 NAMES_PER_BLOCK = 1 << 14
 
 
-def pack_names(
-    names: Iterable[str], errors: str = "strict"
-) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+def pack_names(names: Iterable[str], errors: str = "strict") -> tuple[NDArray[np.uint8], Ids, Ids]:
     """Concatenate names: (UTF-8 text, start of each name, number of bytes of each name)."""
     encoded = [name.encode(errors=errors) for name in names]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
@@ -431,20 +427,17 @@ def match_relations(known: Vocabulary, new: Vocabulary, used: NDArray[np.int64],
     Raises:
         DataError: A used relation is unknown.
     """
-    ids, unknown = np.full(len(new), -1, dtype=np.int64), []
-    for number in used.tolist():
-        name = new[number] if new[number] in known else plain_name(new[number], "relation")
-        if name in known:
-            ids[number] = known[name]
-        else:
-            unknown.append(new[number])
-    if unknown:
+    names = new.names_of(used)
+    found = [known.get(name if name in known else plain_name(name, "relation")) for name in names]
+    if unknown := [name for name, number in zip(names, found, strict=True) if number is None]:
         first = UnknownNameError("relation", unknown[0], known)
         more = f" ({len(unknown)} relations are unknown: {quote_names(unknown)})" if len(unknown) > 1 else ""
         raise DataError(
             f"{source}: {first}{more} A model has weights for the relations it was trained with: remove the other "
             "triples, or train again with them"
         )
+    ids = np.full(len(new), -1, dtype=np.int64)
+    ids[used] = np.array(found, dtype=np.int64)
     return ids
 
 
