@@ -1,6 +1,6 @@
 """Commands that train, evaluate, query and serve models. Their docstrings are their help."""
 
-# ruff: noqa: B008, RUF009 - typer reads the options of a command from defaults
+# ruff: noqa: RUF009 - typer reads the options of a command from defaults
 
 from __future__ import annotations
 
@@ -22,9 +22,22 @@ TRIPLE_PART = Option(None, help="Part of the triple to explain; all three are ne
 OUT_FILE = Option(None, help="File to write, ending in .csv, .tsv, .parquet, .jsonl, .nt or .nt.gz.")
 
 
-@dataclass
+@command(app, "train", "train:train_model")
 class TrainOptions(commands.TrainingOptions, GraphOptions):
-    """Options of `rgcn train`.
+    """Train a model.
+
+    The model is evaluated on every split, and some predictions are shown.
+
+    For a graph instead of a configuration, several models and baselines are trained for a few minutes (--minutes). The
+    best one on the validation data is kept. The task is link prediction, or with labels node classification. To train
+    only one model, name it: --set model.name=path
+
+    Ctrl-C saves a checkpoint and stops; `rgcn resume FOLDER` continues with the same result. It also works after a
+    crash. Set how often to save with --set checkpoints.every_minutes=1 or checkpoints.every_steps=500.
+
+    Examples:
+      rgcn train rgcn/nc-aifb --epochs 100
+      rgcn train mine.csv --labels people.csv --minutes 5
 
     Attributes:
         configuration: A built-in configuration, such as rgcn/nc-aifb (`rgcn configs` lists them), or a YAML file; or a
@@ -57,31 +70,17 @@ class TrainOptions(commands.TrainingOptions, GraphOptions):
     track: list[str] | None = None
 
 
-@command(app)
-def train(options: TrainOptions) -> None:
-    """Train a model.
+@command(app, "pretrain", "train:pretrain_model")
+class PretrainOptions(commands.TrainingOptions):
+    """Pretrain a model on several graphs, for use on any other graph.
 
-    The model is evaluated on every split, and some predictions are shown.
-
-    For a graph instead of a configuration, several models and baselines are trained for a few minutes (--minutes). The
-    best one on the validation data is kept. The task is link prediction, or with labels node classification. To train
-    only one model, name it: --set model.name=path
-
-    Ctrl-C saves a checkpoint and stops; `rgcn resume FOLDER` continues with the same result. It also works after a
-    crash. Set how often to save with --set checkpoints.every_minutes=1 or checkpoints.every_steps=500.
+    The pretrained model of rgcn was made by this command. Ctrl-C saves and stops; the same command with the same --out
+    continues. --set model.start=shipped begins with the weights of the pretrained model. The validation graph (data)
+    is not trained on. The built-in configuration takes a day on two cores: use a GPU.
 
     Examples:
-      rgcn train rgcn/nc-aifb --epochs 100
-      rgcn train mine.csv --labels people.csv --minutes 5
-    """
-    from rgcn.cli.train import train_model
-
-    train_model(options)
-
-
-@dataclass
-class PretrainOptions(commands.TrainingOptions):
-    """Options of `rgcn pretrain`.
+      rgcn pretrain --device cuda
+      rgcn pretrain mine.yaml --out runs/mine --set model.start=shipped
 
     Attributes:
         configuration: A built-in configuration or a YAML file.
@@ -97,38 +96,8 @@ class PretrainOptions(commands.TrainingOptions):
     steps: int | None = Option(None, min=0)
 
 
-@command(app)
-def pretrain(options: PretrainOptions) -> None:
-    """Pretrain a model on several graphs, for use on any other graph.
-
-    The pretrained model of rgcn was made by this command. Ctrl-C saves and stops; the same command with the same --out
-    continues. --set model.start=shipped begins with the weights of the pretrained model. The validation graph (data)
-    is not trained on. The built-in configuration takes a day on two cores: use a GPU.
-
-    Examples:
-      rgcn pretrain --device cuda
-      rgcn pretrain mine.yaml --out runs/mine --set model.start=shipped
-    """
-    from rgcn.cli.train import pretrain_model
-
-    pretrain_model(options)
-
-
-@dataclass
+@command(app, "resume", "train:resume_run")
 class ResumeOptions(commands.DataOptions, commands.DistributedOptions, OutputOptions):
-    """Options of `rgcn resume`.
-
-    Attributes:
-        folder: Folder of a run; `rgcn runs` lists them.
-        no_track: Report to no tracker.
-    """
-
-    folder: Path = Argument(...)
-    no_track: bool = Option(False, "--no-track")
-
-
-@command(app)
-def resume(options: ResumeOptions) -> None:
     """Resume a run from its newest checkpoint.
 
     The result is bit for bit that of an uninterrupted run on the same machine with the same versions (on a GPU with
@@ -139,15 +108,27 @@ def resume(options: ResumeOptions) -> None:
     Examples:
       rgcn resume runs/rgcn-nc-aifb
       rgcn resume runs/large --processes 4
+
+    Attributes:
+        folder: Folder of a run; `rgcn runs` lists them.
+        no_track: Report to no tracker.
     """
-    from rgcn.cli.train import resume_run
 
-    resume_run(options)
+    folder: Path = Argument(...)
+    no_track: bool = Option(False, "--no-track")
 
 
-@dataclass
+@command(app, "split", "data:split_graph")
 class SplitOptions(commands.DataOptions, GraphOptions):
-    """Options of `rgcn split`.
+    """Split a graph into training, validation and test triples.
+
+    The split is random, or by time with the latest triples for testing. Every node and relation keeps a training
+    triple, and triples that repeat each other (inverse and duplicate relations) stay in one split. Labels without a
+    split are split too, class by class. `rgcn train` does the same for a graph without splits (data.split).
+
+    Examples:
+      rgcn split mine.nt --out split/
+      rgcn split events.csv --by year --out split/
 
     Attributes:
         source: A file or folder of triples, or the name of a data set.
@@ -168,26 +149,21 @@ class SplitOptions(commands.DataOptions, GraphOptions):
     as_json: bool = AS_JSON
 
 
-@command(app)
-def split(options: SplitOptions) -> None:
-    """Split a graph into training, validation and test triples.
+@command(app, "evaluate", "train:evaluate_model")
+class EvaluateOptions(commands.DataOptions, commands.DistributedOptions, GraphOptions):
+    """Evaluate a model on one split.
 
-    The split is random, or by time with the latest triples for testing. Every node and relation keeps a training
-    triple, and triples that repeat each other (inverse and duplicate relations) stay in one split. Labels without a
-    split are split too, class by class. `rgcn train` does the same for a graph without splits (data.split).
+    Prints accuracy, or filtered ranks by direction and relation, as the task defines.
+
+    For a graph with splits the pretrained model is evaluated: on links, or on classes with --classes. It is given the
+    training triples or labels.
+
+    For a run that is not finished, the best weights of the newest checkpoint are used. With --on, a model without node
+    embeddings (encoder path) is evaluated on a graph it was not trained on, given that graph's training triples.
 
     Examples:
-      rgcn split mine.nt --out split/
-      rgcn split events.csv --by year --out split/
-    """
-    from rgcn.cli.data import split_graph
-
-    split_graph(options)
-
-
-@dataclass
-class EvaluateOptions(commands.DataOptions, commands.DistributedOptions, GraphOptions):
-    """Options of `rgcn evaluate`.
+      rgcn evaluate runs/rgcn-lp-world --split valid
+      rgcn evaluate fb15k-237 --at-most 1000
 
     Attributes:
         folder: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
@@ -209,50 +185,31 @@ class EvaluateOptions(commands.DataOptions, commands.DistributedOptions, GraphOp
     as_json: bool = AS_JSON
 
 
-@command(app)
-def evaluate(options: EvaluateOptions) -> None:
-    """Evaluate a model on one split.
-
-    Prints accuracy, or filtered ranks by direction and relation, as the task defines.
-
-    For a graph with splits the pretrained model is evaluated: on links, or on classes with --classes. It is given the
-    training triples or labels.
-
-    For a run that is not finished, the best weights of the newest checkpoint are used. With --on, a model without node
-    embeddings (encoder path) is evaluated on a graph it was not trained on, given that graph's training triples.
-
-    Examples:
-      rgcn evaluate runs/rgcn-lp-world --split valid
-      rgcn evaluate fb15k-237 --at-most 1000
-    """
-    from rgcn.cli.train import evaluate_model
-
-    evaluate_model(options)
-
-
-@command(app)
-def runs(
-    folder: Path = Argument(commands.RUNS),
-    as_json: bool = AS_JSON,
-) -> None:
+@command(app, "runs", "runs:print_runs")
+class RunsOptions:
     """List runs with their task, data, model, metric, progress, time and state.
-
-    Args:
-        folder: Folder to search, with the folders inside it.
-        as_json: Print one JSON object on standard output, and nothing else.
 
     Examples:
       rgcn runs
       rgcn runs experiments/ --json
+
+    Attributes:
+        folder: Folder to search, with the folders inside it.
     """
-    from rgcn.cli.runs import print_runs
 
-    print_runs(folder, as_json)
+    folder: Path = Argument(commands.RUNS)
+    as_json: bool = AS_JSON
 
 
-@dataclass
+@command(app, "report", "report:write_report")
 class ReportOptions(OutputOptions):
-    """Options of `rgcn report`.
+    """Write a report of a run as one HTML file.
+
+    It has curves, errors, predictions by name and all settings, and loads nothing from the web.
+
+    Examples:
+      rgcn report runs/rgcn-nc-aifb
+      rgcn report runs/rgcn-nc-aifb --split valid --out aifb.html
 
     Attributes:
         run: Folder of a run, finished or not.
@@ -266,43 +223,24 @@ class ReportOptions(OutputOptions):
     mirror: Path | None = MIRROR
 
 
-@command(app)
-def report(options: ReportOptions) -> None:
-    """Write a report of a run as one HTML file.
-
-    It has curves, errors, predictions by name and all settings, and loads nothing from the web.
-
-    Examples:
-      rgcn report runs/rgcn-nc-aifb
-      rgcn report runs/rgcn-nc-aifb --split valid --out aifb.html
-    """
-    from rgcn.cli.report import write_report
-
-    write_report(options)
-
-
-@command(app)
-def compare(
-    runs: list[Path] = Argument(...),
-    out: Path | None = None,
-    as_json: bool = AS_JSON,
-) -> None:
+@command(app, "compare", "report:print_comparison")
+class CompareOptions:
     """Compare runs: different settings, metrics and curves.
 
     A series of seeds counts as mean ± standard error.
 
-    Args:
-        runs: Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).
-        out: Also write the comparison as one HTML file.
-        as_json: Print one JSON object on standard output, and nothing else.
-
     Examples:
       rgcn compare runs/a runs/b
       rgcn compare runs/* --out comparison.html
-    """
-    from rgcn.cli.report import print_comparison
 
-    print_comparison(runs, out, as_json)
+    Attributes:
+        runs: Folders of runs, or of series (FOLDER/seed-0/, FOLDER/seed-1/, ...).
+        out: Also write the comparison as one HTML file.
+    """
+
+    runs: list[Path] = Argument(...)
+    out: Path | None = None
+    as_json: bool = AS_JSON
 
 
 @dataclass
@@ -371,15 +309,10 @@ class AnswerFilterOptions:
     any_direction: bool = Option(False, "--any-direction")
 
 
-@dataclass
+@command(app, "predict", "predict:predict_answers")
 class PredictOptions(
     QuestionOptions, AnswerOptions, AnswerFilterOptions, commands.SkippingOptions, NewNodeOptions, OutputOptions
 ):
-    """Options of `rgcn predict`."""
-
-
-@command(app)
-def predict(options: PredictOptions) -> None:
     """Predict classes of nodes, or missing links.
 
     For a run, its task decides. For a graph, the pretrained model answers without training: --subject, --object or
@@ -390,14 +323,19 @@ def predict(options: PredictOptions) -> None:
       rgcn predict runs/rgcn-nc-aifb --out classes.csv
       rgcn predict mine.csv --subject Anna --relation worksFor
     """
-    from rgcn.cli.predict import predict_answers
-
-    predict_answers(options)
 
 
-@dataclass
+@command(app, "complete", "predict:complete_graph")
 class CompleteOptions(AnswerFilterOptions, NewNodeOptions, OutputOptions):
-    """Options of `rgcn complete`.
+    """Find missing triples, over all subjects and relations.
+
+    The triples are ranked, the best first. The most promising questions are asked first. After Ctrl-C, --minutes or a
+    crash, the same command continues, with the same result as without interruption. Its state is kept beside --out, or
+    in the folder of the run; for a graph without --out it is lost.
+
+    Examples:
+      rgcn complete runs/rgcn-lp-world --out new.nt
+      rgcn complete mine.nt --relation worksFor --min-probability 0.5
 
     Attributes:
         run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
@@ -422,26 +360,16 @@ class CompleteOptions(AnswerFilterOptions, NewNodeOptions, OutputOptions):
     keep_formulas: bool = KEEP_FORMULAS
 
 
-@command(app)
-def complete(options: CompleteOptions) -> None:
-    """Find missing triples, over all subjects and relations.
+@command(app, "explain", "predict:explain_answer")
+class ExplainCommandOptions(NewNodeOptions):
+    """Explain a predicted class or link by the triples that decided it.
 
-    The triples are ranked, the best first. The most promising questions are asked first. After Ctrl-C, --minutes or a
-    crash, the same command continues, with the same result as without interruption. Its state is kept beside --out, or
-    in the folder of the run; for a graph without --out it is lost.
+    The fidelity tells how far the explanation holds. A model that follows paths from the question to the answer is
+    explained by its best paths, with the triple itself hidden.
 
     Examples:
-      rgcn complete runs/rgcn-lp-world --out new.nt
-      rgcn complete mine.nt --relation worksFor --min-probability 0.5
-    """
-    from rgcn.cli.predict import complete_graph
-
-    complete_graph(options)
-
-
-@dataclass
-class ExplainCommandOptions(NewNodeOptions):
-    """Options of `rgcn explain`.
+      rgcn explain runs/rgcn-nc-world Switzerland
+      rgcn explain runs/rgcn-lp-world --subject Peru --relation borders --object Chile
 
     Attributes:
         run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
@@ -473,25 +401,15 @@ class ExplainCommandOptions(NewNodeOptions):
     as_json: bool = AS_JSON
 
 
-@command(app)
-def explain(options: ExplainCommandOptions) -> None:
-    """Explain a predicted class or link by the triples that decided it.
+@command(app, "embed", "report:write_embeddings")
+class EmbedOptions(commands.SkippingOptions, OutputOptions):
+    """Write node and relation vectors, and a page that shows them.
 
-    The fidelity tells how far the explanation holds. A model that follows paths from the question to the answer is
-    explained by its best paths, with the triple itself hidden.
+    The pretrained model has no node vectors: for a graph, there are only relation vectors.
 
     Examples:
-      rgcn explain runs/rgcn-nc-world Switzerland
-      rgcn explain runs/rgcn-lp-world --subject Peru --relation borders --object Chile
-    """
-    from rgcn.cli.predict import explain_answer
-
-    explain_answer(options)
-
-
-@dataclass
-class EmbedOptions(commands.SkippingOptions, OutputOptions):
-    """Options of `rgcn embed`.
+      rgcn embed runs/rgcn-nc-world --out nodes.parquet
+      rgcn embed runs/rgcn-nc-world --plot map.html --map pca
 
     Attributes:
         run: Folder of a run; or a graph, for the pretrained model: a file or folder of triples, or the name of a
@@ -522,24 +440,16 @@ class EmbedOptions(commands.SkippingOptions, OutputOptions):
     seed: int = Option(0, min=0, max=2**32 - 1)
 
 
-@command(app)
-def embed(options: EmbedOptions) -> None:
-    """Write node and relation vectors, and a page that shows them.
+@command(app, "serve", "serve:serve_models")
+class ServeOptions(NewNodeOptions, Limits):
+    """Serve models over HTTP, with an API and an explorer page.
 
-    The pretrained model has no node vectors: for a graph, there are only relation vectors.
+    For graphs the pretrained model answers without training. Ctrl-C or SIGTERM stops the server after running requests;
+    a second signal stops it at once. See docs/serving.md.
 
     Examples:
-      rgcn embed runs/rgcn-nc-world --out nodes.parquet
-      rgcn embed runs/rgcn-nc-world --plot map.html --map pca
-    """
-    from rgcn.cli.report import write_embeddings
-
-    write_embeddings(options)
-
-
-@dataclass
-class ServeOptions(NewNodeOptions):
-    """Options of `rgcn serve`.
+      rgcn serve runs/rgcn-lp-world --open
+      rgcn serve mine.nt --port 9000
 
     Attributes:
         runs: Folders of runs or of saved models; or graphs, for the pretrained model: files or folders of triples, or
@@ -565,73 +475,55 @@ class ServeOptions(NewNodeOptions):
     quiet: bool = commands.QUIET
 
 
-@command(app)
-def serve(options: ServeOptions, limits: Limits) -> None:
-    """Serve models over HTTP, with an API and an explorer page.
-
-    For graphs the pretrained model answers without training. Ctrl-C or SIGTERM stops the server after running requests;
-    a second signal stops it at once. See docs/serving.md.
-
-    Examples:
-      rgcn serve runs/rgcn-lp-world --open
-      rgcn serve mine.nt --port 9000
-    """
-    from rgcn.cli.serve import serve_models
-
-    serve_models(options, limits)
-
-
-@command(app)
-def card(
-    run: Path = Argument(...),
-    out: Path | None = None,
-) -> None:
+@command(app, "card", "report:write_card")
+class CardOptions:
     """Write a model card: the model, its data, training, metrics and limits.
-
-    Args:
-        run: Folder of a run; `rgcn runs` lists them.
-        out: File to write, such as MODEL_CARD.md. Default: print it.
 
     Examples:
       rgcn card runs/rgcn-nc-aifb
       rgcn card runs/rgcn-nc-aifb --out MODEL_CARD.md
+
+    Attributes:
+        run: Folder of a run; `rgcn runs` lists them.
+        out: File to write, such as MODEL_CARD.md. Default: print it.
     """
-    from rgcn.cli.report import write_card
 
-    write_card(run, out)
+    run: Path = Argument(...)
+    out: Path | None = None
 
 
-@command(app)
-def export(
-    run: Path = Argument(...),
-    out: Path = Option(...),
-    mirror: Path | None = MIRROR,
-    accept_changed_data: bool = commands.ACCEPT_CHANGED_DATA,
-    as_json: bool = AS_JSON,
-) -> None:
+@command(app, "export", "report:export_encoder")
+class ExportOptions:
     """Export a trained encoder as one file that PyTorch alone runs.
 
     Its input are node ids, its output logits or node vectors.
 
-    Args:
-        run: Folder of a run; `rgcn runs` lists them.
-        out: File to write, ending in .pt2.
-        mirror: Folder to take data sets from. Default: RGCN_MIRROR.
-        accept_changed_data: Use the training graph even if its files have changed since.
-        as_json: Print one JSON object on standard output, and nothing else.
-
     Examples:
       rgcn export runs/rgcn-nc-aifb --out aifb.pt2
       rgcn export runs/rgcn-lp-world --out world.pt2 --json
+
+    Attributes:
+        run: Folder of a run; `rgcn runs` lists them.
+        out: File to write, ending in .pt2.
     """
-    from rgcn.cli.report import export_encoder
 
-    export_encoder(run, out, mirror, accept_changed_data, as_json)
+    run: Path = Argument(...)
+    out: Path = Option(...)
+    mirror: Path | None = MIRROR
+    accept_changed_data: bool = commands.ACCEPT_CHANGED_DATA
+    as_json: bool = AS_JSON
 
 
-@dataclass
+@command(app, "tune", "studies:tune_settings")
 class TuneOptions(commands.ComputingOptions, OutputOptions):
-    """Options of `rgcn tune`.
+    """Search for better settings.
+
+    The test split is removed before the first trial. The command writes best.yaml, which `rgcn train` takes, tune.html,
+    trials.csv and study.db, from which the same command continues.
+
+    Examples:
+      rgcn tune rgcn/nc-aifb --trials 20 --jobs 2
+      rgcn tune mine.yaml --search model.hidden=8,16,32 --fix all
 
     Attributes:
         configuration: A built-in configuration, such as rgcn/nc-aifb (`rgcn configs` lists them), or a YAML file; or a
@@ -657,19 +549,3 @@ class TuneOptions(commands.ComputingOptions, OutputOptions):
     changes: list[str] | None = CHANGES
     seed: int | None = commands.SEED
     minutes: float | None = Option(None, "--timeout")
-
-
-@command(app)
-def tune(options: TuneOptions) -> None:
-    """Search for better settings.
-
-    The test split is removed before the first trial. The command writes best.yaml, which `rgcn train` takes, tune.html,
-    trials.csv and study.db, from which the same command continues.
-
-    Examples:
-      rgcn tune rgcn/nc-aifb --trials 20 --jobs 2
-      rgcn tune mine.yaml --search model.hidden=8,16,32 --fix all
-    """
-    from rgcn.cli.studies import tune_settings
-
-    tune_settings(options)

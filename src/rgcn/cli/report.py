@@ -1,6 +1,5 @@
 """`rgcn report`, `card`, `compare`, `embed` and `export`: runs and trained models as pages and files."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import EmbedOptions, ReportOptions
+from rgcn.cli.model_commands import CardOptions, CompareOptions, EmbedOptions, ExportOptions, ReportOptions
 from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.cli.predict import listed_nodes
 from rgcn.errors import DataError
@@ -42,20 +41,20 @@ def write_report(options: ReportOptions) -> None:
     print_result(options.as_json, {"report": str(path), **report.values}, f"Written: {path}")
 
 
-def write_card(run: Path, out: Path | None) -> None:
+def write_card(options: CardOptions) -> None:
     """Write or print a model card."""
-    text = model_card(RunFolder(run))
+    text, out = model_card(RunFolder(options.run)), options.out
     if out is not None:
         save_page(out, text)
     typer.echo(text if out is None else f"Written: {out}\n", nl=False)
 
 
-def print_comparison(runs: list[Path], out: Path | None, as_json: bool) -> None:
+def print_comparison(options: CompareOptions) -> None:
     """Print a comparison of runs, and write it as a page."""
-    comparison = compare_runs(runs)
+    comparison, out = compare_runs(options.runs), options.out
     if out is not None:
         save_page(out, comparison_page(comparison))
-    if as_json:
+    if options.as_json:
         print_json({**({} if out is None else {"page": str(out)}), **comparison.as_dict()})
         return
     console, entries, settings = output(), comparison.entries, comparison.settings()
@@ -173,17 +172,18 @@ def _check_outputs(options: EmbedOptions) -> None:
         check_method(options.map_)
 
 
-def export_encoder(run: Path, out: Path, mirror: Path | None, accept_changed_data: bool, as_json: bool) -> None:
+def export_encoder(options: ExportOptions) -> None:
     """Export the encoder of a trained model."""
+    out, accepts = options.out, options.accept_changed_data
     if out.is_dir():
         raise DataError(f"{out} is a folder; --out takes the name of a file")
-    opened = open_trained(run, mirror=mirror, device="cpu", accept_changed_data=accept_changed_data)
+    opened = open_trained(options.run, mirror=options.mirror, device="cpu", accept_changed_data=accepts)
     try:
         about = save_encoder(opened.model, out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error
     print_result(
-        as_json,
+        options.as_json,
         {"encoder": str(out), **about},
         f"Written: {out} ({format_bytes(out.stat().st_size)})",
         f"{about['nodes']:,} nodes; {about['output']}. Its extra files have the names: nodes.jsonl and others.",

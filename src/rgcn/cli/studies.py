@@ -70,8 +70,9 @@ def _format_value(trial: TrialRecord) -> str:
     return f"{trial.value:.4f}" + (f" ± {trial.deviation:.4f}" if trial.deviation else "")
 
 
-def reproduce_task(task: str, options: commands.PaperTaskOptions) -> None:
+def reproduce_task(options: commands.PaperTaskOptions) -> None:
     """Train the configurations of a task and print its table."""
+    task = options.task
     names = trainings.configurations(task, options.names, options.datasets, options.models)
     plan = _reproduction_plan(options)
     outcomes, failures = _train(names, plan, options.quiet)
