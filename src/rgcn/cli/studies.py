@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -62,8 +62,8 @@ def _result_lines(result: TuneResult) -> list[str]:
         lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
     for key, value in best.settings.items():
         lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
-    lines.append(f"\nStored in {folder}: best.yaml, tune.html, trials.csv, study.db")
-    return [*lines, f"Train with the best settings: rgcn train {folder / 'best.yaml'}"]
+    stored = f"\nStored in {folder}: best.yaml, tune.html, trials.csv, study.db"
+    return [*lines, stored, f"Train with the best settings: rgcn train {folder / 'best.yaml'}"]
 
 
 def _format_value(trial: TrialRecord) -> str:
@@ -74,26 +74,23 @@ def reproduce_task(options: commands.PaperTaskOptions) -> None:
     """Train the configurations of a task and print its table."""
     task = options.task
     names = trainings.configurations(task, options.names, options.datasets, options.models)
-    plan = _reproduction_plan(options)
-    outcomes, failures = _train(names, plan, options.quiet)
-    _print_report([trainings.training_table(task, outcomes, plan.changes)], options, failures)
+    outcomes, failures = _train(names, options)
+    _print_report([trainings.training_table(task, outcomes, tuple(options.changes or ()))], options, failures)
 
 
 def reproduce_datasets(options: commands.PaperDataOptions) -> None:
     """Print the sizes of data sets."""
-    _reproduce_table(options, "reading data sets", quick_tables.DATASETS, quick_tables.datasets_table)
+    with busy("reading data sets", options.quiet):
+        names = _chosen(options, quick_tables.DATASETS) or quick_tables.DATASETS
+        table = quick_tables.datasets_table(names, options.mirror)
+    _print_report([table], options)
 
 
 def reproduce_parameters(options: commands.PaperDataOptions) -> None:
     """Print numbers of parameters."""
-    _reproduce_table(options, "building networks", quick_tables.WITH_PARAMETERS, quick_tables.parameters_table)
-
-
-def _reproduce_table(
-    options: commands.PaperDataOptions, description: str, known: Sequence[str], make_table: Callable[..., PaperTable]
-) -> None:
-    with busy(description, options.quiet):
-        table = make_table(_chosen(options, known) or known, options.mirror)
+    with busy("building networks", options.quiet):
+        names = _chosen(options, quick_tables.WITH_PARAMETERS) or quick_tables.WITH_PARAMETERS
+        table = quick_tables.parameters_table(names, options.mirror)
     _print_report([table], options)
 
 
@@ -116,13 +113,12 @@ def reproduce_timings(options: commands.PaperTimingOptions) -> None:
 
 def reproduce_everything(options: commands.PaperAllOptions) -> None:
     """Print all tables."""
-    plan = _reproduction_plan(options)
     with busy("reading data sets", options.quiet) as show_step:
         tables = quick_tables.quick_tables(options.mirror, options.device, show_step)
     failures: list[str] = []
     for task in trainings.CONFIGURATIONS:
-        outcomes, task_failures = _train(trainings.configurations(task), plan, options.quiet)
-        tables.append(trainings.training_table(task, outcomes, plan.changes))
+        outcomes, task_failures = _train(trainings.configurations(task), options)
+        tables.append(trainings.training_table(task, outcomes, tuple(options.changes or ())))
         failures += task_failures
     _print_report(tables, options, failures, also_in=options.out)
 
@@ -131,16 +127,13 @@ def _chosen(options: commands.PaperNameOptions, known: Sequence[str]) -> list[st
     return trainings.select_names("data set", [*(options.datasets or ()), *(options.names or ())], known)
 
 
-def _reproduction_plan(options: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
+def _train(names: list[str], options: commands.PaperTaskOptions | commands.PaperAllOptions) -> trainings.Trainings:
     changes = tuple(options.changes or ())
-    return trainings.ReproductionPlan(
+    plan = trainings.ReproductionPlan(
         options.out, options.runs, options.jobs, options.mirror, options.device, options.seed, changes, options.fresh
     )
-
-
-def _train(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> trainings.Trainings:
     try:
-        with series_progress(quiet) as progress:
+        with series_progress(options.quiet) as progress:
             return trainings.run_trainings(names, plan, progress)
     except StoppedError as error:  # a training advises to resume its own folder; here the whole command continues
         raise error.with_advice("the same command continues from there") from None
@@ -151,18 +144,18 @@ def _print_report(
 ) -> None:
     """Print and write tables, and exit with an error if a run failed."""
     report = PaperReport.made_here(tables)
-    files = {options.markdown: published.markdown, options.html: published.html_page}
+    texts = {"md": published.markdown(report), "html": published.html_page(report), "json": published.json_text(report)}
+    files = {options.markdown: texts["md"], options.html: texts["html"]}
     if also_in is not None:
-        for name, render in (("md", published.markdown), ("html", published.html_page), ("json", published.json_text)):
-            files[also_in / f"report.{name}"] = render
+        files |= {also_in / f"report.{name}": text for name, text in texts.items()}
     if options.as_json:
-        typer.echo(published.json_text(report), nl=False)
+        typer.echo(texts["json"], nl=False)
     else:
-        output(100).print(Markdown(published.markdown(report)))
+        output(100).print(Markdown(texts["md"]))
     try:
-        for path, render in files.items():
+        for path, text in files.items():
             if path is not None:
-                write_atomically(path, render(report))
+                write_atomically(path, text)
     except OSError as error:
         raise DataError(f"cannot write {error.filename}: {error.strerror}; the results are printed above") from error
     for failure in failures:
