@@ -232,6 +232,11 @@ class OutputOptions:
         """False for no progress bars; None to show them if standard error is a terminal."""
         return False if self.quiet else None
 
+    def print_note(self, text: str) -> None:
+        """Print a line on standard error, except with --quiet."""
+        if not self.quiet:
+            typer.echo(text, err=True)
+
 
 @dataclass
 class DataOptions:
@@ -406,19 +411,14 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (Exception, KeyboardInterrupt) as error:
-        message = _user_message(error)
+        message = str(error) if isinstance(error, RgcnError) else None  # None for a bug
+        if isinstance(error, OSError):
+            message = disk_error_message(error, error.filename or Path.cwd())
+        elif isinstance(error, KeyboardInterrupt):
+            message = "interrupted"
         if message is None and not current().is_distributed:
             raise
         end(error, message or traceback.format_exc())
-
-
-def _user_message(error: BaseException) -> str | None:
-    """Return the message of an error that the user can correct; None for a bug."""
-    if isinstance(error, RgcnError):
-        return str(error)
-    if isinstance(error, OSError):
-        return disk_error_message(error, error.filename or Path.cwd())
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

@@ -184,14 +184,14 @@ def _nodes_to_classify(opened: OpenModel, options: PredictOptions) -> tuple[NDAr
         if opened.new_nodes:
             return np.array(opened.new_nodes, dtype=np.int64), 0
         chosen, every = (answer_tables.nodes_to_classify(opened, is_all) for is_all in (options.all_nodes, True))
-        if len(chosen) < len(every) and not options.quiet:
+        if len(chosen) < len(every):
             others = format_count(len(every) - len(chosen), "node")
-            typer.echo(f"{others} not like labeled ones left out; --all-nodes classifies them too", err=True)
+            options.print_note(f"{others} not like labeled ones left out; --all-nodes classifies them too")
         return chosen, 0
     ids = np.array([opened.node(name) for name in options.node or ()], dtype=np.int64)
-    if options.nodes is None:
-        return ids, 0
-    listed, skipped = listed_nodes(opened, options.nodes, options.skip_unknown)
+    listed, skipped = ids[:0], 0
+    if options.nodes is not None:
+        listed, skipped = listed_nodes(opened, options.nodes, options.skip_unknown)
     return np.concatenate([listed, ids]), skipped
 
 

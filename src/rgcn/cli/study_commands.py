@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from typer import Argument, Option
 
+from rgcn.bench import BenchPlan
 from rgcn.cli import commands
 from rgcn.cli.commands import app, command, config_app, data_app, reproduce_app
 from rgcn.paper import LINK, NODE
@@ -85,7 +86,7 @@ class DiffOptions:
 
 
 @command(app, "bench", "studies:run_benchmark")
-class BenchOptions:
+class BenchOptions(BenchPlan):
     """Measure a training step on this machine: time and peak memory.
 
     Our layers are compared with PyG's, and with the limit that the machine's bandwidth and speed set.
@@ -97,32 +98,13 @@ class BenchOptions:
     Attributes:
         graphs: Data sets (aifb, mutag, ...), bgs-shaped, am-shaped, am-full-shaped, random-N with N random edges, .npz
             files, or folders of saved graphs. Default: aifb and mutag, or world if they are not available.
-        model: rgcn or e-rgcn. Default: both. Repeatable.
-        device: cpu, cuda, cuda:N or auto. Default: cpu, and cuda if available. Repeatable.
-        peer: fast (FastRGCNConv), plain (RGCNConv) or none. Default: both. Repeatable.
-        steps: Steps to time in each round; fewer if they are slow.
-        rounds: Rounds of each side; the best one counts.
-        budget: Seconds for the timed steps of one measurement.
-        hidden: Width of rgcn's hidden states.
-        bases: Number of rgcn's basis matrices; 0 for full matrices.
         json: Also write all numbers to this file; - for only JSON on standard output.
-        plot: Also plot the step times: FILE.svg, .pdf or .png.
         write_npz: Only write the one GRAPH to this .npz file, to measure it on another machine.
     """
 
     panel: ClassVar[str] = "Benchmark"
     graphs: list[str] | None = Argument(None, metavar="GRAPH")
-    model: list[str] | None = None
-    device: list[str] | None = None
-    peer: list[str] | None = None
-    steps: int = Option(20, min=1)
-    rounds: int = Option(3, min=1)
-    budget: float = 20.0
     threads: int | None = commands.THREADS
-    hidden: int | None = Option(None, min=1)
-    bases: int | None = Option(None, min=0)
-    json: Path | None = None
-    plot: Path | None = None
     write_npz: Path | None = None
     quiet: bool = commands.QUIET
 

@@ -13,7 +13,7 @@ import math
 import sqlite3
 import statistics
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -46,7 +46,6 @@ UNCHANGED = "own"  # attribute of the trial with the unchanged configuration
 NUM_RANDOM_TRIALS = 8  # before the sampler uses the results of earlier trials
 REPORTS_PER_FOLD = 5  # a report to Optuna, which may stop the trial, takes as long as a small step
 MAX_INVALID_DRAWS = 100  # in a row; after so many the spaces do not fit the configuration
-Curve = dict[int, list[float]]  # of one fold: the objective's metric and the tie-breaking ones, by epoch
 Task = tuple[int, RunConfig]  # the number of a trial, and its configuration
 
 
@@ -172,8 +171,11 @@ def begin(study: Study, plan: StudyPlan, fingerprint: str) -> None:
     """
     identity = plan.identity(fingerprint)
     known = study.user_attrs.get("identity", identity)
-    if known != identity:
-        raise ConfigError(_describe_other_study(plan.folder, known, identity))
+    keys = [key for key in dict.fromkeys([*known, *identity]) if known.get(key) != identity.get(key)]
+    if keys:
+        lines = [f"  {key}: {_short(known.get(key))} there, {_short(identity.get(key))} here" for key in keys[:8]]
+        more = [f"  and {len(keys) - 8} more"] if len(keys) > 8 else []
+        raise ConfigError("\n".join([f"{plan.folder} holds another study; choose another --out", *lines, *more]))
     study.set_user_attr("identity", identity)
     fail_running(study)
     if not any(trial.user_attrs.get(UNCHANGED) for trial in _not_failed(study)):
@@ -189,8 +191,7 @@ def ask(study: Study) -> Trial:
 
 
 def _not_failed(study: Study) -> list[FrozenTrial]:
-    states = optuna().trial.TrialState
-    return study.get_trials(deepcopy=False, states=[state for state in states if state != states.FAIL])
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name != "FAIL"]
 
 
 def fail_running(study: Study) -> None:
@@ -202,19 +203,19 @@ def fail_running(study: Study) -> None:
 
 def records(study: Study) -> list[TrialRecord]:
     """Return every trial that ended, in order, without draws of settings that cannot be combined."""
-    return [record for trial in study.get_trials(deepcopy=False) if (record := _record(trial)) is not None]
-
-
-def _record(trial: FrozenTrial) -> TrialRecord | None:
-    attributes = trial.user_attrs
-    state = {"COMPLETE": "finished", "PRUNED": "failed" if "error" in attributes else "stopped"}.get(trial.state.name)
-    if state is None or "impossible" in attributes:
-        return None
-    reports = trial.intermediate_values
-    value = trial.value if state == "finished" else reports[max(reports)] if reports and state == "stopped" else None
-    known = {key: attributes.get(key) for key in ("epoch", "deviation", "seconds", "error")}
-    is_unchanged = bool(attributes.get(UNCHANGED))
-    return TrialRecord(trial.number, state, value, settings=dict(trial.params), is_unchanged=is_unchanged, **known)
+    ended = list[TrialRecord]()
+    for trial in study.get_trials(deepcopy=False):
+        attributes, reports = trial.user_attrs, trial.intermediate_values
+        if trial.state.name not in ("COMPLETE", "PRUNED") or "impossible" in attributes:
+            continue
+        state, value = "finished", trial.value
+        if trial.state.name == "PRUNED":
+            state = "failed" if "error" in attributes else "stopped"
+            value = reports[max(reports)] if reports and state == "stopped" else None
+        known = {key: attributes.get(key) for key in ("epoch", "deviation", "seconds", "error")}
+        unchanged = bool(attributes.get(UNCHANGED))
+        ended.append(TrialRecord(trial.number, state, value, settings=trial.params, is_unchanged=unchanged, **known))
+    return ended
 
 
 def _sampler(seed: int) -> Any:
@@ -251,13 +252,6 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise DataError(
             f"{path} is damaged, or cannot be used ({reason}); it is left as it is: move it away to begin a new study"
         ) from error
-
-
-def _describe_other_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> str:
-    keys = [key for key in dict.fromkeys([*known, *now]) if known.get(key) != now.get(key)]
-    lines = [f"  {key}: {_short(known.get(key))} there, {_short(now.get(key))} here" for key in keys[:8]]
-    more = [f"  and {len(keys) - 8} more"] if len(keys) > 8 else []
-    return "\n".join([f"{folder} holds another study; choose another --out", *lines, *more])
 
 
 def _short(value: Any) -> str:
@@ -399,14 +393,17 @@ def evaluate(
     # Among epochs with the same value, the one where the other metrics are best, then the earliest.
     metrics = list(dict.fromkeys([objective.metric, *task_of(config.task).validation_metrics]))
     best = max if objective.metric.higher_is_better else min
-    curves: list[Curve] = []
-    reported = 0
+    curves, reported = list[dict[int, list[float]]](), 0  # of each fold: the metrics by epoch
 
     def on_report(epoch: TrainingReport) -> None:
         nonlocal reported
         if epoch[f"valid_{objective.metric.name}"] is None:
             return
-        curves[-1][epoch.number] = _validation_metrics(epoch, metrics)
+        values = {metric.title: epoch[f"valid_{metric.name}"] or 0.0 for metric in metrics}
+        for title, value in values.items():
+            if not math.isfinite(value):
+                raise DataError(f"the validation {title} is not finite in epoch {epoch.number}")
+        curves[-1][epoch.number] = [*values.values()]
         step = (len(curves) - 1) * REPORTS_PER_FOLD + epoch.number * REPORTS_PER_FOLD // config.training.length
         if step > reported:
             reported = step
@@ -429,11 +426,3 @@ def evaluate(
     folds = [float(values[index][0]) for values in padded]
     deviation = statistics.stdev(folds) if len(folds) > 1 else 0.0
     return TrialResult(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
-
-
-def _validation_metrics(epoch: TrainingReport, metrics: Sequence[Metric]) -> list[float]:
-    values = [epoch[f"valid_{metric.name}"] for metric in metrics]
-    for metric, value in zip(metrics, values, strict=True):
-        if value is not None and not math.isfinite(value):
-            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
-    return [0.0 if value is None else value for value in values]
