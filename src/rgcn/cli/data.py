@@ -23,7 +23,7 @@ from rgcn.data.catalog import Dataset, find_dataset, graph_counts
 from rgcn.data.graph_store import check_graph, is_stored_graph
 from rgcn.data.registry import Sources, datasets, get, load_or_read, path_or_dataset
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import GraphStatistics, KnowledgeGraph
+from rgcn.graph import GraphStatistics
 from rgcn.graph.titles import readable_name
 from rgcn.system.formatting import format_bytes, format_count
 
@@ -211,11 +211,17 @@ def split_graph(options: SplitOptions) -> None:
     from rgcn.data.split_files import write_splits  # loads polars
 
     source, folder = options.source, options.out
-    graph = _read_to_split(options)
+    conflict = "--valid and --test leave nothing to train on: their sum must be below 1"
+    refuse_if({conflict: options.valid + options.test >= 1})
+    place, settings = path_or_dataset(source), options.read_arguments()
+    settings |= {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
+    if options.by is not None:
+        settings |= {"split": "time", "time": int(options.by) if options.by.lstrip("-").isdigit() else options.by}
+    graph = runs.load_data(validate_section(DataConfig, settings, f"how {source} is read"), options.mirror)
     if options.by is not None and graph.triple_times is None:
         raise DataError(f"--by {options.by} names the column of a table, and {source} is not a table: leave it out")
-    without_splits = replace(graph, triple_splits=None)
-    split = without_splits.split(options.valid, options.test, seed=options.seed, by=graph.triple_times)
+    whole = replace(graph, triple_splits=None)
+    split = whole.split(options.valid, options.test, seed=options.seed, by=graph.triple_times)
     labels = split.labels
     if labels is not None and not labels.splits.any():
         for name, share in (("test", options.test), ("valid", options.valid)):
@@ -236,16 +242,6 @@ def split_graph(options: SplitOptions) -> None:
         f"{description}: {', '.join(path.name for path in files)} in {folder}",
         f"`rgcn train {folder}{label_option}` trains a model on it.",
     )
-
-
-def _read_to_split(options: SplitOptions) -> KnowledgeGraph:
-    conflict = "--valid and --test leave nothing to train on: their sum must be below 1"
-    refuse_if({conflict: options.valid + options.test >= 1})
-    place, settings = path_or_dataset(options.source), options.read_arguments()
-    settings |= {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
-    if options.by is not None:
-        settings |= {"split": "time", "time": int(options.by) if options.by.lstrip("-").isdigit() else options.by}
-    return runs.load_data(validate_section(DataConfig, settings, f"how {options.source} is read"), options.mirror)
 
 
 def _sizes(splits: dict[str, int]) -> str:

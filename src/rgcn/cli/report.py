@@ -57,28 +57,24 @@ def print_comparison(options: CompareOptions) -> None:
     if options.as_json:
         print_json({**({} if out is None else {"page": str(out)}), **comparison.as_dict()})
         return
-    console, entries, settings = output(), comparison.entries, comparison.settings()
+    console, entries = output(), comparison.entries
     for number, entry in enumerate(entries):
         description = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
         console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {description}")
     letters = [f"[{_color(number)}]{entry.letter}[/]" for number, entry in enumerate(entries)]
     different = []
-    for name, values in settings.items():
+    for name, values in comparison.settings().items():
         pairs = zip(entries, values, strict=True)
-        cells = (format_setting(value) if entry.has_setting(name) else "" for entry, value in pairs)
-        different.append((name, *cells))
+        different.append((name, *(format_setting(value) if each.has_setting(name) else "" for each, value in pairs)))
     if different:
         console.print("\n[bold]settings that differ[/]", table(("", *letters), different, box=SIMPLE_HEAD))
     else:
         console.print("\nAll settings are the same.")
     metrics = comparison.metric_rows()
-    rows = [
-        (
-            f"{row.split} {row.metric.title}",
-            *(Text(f"{row.text(i)} *", "bold") if i in row.best else row.text(i) for i in range(len(row.spreads))),
-        )
-        for row in metrics
-    ]
+    rows: list[tuple[str | Text, ...]] = []
+    for row in metrics:
+        cells = (Text(f"{row.text(i)} *", "bold") if i in row.best else row.text(i) for i in range(len(row.spreads)))
+        rows.append((f"{row.split} {row.metric.title}", *cells))
     if rows:
         best = " (* best)" if any(row.best for row in metrics) else ""
         console.print(f"[bold]metrics[/]{best}", table(("", *letters), rows, letters, box=SIMPLE_HEAD))
