@@ -25,7 +25,7 @@ from rgcn.cli import commands as commands_file
 from rgcn.cli.commands import app, command
 
 HEAVY = {"torch", "numba", "numpy", "polars"}
-DECLARING = {"__init__", "commands", "model_commands", "study_commands"}  # files of rgcn/cli without slow imports
+DECLARING = {"__init__", "commands", "options"}  # files of rgcn/cli without slow imports
 
 
 def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:

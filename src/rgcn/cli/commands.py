@@ -1,7 +1,7 @@
 """The program `rgcn`: its command groups, options that several commands share, and how errors are shown.
 
 A command is a dataclass with a field for each option, so that commands share options by inheritance. Its docstring
-describes the command and the options. For an example see `BenchOptions` in study_commands.py.
+describes the command and the options. For an example see `BenchOptions` in options.py.
 
 The files that declare commands import nothing slow, so that help, completion and typing errors do not wait for PyTorch.
 """
@@ -111,7 +111,8 @@ def common(
     ] = None,
 ) -> None:
     """Apply the options of all commands."""
-    plugins.allow(*(allow or ()))
+    if allow:
+        plugins.allow(*allow)
 
 
 @dataclass_transform()
@@ -146,21 +147,17 @@ def _parameters_of(options: type[Any]) -> list[Parameter]:
         descriptions, panel = _descriptions(owner), vars(owner).get("panel")
         for name in vars(owner).get("__annotations__", ()):
             default = getattr(options, name, None)
-            if name not in parameters and (name in descriptions or isinstance(default, ParameterInfo)):
-                parameters[name] = _parameter(name, hints[name], default, descriptions.get(name), panel)
+            is_declared, hint = isinstance(default, ParameterInfo), hints[name]
+            if name in parameters or not (name in descriptions or is_declared):
+                continue
+            is_annotated = hasattr(hint, "__metadata__")
+            option: Any = copy(hint.__metadata__[0] if is_annotated else default if is_declared else Option(default))
+            option.help = descriptions.get(name) or option.help
+            if isinstance(option, OptionInfo):
+                option.rich_help_panel = option.rich_help_panel or panel
+            kind, default = (Annotated[hint.__origin__, option], default) if is_annotated else (hint, option)
+            parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
     return list(parameters.values())
-
-
-def _parameter(name: str, hint: Any, default: Any, description: str | None, panel: str | None) -> Parameter:
-    """Return a parameter as typer reads it."""
-    is_annotated = hasattr(hint, "__metadata__")
-    info = hint.__metadata__[0] if is_annotated else default if isinstance(default, ParameterInfo) else Option(default)
-    option = copy(info)
-    option.help = description or option.help
-    if isinstance(option, OptionInfo):
-        option.rich_help_panel = option.rich_help_panel or panel
-    kind, default = (Annotated[hint.__origin__, option], default) if is_annotated else (hint, option)
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
 def _descriptions(documented: Any) -> dict[str, str]:

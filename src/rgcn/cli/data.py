@@ -14,9 +14,8 @@ from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import SplitOptions
+from rgcn.cli.options import BuildOptions, CheckOptions, GetOptions, ListOptions, SplitOptions, StatisticsOptions
 from rgcn.cli.output import print_result, print_skipped, table
-from rgcn.cli.study_commands import BuildOptions, CheckOptions, GetOptions, ListOptions, StatisticsOptions
 from rgcn.config import DataConfig, validate_section
 from rgcn.data import load
 from rgcn.data.catalog import Dataset, find_dataset, graph_counts

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from rgcn.cli.commands import NewNodeOptions, refuse_if
-from rgcn.cli.model_commands import AnswerFilterOptions, CompleteOptions, ExplainCommandOptions, PredictOptions
+from rgcn.cli.options import AnswerFilterOptions, CompleteOptions, ExplainCommandOptions, PredictOptions
 from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import CardOptions, CompareOptions, EmbedOptions, ExportOptions, ReportOptions
+from rgcn.cli.options import CardOptions, CompareOptions, EmbedOptions, ExportOptions, ReportOptions
 from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.cli.predict import listed_nodes
 from rgcn.errors import DataError

@@ -7,9 +7,8 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from rgcn.cli import study_commands as commands
 from rgcn.cli.commands import RUNS
-from rgcn.cli.model_commands import RunsOptions
+from rgcn.cli.options import ConfigsOptions, DiffOptions, RunsOptions, SchemaOptions, ShowOptions
 from rgcn.cli.output import print_json, print_result, table
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
@@ -49,14 +48,14 @@ def print_runs(options: RunsOptions) -> None:
     print_result(options.as_json, list(map(asdict, summaries)), result, width=140)
 
 
-def print_configurations(options: commands.ConfigsOptions) -> None:
+def print_configurations(options: ConfigsOptions) -> None:
     """Print the built-in configurations with their first comments."""
     for name, path in settings.builtin_configurations().items():
         first_line = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
         typer.echo(f"{name:<22} {first_line}")
 
 
-def print_configuration(options: commands.ShowOptions) -> None:
+def print_configuration(options: ShowOptions) -> None:
     """Print a configuration as YAML or JSON."""
     config, has_all = settings.load_configuration(options.configuration, options.changes or []), options.defaults
     if options.as_json:
@@ -66,12 +65,12 @@ def print_configuration(options: commands.ShowOptions) -> None:
         typer.echo(settings.dump_configuration(config, only_changed=not has_all, explain=options.explain), nl=False)
 
 
-def print_schema(options: commands.SchemaOptions) -> None:
+def print_schema(options: SchemaOptions) -> None:
     """Print the JSON Schema of configurations."""
     print_json(settings.run_schema(options.task), indent=2, ensure_ascii=False)
 
 
-def print_differences(options: commands.DiffOptions) -> None:
+def print_differences(options: DiffOptions) -> None:
     """Print the different settings of two configurations side by side."""
     a, b = options.a, options.b
     differences = settings.differences(settings.load_configuration(a), settings.load_configuration(b))

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from rgcn import serve
-from rgcn.cli.model_commands import ServeOptions
+from rgcn.cli.options import ServeOptions
 from rgcn.cli.output import busy
 from rgcn.data.registry import path_or_dataset
 from rgcn.runs.folder import RunFolder

@@ -11,9 +11,8 @@ from rich.markdown import Markdown
 from rgcn.bench.bench_report import plain_table, write_json
 from rgcn.bench.comparison import run_bench
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.cli import study_commands as commands
+from rgcn.cli import options as commands
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import TuneOptions
 from rgcn.cli.output import busy, output, print_json, print_result, series_progress
 from rgcn.cli.train import load_config, plain_name
 from rgcn.data import load
@@ -25,7 +24,7 @@ from rgcn.system.atomic_files import write_atomically
 from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces, tune
 
 
-def tune_settings(options: TuneOptions) -> None:
+def tune_settings(options: commands.TuneOptions) -> None:
     """Run a study, or continue it."""
     refuse_if({"--timeout must be more than 0 minutes": options.minutes is not None and not options.minutes > 0})
     config = with_absolute_paths(load_config(options))
@@ -47,23 +46,20 @@ def tune_settings(options: TuneOptions) -> None:
             show_step(f"{len(result.trials)}/{options.trials}  {trial_text}")
 
         result = tune(plan, options.trials, jobs=options.jobs, minutes=options.minutes, on_trial=on_trial)
-    print_result(options.as_json, result.as_dict() if options.as_json else None, *_result_lines(result))
+    best, unchanged, lines = result.best, result.unchanged, [f"{plan.name}, {result.summary}"]
+    if best is None:
+        lines.append("No trial has finished yet.")
+    else:
+        lines.append(f"Best {result.metric}: {_format_value(best)} (trial {best.number}, epoch {best.epoch})")
+        if unchanged is not None and unchanged.number != best.number:
+            lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
+        for key, value in best.settings.items():
+            lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
+        lines.append(f"\nStored in {plan.folder}: best.yaml, tune.html, trials.csv, study.db")
+        lines.append(f"Train with the best settings: rgcn train {plan.folder / 'best.yaml'}")
+    print_result(options.as_json, result.as_dict(), *lines)
     if result.interrupted:
         raise StoppedError("interrupted", f"the same command continues with {plan.folder}", signal.SIGINT)
-
-
-def _result_lines(result: TuneResult) -> list[str]:
-    best, unchanged, folder = result.best, result.unchanged, result.plan.folder
-    lines = [f"{result.plan.name}, {result.summary}"]
-    if best is None:
-        return [*lines, "No trial has finished yet."]
-    lines.append(f"Best {result.metric}: {_format_value(best)} (trial {best.number}, epoch {best.epoch})")
-    if unchanged is not None and unchanged.number != best.number:
-        lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
-    for key, value in best.settings.items():
-        lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
-    stored = f"\nStored in {folder}: best.yaml, tune.html, trials.csv, study.db"
-    return [*lines, stored, f"Train with the best settings: rgcn train {folder / 'best.yaml'}"]
 
 
 def _format_value(trial: TrialRecord) -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli.commands import RUNS, OutputOptions, refuse_if
-from rgcn.cli.model_commands import EvaluateOptions, PretrainOptions, ResumeOptions, TrainOptions, TuneOptions
+from rgcn.cli.options import EvaluateOptions, PretrainOptions, ResumeOptions, TrainOptions, TuneOptions
 from rgcn.cli.output import (
     Outcome,
     output,
