@@ -15,7 +15,7 @@ import statistics
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -112,29 +112,40 @@ class StudyPlan:
 
 
 @dataclass(frozen=True)
-class TrialRecord:
-    """A trial that ended.
+class TrialResult:
+    """How a trial ended: with a value; without value or error, because it was stopped early; or with an error.
+
+    Attributes:
+        seconds: Its duration.
+        error: Why it failed.
+        value: The mean of the metric over the folds, at the epoch where it is best.
+        epoch: That epoch.
+        folds: The metric of each fold at that epoch.
+        deviation: Their standard deviation.
+    """
+
+    seconds: float | None = None
+    error: str | None = None
+    value: float | None = None
+    epoch: int | None = None
+    folds: list[float] | None = None
+    deviation: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord(TrialResult):
+    """A trial that ended; the value of one that was stopped early is its last report.
 
     Attributes:
         number: Its number in the study.
         state: "finished"; "stopped" early, because others were better; or "failed", with an `error`.
-        value: The objective; of a stopped trial its last report.
-        epoch: The epoch with the best value.
-        deviation: Standard deviation over the folds.
-        seconds: Its duration.
         settings: The values that were drawn.
-        error: Why it failed.
         is_unchanged: True for the trial with the unchanged configuration.
     """
 
     number: int
     state: str
-    value: float | None
-    epoch: int | None
-    deviation: float | None
-    seconds: float | None
     settings: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
     is_unchanged: bool = False
 
 
@@ -212,9 +223,9 @@ def records(study: Study) -> list[TrialRecord]:
         if trial.state.name == "PRUNED":
             state = "failed" if "error" in attributes else "stopped"
             value = reports[max(reports)] if reports and state == "stopped" else None
-        known = {key: attributes.get(key) for key in ("epoch", "deviation", "seconds", "error")}
-        unchanged = bool(attributes.get(UNCHANGED))
-        ended.append(TrialRecord(trial.number, state, value, settings=trial.params, is_unchanged=unchanged, **known))
+        known: dict[str, Any] = {each.name: attributes.get(each.name) for each in fields(TrialResult)}
+        known |= {"value": value, "settings": trial.params, "is_unchanged": bool(attributes.get(UNCHANGED))}
+        ended.append(TrialRecord(number=trial.number, state=state, **known))
     return ended
 
 
@@ -263,26 +274,6 @@ def _short(value: Any) -> str:
 # -- trials ------------------------------------------------------------------------------------------------
 
 
-class TrialResult(NamedTuple):
-    """How a trial ended: with a value; without value or error, because it was stopped early; or with an error.
-
-    Attributes:
-        seconds: Its duration.
-        error: Why it failed.
-        value: The mean of the metric over the folds, at the epoch where it is best.
-        epoch: That epoch.
-        folds: The metric of each fold at that epoch.
-        deviation: Their standard deviation.
-    """
-
-    seconds: float | None = None
-    error: str | None = None
-    value: float | None = None
-    epoch: int | None = None
-    folds: list[float] | None = None
-    deviation: float | None = None
-
-
 def trial_settings(config: RunConfig) -> RunConfig:
     """Return the configuration for trials: validated often enough, and without trackers."""
     return replace_settings(config, {**task_of(config.task).trial_settings(config), "trackers": []})
@@ -322,7 +313,7 @@ def run_trials(
         for (number, _), end in pool.run(tasks(), goes_on, MAX_DEATHS):
             result = end.value if isinstance(end, TaskResult) else TrialResult(error=end.reason)
             trial = running.pop(number)
-            for key, value in result._asdict().items():
+            for key, value in asdict(result).items():
                 if key != "value" and value is not None:
                     trial.set_user_attr(key, value)
             # Failed trials are reported as pruned, so that the sampler learns to avoid their settings.
