@@ -70,8 +70,9 @@ def reproduce_task(options: commands.PaperTaskOptions) -> None:
     """Train the configurations of a task and print its table."""
     task = options.task
     names = trainings.configurations(task, options.names, options.datasets, options.models)
-    outcomes, failures = _train(names, options)
-    _print_report([trainings.training_table(task, outcomes, tuple(options.changes or ()))], options, failures)
+    plan = _reproduction_plan(options)
+    outcomes, failures = _train(names, plan, options.quiet)
+    _print_report([trainings.training_table(task, outcomes, plan.changes)], options, failures)
 
 
 def reproduce_datasets(options: commands.PaperDataOptions) -> None:
@@ -109,12 +110,13 @@ def reproduce_timings(options: commands.PaperTimingOptions) -> None:
 
 def reproduce_everything(options: commands.PaperAllOptions) -> None:
     """Print all tables."""
+    plan = _reproduction_plan(options)
     with busy("reading data sets", options.quiet) as show_step:
         tables = quick_tables.quick_tables(options.mirror, options.device, show_step)
     failures: list[str] = []
     for task in trainings.CONFIGURATIONS:
-        outcomes, task_failures = _train(trainings.configurations(task), options)
-        tables.append(trainings.training_table(task, outcomes, tuple(options.changes or ())))
+        outcomes, task_failures = _train(trainings.configurations(task), plan, options.quiet)
+        tables.append(trainings.training_table(task, outcomes, plan.changes))
         failures += task_failures
     _print_report(tables, options, failures, also_in=options.out)
 
@@ -123,13 +125,16 @@ def _chosen(options: commands.PaperNameOptions, known: Sequence[str]) -> list[st
     return trainings.select_names("data set", [*(options.datasets or ()), *(options.names or ())], known)
 
 
-def _train(names: list[str], options: commands.PaperTaskOptions | commands.PaperAllOptions) -> trainings.Trainings:
+def _reproduction_plan(options: commands.PaperTrainingOptions) -> trainings.ReproductionPlan:
     changes = tuple(options.changes or ())
-    plan = trainings.ReproductionPlan(
+    return trainings.ReproductionPlan(
         options.out, options.runs, options.jobs, options.mirror, options.device, options.seed, changes, options.fresh
     )
+
+
+def _train(names: list[str], plan: trainings.ReproductionPlan, quiet: bool) -> trainings.Trainings:
     try:
-        with series_progress(options.quiet) as progress:
+        with series_progress(quiet) as progress:
             return trainings.run_trainings(names, plan, progress)
     except StoppedError as error:  # a training advises to resume its own folder; here the whole command continues
         raise error.with_advice("the same command continues from there") from None
