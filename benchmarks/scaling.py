@@ -33,6 +33,7 @@ from typing import Any
 
 import building
 
+from rgcn.bench import PEERS
 from rgcn.bench.bench_report import COLORS, check_plot_path, new_figure, save_figure, style_axes, write_json
 from rgcn.bench.comparison import comparison_rows, machine_description, resolve_devices, workload_description
 from rgcn.bench.floor import Speeds, measure_speeds
@@ -40,7 +41,6 @@ from rgcn.bench.graphs import graph_to_npz, random_graph, random_shape
 from rgcn.bench.measurement import (
     EMBEDDED,
     NO_PEERS,
-    PEERS,
     StepJob,
     Workload,
     has_peers,

@@ -50,20 +50,15 @@ def convert_optimizer_state(tensors: Mapping[str, Value], parameters: Sequence[s
     >>> convert_optimizer_state({"optimizer/1/exp_avg": 1}, ["relation", "relation_bias", "node_bias.trained"])
     {'optimizer/node_bias.trained/exp_avg': 1}
     """
-    order = _order_of_0_2_0(parameters)
-
-    def renamed(key: str) -> str:
-        match = re.fullmatch(r"optimizer/(\d+)/(.+)", key)
-        return f"optimizer/{order[int(match[1])]}/{match[2]}" if match and int(match[1]) < len(order) else key
-
-    return {renamed(key): tensor for key, tensor in tensors.items()}
-
-
-def _order_of_0_2_0(parameters: Sequence[str]) -> list[str]:
     order = list(parameters)
     for name in parameters:
         relation_bias = name.replace("node_bias.trained", "relation_bias")
         if name.endswith("node_bias.trained") and relation_bias in order[: order.index(name)]:
             order.remove(name)
             order.insert(order.index(relation_bias), name)
-    return order
+
+    def renamed(key: str) -> str:
+        match = re.fullmatch(r"optimizer/(\d+)/(.+)", key)
+        return f"optimizer/{order[int(match[1])]}/{match[2]}" if match and int(match[1]) < len(order) else key
+
+    return {renamed(key): tensor for key, tensor in tensors.items()}

@@ -32,9 +32,10 @@ class Registry:
     Args:
         kind: What a component is called in messages, for example "decoder".
         interface: The base class of every component, as "module:Class".
-        built_in: Name -> "module:Class". A component is imported when it is chosen.
+        built_in: Name -> "module:Class", or "Class" if it is in the module of the interface. A component is imported
+            when it is chosen.
 
-    >>> errors = Registry("error", "rgcn.errors:RgcnError", {"data": "rgcn.errors:DataError"})
+    >>> errors = Registry("error", "rgcn.errors:RgcnError", {"data": "DataError"})
     >>> errors.resolve("data")
     <class 'rgcn.errors.DataError'>
     >>> errors.resolve("dada")
@@ -46,6 +47,10 @@ class Registry:
     interface: str
     built_in: Mapping[str, str]
     _classes: dict[str, type[Any]] = field(default_factory=dict)  # by dotted name; some cannot be imported
+
+    def __post_init__(self) -> None:
+        module = self.interface.partition(":")[0]
+        self.built_in = {name: path if ":" in path else f"{module}:{path}" for name, path in self.built_in.items()}
 
     @property
     def group(self) -> str:
@@ -173,21 +178,17 @@ ENCODERS = Registry(
     "encoder",
     "rgcn.nn.encoders:Encoder",
     {
-        "none": "rgcn.nn.encoders:LookupEncoder",
-        "rgcn": "rgcn.nn.encoders:RGCNEncoder",
-        "c-rgcn": "rgcn.nn.encoders:CRGCNEncoder",
-        "e-rgcn": "rgcn.nn.encoders:ERGCNEncoder",
+        "none": "LookupEncoder",
+        "rgcn": "RGCNEncoder",
+        "c-rgcn": "CRGCNEncoder",
+        "e-rgcn": "ERGCNEncoder",
         "path": "rgcn.nn.path_network:PathEncoder",
         "universal": "rgcn.nn.universal_network:UniversalEncoder",
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
-DECODERS = Registry("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "rgcn.nn.decoders:DistMult"})
-HEADS = Registry(
-    "head",
-    "rgcn.nn.relational_encoder:Head",
-    {"convolution": "rgcn.nn.relational_encoder:ConvolutionHead", "linear": "rgcn.nn.relational_encoder:LinearHead"},
-)
+DECODERS = Registry("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "DistMult"})
+HEADS = Registry("head", "rgcn.nn.relational_encoder:Head", {"convolution": "ConvolutionHead", "linear": "LinearHead"})
 DECOMPOSITIONS = Registry(
     "decomposition",
     "rgcn.nn.decompositions.base:Decomposition",
@@ -199,29 +200,27 @@ DECOMPOSITIONS = Registry(
     },
 )
 MESSAGE_FUNCTIONS = Registry(
-    "message function",
-    "rgcn.nn.relational_graph_conv:MessageFunction",
-    {"linear": "rgcn.nn.relational_graph_conv:LinearMessages"},
+    "message function", "rgcn.nn.relational_graph_conv:MessageFunction", {"linear": "LinearMessages"}
 )
 OBJECTIVES = Registry(
     "objective",
     "rgcn.training.objectives:Objective",
     {
-        "sampled-bce": "rgcn.training.objectives:SampledCrossEntropy",
-        "self-adversarial": "rgcn.training.objectives:SelfAdversarial",
-        "sampled-softmax": "rgcn.training.objectives:SampledSoftmax",
-        "softmax": "rgcn.training.objectives:SoftmaxCrossEntropy",
-        "bce": "rgcn.training.objectives:BinaryCrossEntropy",
+        "sampled-bce": "SampledCrossEntropy",
+        "self-adversarial": "SelfAdversarial",
+        "sampled-softmax": "SampledSoftmax",
+        "softmax": "SoftmaxCrossEntropy",
+        "bce": "BinaryCrossEntropy",
     },
 )
 SAMPLERS = Registry(
     "sampler",
-    "rgcn.sampling:EdgeSampler",
+    "rgcn.sampling.edges:EdgeSampler",
     {
-        "neighborhood": "rgcn.sampling.edges:NeighborhoodEdges",
-        "uniform": "rgcn.sampling.edges:UniformEdges",
-        "shuffled": "rgcn.sampling.edges:ShuffledEdges",
-        "scattered": "rgcn.sampling.edges:ScatteredEdges",
+        "neighborhood": "NeighborhoodEdges",
+        "uniform": "UniformEdges",
+        "shuffled": "ShuffledEdges",
+        "scattered": "ScatteredEdges",
     },
 )
 OPTIMIZERS = Registry(
@@ -237,25 +236,19 @@ TASKS = Registry(
     "task",
     "rgcn.models.task:Task",
     {
-        "node-classification": "rgcn.models.task:NodeClassification",
-        "link-prediction": "rgcn.models.task:LinkPrediction",
-        "classification-by-links": "rgcn.models.task:ClassificationByLinks",
-        "pretraining": "rgcn.models.task:Pretraining",
+        "node-classification": "NodeClassification",
+        "link-prediction": "LinkPrediction",
+        "classification-by-links": "ClassificationByLinks",
+        "pretraining": "Pretraining",
     },
 )
 ANSWER_KINDS = Registry(
-    "answer kind",
-    "rgcn.models.answer_kind:AnswerKind",
-    {"classes": "rgcn.models.answer_kind:ClassKind", "links": "rgcn.models.answer_kind:LinkKind"},
+    "answer kind", "rgcn.models.answer_kind:AnswerKind", {"classes": "ClassKind", "links": "LinkKind"}
 )
 EXPLAINERS = Registry(
     "explanation method",
     "rgcn.explain.methods:Explainer",
-    {
-        "paths": "rgcn.explain.methods:PathGradients",
-        "integrated-gradients": "rgcn.explain.methods:IntegratedGradients",
-        "edge-mask": "rgcn.explain.methods:EdgeMask",
-    },
+    {"paths": "PathGradients", "integrated-gradients": "IntegratedGradients", "edge-mask": "EdgeMask"},
 )
 READERS = Registry(
     "reader",
@@ -278,9 +271,5 @@ ATTRIBUTE_SOURCES = Registry(
 TRACKERS = Registry(
     "tracker",
     "rgcn.runs.tracking:RunTracker",
-    {
-        "tensorboard": "rgcn.runs.tracking:TensorBoardTracker",
-        "mlflow": "rgcn.runs.tracking:MlflowTracker",
-        "wandb": "rgcn.runs.tracking:WandbTracker",
-    },
+    {"tensorboard": "TensorBoardTracker", "mlflow": "MlflowTracker", "wandb": "WandbTracker"},
 )

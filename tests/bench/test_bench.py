@@ -14,9 +14,9 @@ import pytest
 from pydantic import TypeAdapter
 
 import rgcn
-from rgcn.bench import bench_report, comparison
+from rgcn.bench import BenchPlan, bench_report, comparison
 from rgcn.bench.bench_report import COLUMNS, plain_table, table_rows, write_json
-from rgcn.bench.comparison import BenchPlan, compare, comparison_rows, measure_in_rounds, resolve_devices
+from rgcn.bench.comparison import compare, comparison_rows, measure_in_rounds, resolve_devices
 from rgcn.bench.floor import Speeds, Work, floor_seconds, layer_work, measure_speeds, step_work
 from rgcn.bench.graphs import SHAPES, Shape, find_graph, graph_from_npz, graph_to_npz, random_graph, random_shape
 from rgcn.bench.measurement import (
@@ -132,9 +132,9 @@ def test_published_settings_and_guesses():
 
 def test_plans_and_devices_are_checked(monkeypatch):
     with pytest.raises(ConfigError, match="fast, plain"):
-        BenchPlan(("aifb",), peers=("dgl",))
+        BenchPlan(["aifb"], peer=["dgl"])
     with pytest.raises(ConfigError, match="rounds"):
-        BenchPlan(("aifb",), rounds=0)
+        BenchPlan(["aifb"], rounds=0)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert resolve_devices(None) == ("cpu",)
     assert resolve_devices(("auto", "cpu")) == ("cpu",)
@@ -223,7 +223,7 @@ def test_peak_memory_is_measured_and_reset():
 
 @pytest.fixture(scope="module")
 def tiny_result():
-    plan = BenchPlan(("random-300",), devices=("cpu",), peers=(), steps=2, rounds=2)
+    plan = BenchPlan(["random-300"], device=["cpu"], peer=["none"], steps=2, rounds=2)
     return compare(plan, command=["rgcn", "bench", "a b"], measure=here, speeds_of=lambda device: SLOW_MACHINE)
 
 
@@ -268,7 +268,7 @@ def test_our_step_and_that_of_peers_reduce_the_loss():
 def test_without_torch_geometric_only_our_side_is_measured_with_a_note(monkeypatch):
     monkeypatch.setattr(comparison, "has_peers", lambda: False)
     said = []
-    plan = BenchPlan(("random-200",), models=("rgcn",), devices=("cpu",), steps=1, rounds=1)
+    plan = BenchPlan(["random-200"], model=["rgcn"], device=["cpu"], steps=1, rounds=1)
     figures = {"seconds": 1.0, "peak_bytes": 5}
     result = compare(plan, said.append, measure=lambda job: figures, speeds_of=lambda device: SLOW_MACHINE)
     assert [row["side"] for row in result["rows"]] == ["rgcn"]
@@ -399,4 +399,4 @@ def test_the_size_of_a_random_graph_is_checked():
         with pytest.raises(ConfigError, match="100 to 1,000,000,000 edges"):
             find_graph(name)
     with pytest.raises(ConfigError, match="positive and finite"):
-        BenchPlan(("world",), budget=float("nan"))
+        BenchPlan(["world"], budget=float("nan"))

@@ -9,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from inspect import getclosurevars
 from pathlib import Path
-from typing import Any, ClassVar
+from pkgutil import resolve_name
+from typing import Any, ClassVar, get_type_hints
 
 import pytest
 import typer
@@ -19,10 +21,11 @@ from in_process import rgcn
 from typer.testing import CliRunner
 
 from rgcn import cli
+from rgcn.cli import commands as commands_file
 from rgcn.cli.commands import app, command
 
 HEAVY = {"torch", "numba", "numpy", "polars"}
-DECLARING = {"__init__", "commands", "model_commands", "study_commands"}  # files of rgcn/cli without slow imports
+DECLARING = {"__init__", "commands", "options"}  # files of rgcn/cli without slow imports
 
 
 def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -121,35 +124,49 @@ def test_a_setting_given_as_an_option_is_told_how_settings_are_given(said):
     assert "--set" not in rgcn("predict", "run", *said).stderr  # which takes no settings
 
 
-def test_fields_of_a_dataclass_become_options_in_panels():
+def test_fields_of_a_dataclass_become_options_in_panels(monkeypatch):
     @dataclass
     class Inner:
         panel: ClassVar[str] = "Volume"
         loud: bool = typer.Option(False, "--loud", help="Shout.")
         depth: int = typer.Option(3, help="How deep.", min=1)
 
-    @dataclass
+    group = typer.Typer()
+
+    @command(group, "greet", "commands:print")
     class Outer(Inner):
-        panel: ClassVar[str] = "Person"
-        name: str = typer.Argument(..., help="Who.")
-        loud: bool = typer.Option(False, "--loud", help="Whisper.")
-
-    group, received = typer.Typer(), []
-    globals()["Outer"] = Outer  # annotations are looked up here
-
-    @command(group)
-    def greet(options: Outer, times: int = 1) -> None:
         """Greet.
 
         Examples:
           rgcn greet x
-        """
-        received.append((options, times))
 
+        Attributes:
+            times: How often.
+        """
+
+        panel: ClassVar[str] = "Person"
+        name: str = typer.Argument(..., help="Who.")
+        loud: bool = typer.Option(False, "--loud", help="Whisper.")
+        times: int = 1
+
+    received = []
+    monkeypatch.setattr(commands_file, "print", received.append, raising=False)
     found = typer.main.get_command(group)
     panels = [(parameter.name, getattr(parameter, "rich_help_panel", None)) for parameter in found.params[:4]]
-    assert panels == [("name", None), ("loud", "Person"), ("depth", "Volume"), ("times", None)]
-    assert found.params[1].help == "Whisper."
+    assert panels == [("name", None), ("loud", "Person"), ("times", "Person"), ("depth", "Volume")]
+    assert [found.params[place].help for place in (1, 2)] == ["Whisper.", "How often."]
+    assert found.help == "Greet.\n\n\b\nExamples:\n  rgcn greet x"
     assert CliRunner().invoke(group, ["x", "--depth", "5", "--times", "2"]).exit_code == 0
-    assert received == [(Outer(name="x", loud=False, depth=5), 2)]
+    assert received == [Outer(name="x", loud=False, times=2, depth=5)]
     assert CliRunner().invoke(group, ["x", "--depth", "0"]).exit_code == 2
+
+
+def test_every_command_names_a_function_that_takes_its_options():
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    registered = [found for group in groups for found in group.registered_commands]
+    assert len(registered) == len(COMMANDS)
+    for found in registered:
+        declared = getclosurevars(found.callback).nonlocals
+        function = resolve_name(f"rgcn.cli.{declared['function']}")
+        (hint,) = (kind for name, kind in get_type_hints(function).items() if name != "return")
+        assert issubclass(declared["options"], hint)

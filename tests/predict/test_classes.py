@@ -11,16 +11,18 @@ import torch
 import rgcn
 from rgcn.errors import DataError
 from rgcn.graph import SPLITS
+from rgcn.models.answer_kind import ClassKind
 from rgcn.predict import open_model
 from rgcn.predict.answer_tables import (
-    class_frame,
-    class_triples,
+    ClassTables,
     known_columns,
     label_relation,
     nodes_to_classify,
     predicate_term,
     predict_classes,
 )
+
+TABLES = ClassTables(ClassKind())
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def test_known_labels_and_their_splits_come_along(opened):
 def test_rows_for_tables_and_for_json(opened):
     node = opened.node("Switzerland")
     chunk = next(predict_classes(opened, [node, int(np.setdiff1d(np.arange(2363), opened.graph.labels.nodes)[0])]))
-    flat, nested = class_frame(opened, chunk), class_frame(opened, chunk, nested=True)
+    flat, nested = TABLES.frame(opened, chunk.node), TABLES.frame(opened, chunk.node, nested=True)
     names = opened.model.classes_
     first = ["node", "title", "class", "class_title", "score", "probability", "label", "label_split"]
     assert flat.columns == [*first, *[f"score({name})" for name in names], *[f"p({name})" for name in names]]
@@ -78,8 +80,8 @@ def test_as_rdf(opened):
     from pyoxigraph import RdfFormat, parse
 
     chunk = next(predict_classes(opened, nodes_to_classify(opened)[:40]))
-    frame, predicate = class_frame(opened, chunk), predicate_term("http://example.org/in")
-    lines = list(class_triples(opened, chunk.node, frame, predicate))
+    frame, predicate = TABLES.frame(opened, chunk.node), predicate_term("http://example.org/in")
+    lines = list(TABLES.lines(opened, chunk.node, frame, predicate))
     triples = list(parse("\n".join(lines).encode(), format=RdfFormat.N_TRIPLES))
     assert len(triples) == 40
     assert triples[0].predicate.value == "http://example.org/in"
@@ -92,10 +94,12 @@ def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_pat
     opened = open_model(tmp_path)
     chunk = next(predict_classes(opened, nodes_to_classify(opened, every=True)))
     assert chunk.probability is chunk.probabilities is None
-    assert class_frame(opened, chunk)["probability"].to_list() == [None] * 3
-    nested = json.loads(class_frame(opened, chunk, nested=True).write_ndjson().splitlines()[0])
+    assert TABLES.frame(opened, chunk.node)["probability"].to_list() == [None] * 3
+    nested = json.loads(TABLES.frame(opened, chunk.node, nested=True).write_ndjson().splitlines()[0])
     assert (nested["probability"], nested["probabilities"], set(nested["scores"])) == (None, None, {"x", "y"})
-    assert "probability" not in next(iter(class_triples(opened, chunk.node, class_frame(opened, chunk), "<urn:p>")))
+    assert "probability" not in next(
+        iter(TABLES.lines(opened, chunk.node, TABLES.frame(opened, chunk.node), "<urn:p>"))
+    )
 
 
 def test_the_relation_of_labels_is_told_where_it_is_known(opened):

@@ -457,7 +457,7 @@ def test_what_depends_on_another_choice_is_drawn_or_reset() -> None:
     assert draw(_Fixed({"model.decomposition": "none"}), config, spaces).model.bases is None  # type: ignore[arg-type]
     drawn = draw(_Fixed({"model.decomposition": "basis", "model.bases": 12}), config, spaces)  # type: ignore[arg-type]
     assert drawn.model.bases == 12
-    trial = studies.TrialRecord(3, "finished", 0.5, 7, 0.0, 1.0, {"model.decomposition": "none"})
+    trial = studies.TrialRecord(1.0, None, 0.5, 7, number=3, state="finished", settings={"model.decomposition": "none"})
     found = configuration_of(config, spaces, trial)
     assert (found.model.bases, found.training.epochs) == (None, 7)
 

@@ -6,34 +6,33 @@ python -m rgcn.bench --write-npz aifb aifb.npz      # on a machine that can read
 
 import argparse
 import sys
+from dataclasses import fields
 from functools import partial
+from inspect import cleandoc
 from pathlib import Path
+from typing import get_args, get_type_hints
 
+from rgcn.bench import BenchPlan
 from rgcn.bench.bench_report import plain_table, write_json
 from rgcn.bench.comparison import run_bench
 from rgcn.bench.floor import measure_speeds
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.bench.measurement import MODELS, PEERS, measure_in_process
+from rgcn.bench.measurement import measure_in_process
 from rgcn.errors import RgcnError
 from rgcn.system.threads import prepare_process
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command with these arguments, by default those of the process; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rgcn.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("graphs", nargs="*", metavar="GRAPH", help="name, random-N, .npz file or saved folder")
-    parser.add_argument("--model", action="append", choices=MODELS)
-    parser.add_argument("--device", action="append", help="cpu, cuda, cuda:N, auto")
-    parser.add_argument("--peer", action="append", choices=[*PEERS, "none"])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds per side; the best one counts")
-    parser.add_argument("--budget", type=float, default=20.0, help="seconds for the timed steps of one measurement")
-    parser.add_argument("--hidden", type=int)
-    parser.add_argument("--bases", type=int, help="0 for none")
-    parser.add_argument("--json", type=Path, help="also write all results to this file")
-    parser.add_argument("--plot", type=Path, help="also plot the step times (needs matplotlib)")
+    description, layout = f"{__doc__}\n{cleandoc(BenchPlan.__doc__ or '')}", argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m rgcn.bench", description=description, formatter_class=layout)
+    hints = get_type_hints(BenchPlan)
+    parser.add_argument("graphs", nargs="*", metavar="GRAPH")
+    for name in ("model", "device", "peer"):
+        parser.add_argument(f"--{name}", action="append")
+    for name in ("steps", "rounds", "budget", "hidden", "bases", "json", "plot"):
+        kind = next(iter(get_args(hints[name])), hints[name])
+        parser.add_argument(f"--{name}", type=kind, default=getattr(BenchPlan, name))
     parser.add_argument("--same-process", action="store_true", help="no new process for each measurement (GPU only)")
     parser.add_argument("--write-npz", nargs=2, metavar=("GRAPH", "FILE"), help="write a graph to a file and stop")
     options = parser.parse_args(arguments)
@@ -45,9 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
         report = partial(print, file=sys.stderr, flush=True)
         how = (measure_in_process, measure_speeds) if options.same_process else ()
-        result = run_bench(options, report, command, *how)
-        if options.json:
-            write_json(result, options.json)
+        plan = BenchPlan(**{field.name: getattr(options, field.name) for field in fields(BenchPlan)})
+        result = run_bench(plan, report, command, *how)
+        if plan.json:
+            write_json(result, plan.json)
     except RgcnError as error:
         print(f"rgcn: {error}", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import textwrap
+from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -35,7 +36,7 @@ COLORS = {"ours": "#0072B2", "FastRGCNConv": "#E69F00", "RGCNConv": "#CC79A7", "
 
 def table_rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return a row for each graph, model and device, and one for each further peer; columns as in COLUMNS."""
-    lines: list[tuple[str, ...]] = []
+    lines = list[tuple[str, ...]]()
     for key, (ours, *peers) in _groups(result).items():
         floor = ours.get("floor")
         least = (format_duration(floor["seconds"]), f"{floor['reached']:.0%}") if floor else ("", "")
@@ -80,8 +81,8 @@ def _machine_lines(result: dict[str, Any]) -> list[str]:
             f"{device}: copies {speeds['bandwidth'] / 1e9:.3g} GB/s, "
             f"{speeds['rate'] / 1e9:,.3g} billion multiply-adds a second in a float32 product"
         )
-    failed = [row for row in result["rows"] if "failed" in row]
-    failures = [f"{row['graph']}, {row['side']}, {row['device']}: {row['failed']}" for row in failed]
+    failed = (row for row in result["rows"] if "failed" in row)
+    failures = (f"{row['graph']}, {row['side']}, {row['device']}: {row['failed']}" for row in failed)
     return [*lines, *result["notes"], *failures]
 
 
@@ -142,9 +143,8 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """Create a figure, sizes in inches."""
-    matplotlib = import_extra("matplotlib", "bench", "matplotlib.figure")
-    figure: Figure = matplotlib.Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    return figure
+    create: Callable[..., Figure] = import_extra("matplotlib", "bench", "matplotlib.figure").Figure
+    return create(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def style_axes(axes: Axes) -> None:

@@ -4,8 +4,8 @@ import re
 import shlex
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from rgcn.bench import measurement
+from rgcn.bench import MODELS, PEERS, BenchPlan, measurement
 from rgcn.bench.bench_report import check_plot_path, plot_steps
 from rgcn.bench.floor import Speeds, Work, floor_seconds
 from rgcn.bench.graphs import default_graphs, find_graph, graph_to_npz
-from rgcn.bench.measurement import MODELS, PEERS, StepJob, Workload, default_workload, has_peers
+from rgcn.bench.measurement import StepJob, Workload, default_workload, has_peers
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.runs.folder import environment
@@ -32,31 +32,6 @@ MEMORY_SHARE = 0.9  # of the available memory, for a measurement on the CPU, so 
 Measure = Callable[[StepJob], dict[str, Any]]
 Report = Callable[[str], None]  # shows progress
 Rounds = dict[str, list[dict[str, Any]]]  # the results of each round, by side
-
-
-@dataclass(frozen=True)
-class BenchPlan:
-    """What to measure; devices None: the CPU, and a GPU if there is one."""
-
-    graphs: tuple[str, ...]
-    models: tuple[str, ...] = MODELS
-    devices: tuple[str, ...] | None = None
-    peers: tuple[str, ...] = tuple(PEERS)
-    steps: int = 20
-    rounds: int = 3
-    budget: float = 20.0
-    hidden: int | None = None
-    bases: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check names and numbers."""
-        for kind, names, known in (("model", self.models, MODELS), ("peer", self.peers, tuple(PEERS))):
-            for name in names:
-                if name not in known:
-                    raise ConfigError(f"unknown {kind} {name!r}: choose from {', '.join(known)}")
-        for name, number in (("steps", self.steps), ("rounds", self.rounds), ("budget", self.budget)):
-            if not 0 < number < float("inf"):
-                raise ConfigError(f"{name} must be positive and finite, not {number}")
 
 
 def compare(
@@ -80,12 +55,14 @@ def compare(
         the results of each graph, model, device and side, where `side` is the model's name for ours and the layer's
         for a peer; also the command, the date and the machine.
     """
-    devices = resolve_devices(plan.devices)
-    notes = [measurement.NO_PEERS] if plan.peers and not has_peers() else []
-    peers = () if notes else plan.peers
+    devices = resolve_devices(plan.device)
+    peers = [peer for peer in plan.peer or PEERS if peer != "none"]
+    notes = [measurement.NO_PEERS] if peers and not has_peers() else []
     for note in notes:
         report(note)
-    graphs = {name: find_graph(name) for name in plan.graphs}  # find wrong names before anything is measured
+    graphs = {
+        name: find_graph(name) for name in plan.graphs or default_graphs()
+    }  # find wrong names before anything is measured
     speeds = {}
     for device in devices:
         report(f"measuring the speed of {device}")
@@ -96,13 +73,13 @@ def compare(
         for name, graph in graphs.items():
             graph_to_npz(graph, path)
             title = Path(name).name.removesuffix(".npz")
-            for device, model in product(devices, plan.models):
+            for device, model in product(devices, plan.model or MODELS):
                 workload = default_workload(title, model, graph.num_nodes, graph.num_relations, plan.hidden, plan.bases)
                 available = available_bytes() if device == "cpu" else None
                 allowed = None if available is None else int(MEMORY_SHARE * available)
                 jobs = [
                     StepJob(str(path), side, workload, device, plan.steps, plan.budget, max_bytes=allowed)
-                    for side in ("ours", *(peers if model == "rgcn" else ()))
+                    for side in ("ours", *(peers if model == "rgcn" and not notes else ()))
                 ]
                 rounds = measure_in_rounds(jobs, plan.rounds, measure, report, f"{title} {model} {device}")
                 rows += comparison_rows(workload_description(title, graph, workload, device), rounds, speeds[device])
@@ -116,32 +93,17 @@ def compare(
     }
 
 
-def run_bench(options: Any, report: Report, command: list[str], *how: Any) -> dict[str, Any]:
-    """Run the comparison that command line options describe, and plot it if they ask for it.
-
-    Args:
-        options: graphs, model, device, peer ("none" for no peer) and plot; what is empty stands for all; and the
-            numbers of `BenchPlan`.
-        report: Shows progress.
-        command: The command line.
-        how: Further arguments of `compare`.
-    """
-    if options.plot:
-        check_plot_path(options.plot)
-    plan = BenchPlan(
-        graphs=tuple(options.graphs or default_graphs()),
-        models=tuple(options.model or MODELS),
-        devices=tuple(options.device) if options.device else None,
-        peers=tuple(peer for peer in options.peer or PEERS if peer != "none"),
-        **{name: getattr(options, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
-    )
+def run_bench(plan: BenchPlan, report: Report, command: list[str], *how: Any) -> dict[str, Any]:
+    """Run `compare` with the same arguments, and plot the result if the plan asks for it."""
+    if plan.plot:
+        check_plot_path(plan.plot)
     result = compare(plan, report, command, *how)
-    if options.plot:
-        plot_steps(result, options.plot)
+    if plan.plot:
+        plot_steps(result, plan.plot)
     return result
 
 
-def resolve_devices(names: tuple[str, ...] | None) -> tuple[str, ...]:
+def resolve_devices(names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the devices with these names, by default all; raise ConfigError for one that is missing."""
     if names is None:
         return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

@@ -25,6 +25,7 @@ import torch
 from pydantic import TypeAdapter
 from torch.nn import functional
 
+from rgcn.bench import MODELS, PEERS
 from rgcn.bench.floor import Speeds, measure_speeds, step_work, synchronizer
 from rgcn.bench.graphs import graph_from_npz, random_graph, random_shape
 from rgcn.errors import ConfigError, RgcnError
@@ -42,8 +43,6 @@ CLEAR = Path("/proc/self/clear_refs")
 TINY_EDGES = 200
 MIN_STEPS = 3
 WARM_STEPS = {"cpu": 3, "cuda": 10}
-MODELS = ("rgcn", "e-rgcn")
-PEERS = {"fast": "FastRGCNConv", "plain": "RGCNConv"}
 NO_PEERS = "torch-geometric is not installed, so there is no peer to compare with: pip install 'rgcn[bench]'"
 # A first layer with full matrices has num_relations · num_nodes rows; with more than this, PyG's layers need gigabytes.
 MAX_ROWS_WITHOUT_BASES = 1_000_000

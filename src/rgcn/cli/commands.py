@@ -1,8 +1,7 @@
 """The program `rgcn`: its command groups, options that several commands share, and how errors are shown.
 
-A command is a function. A parameter whose type is a dataclass stands for one option per field, so that commands share
-options by inheritance. Docstrings describe the options. For an example see `BenchOptions` and `bench` in
-study_commands.py.
+A command is a dataclass with a field for each option, so that commands share options by inheritance. Its docstring
+describes the command and the options. For an example see `BenchOptions` in options.py.
 
 The files that declare commands import nothing slow, so that help, completion and typing errors do not wait for PyTorch.
 """
@@ -17,16 +16,18 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, is_dataclass
-from inspect import Parameter, Signature, cleandoc, signature
+from dataclasses import dataclass
+from inspect import Parameter, Signature, cleandoc
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from pkgutil import resolve_name
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import typer
-from typer import Argument, Option
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo, ParameterInfo
+from typing_extensions import dataclass_transform
 
 from rgcn import plugins
 from rgcn.distributed.launch import end, launch, print_on_rank_0_only
@@ -41,6 +42,7 @@ from rgcn.version import __version__
 # Larger numbers are more likely typing errors.
 MAX_JOBS, MAX_RUNS, MAX_THREADS = 256, 10_000, 256
 RUNS = Path("runs")
+Options = TypeVar("Options")
 
 
 class _CommandGroup(TyperGroup):
@@ -109,40 +111,31 @@ def common(
     ] = None,
 ) -> None:
     """Apply the options of all commands."""
-    plugins.allow(*(allow or ()))
+    if allow:
+        plugins.allow(*allow)
 
 
-def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function as a command, with the help that its docstring gives.
+@dataclass_transform()
+def command(group: typer.Typer, name: str, function: str) -> Callable[[type[Options]], type[Options]]:
+    """Make a dataclass a command, with its fields as options and the help that its docstring gives.
 
     Args:
         group: The group of commands.
-        name: Name of the command; by default that of the function.
+        name: Name of the command.
+        function: Called with the options, as "module:function" in `rgcn.cli`. Its module is imported for that only.
     """
 
-    def register(function: Callable[..., None]) -> Callable[..., None]:
-        hints, descriptions = get_type_hints(function, include_extras=True), _descriptions(function)
-        bundles, parameters = dict[str, list[Parameter]](), list[Parameter]()
-        for key, parameter in signature(function).parameters.items():
-            if is_dataclass(hints[key]):
-                bundles[key] = _parameters_of(hints[key])
-                parameters += bundles[key]
-            else:
-                default = ... if parameter.default is Parameter.empty else parameter.default
-                parameters.append(_parameter(key, hints[key], default, descriptions.get(key), None))
+    def register(options: type[Options]) -> type[Options]:
+        parameters = _parameters_of(dataclass(options))
 
         def run(**values: Any) -> None:
-            _check_processes(
-                values.get("processes"), any(issubclass(hints[key], DistributedOptions) for key in bundles)
-            )
-            for key, options in bundles.items():
-                values[key] = hints[key](**{option.name: values.pop(option.name) for option in options})
-            function(**values)
+            _check_processes(values.get("processes"), issubclass(options, DistributedOptions))
+            resolve_name(f"rgcn.cli.{function}")(options(**values))
 
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        group.command(name or function.__name__.replace("_", "-"), cls=_Command, help=_help_text(function))(run)
-        return function
+        group.command(name, cls=_Command, help=_help_text(options))(run)
+        return options
 
     return register
 
@@ -154,40 +147,32 @@ def _parameters_of(options: type[Any]) -> list[Parameter]:
         descriptions, panel = _descriptions(owner), vars(owner).get("panel")
         for name in vars(owner).get("__annotations__", ()):
             default = getattr(options, name, None)
-            if name not in parameters and (name in descriptions or isinstance(default, ParameterInfo)):
-                parameters[name] = _parameter(name, hints[name], default, descriptions.get(name), panel)
+            is_declared, hint = isinstance(default, ParameterInfo), hints[name]
+            if name in parameters or not (name in descriptions or is_declared):
+                continue
+            is_annotated = hasattr(hint, "__metadata__")
+            option: Any = copy(hint.__metadata__[0] if is_annotated else default if is_declared else Option(default))
+            option.help = descriptions.get(name) or option.help
+            if isinstance(option, OptionInfo):
+                option.rich_help_panel = option.rich_help_panel or panel
+            kind, default = (Annotated[hint.__origin__, option], default) if is_annotated else (hint, option)
+            parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
     return list(parameters.values())
 
 
-def _parameter(name: str, hint: Any, default: Any, description: str | None, panel: str | None) -> Parameter:
-    """Return a parameter as typer reads it; one without a default is an argument, others are options."""
-    is_annotated = hasattr(hint, "__metadata__")
-    if is_annotated:
-        option = copy(hint.__metadata__[0])
-    elif isinstance(default, ParameterInfo):
-        option = copy(default)
-    else:
-        option = Argument(default) if default is ... else Option(default)
-    option.help = description or option.help
-    if isinstance(option, OptionInfo):
-        option.rich_help_panel = option.rich_help_panel or panel
-    kind, default = (Annotated[hint.__origin__, option], default) if is_annotated else (hint, option)
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-
-
 def _descriptions(documented: Any) -> dict[str, str]:
-    """Return the descriptions of arguments or attributes in a docstring."""
-    section = re.search(r"^(?:Args|Attributes):\n((?: .*\n?)*)", cleandoc(documented.__doc__ or ""), re.M)
+    """Return the descriptions of attributes in a docstring."""
+    section = re.search(r"^Attributes:\n((?: .*\n?)*)", cleandoc(documented.__doc__ or ""), re.M)
     entries = re.findall(r"^    (\w+): (.+(?:\n {8}.+)*)", section[1] if section else "", re.M)
     return {name: " ".join(text.split()).replace("[", r"\[") for name, text in entries}  # "[" begins rich's markup
 
 
 def _help_text(function: Any) -> str:
-    """Return a docstring without its arguments, with paragraphs in one line each."""
+    """Return a docstring without its attributes, with paragraphs in one line each."""
     paragraphs = cleandoc(function.__doc__ or "").split("\n\n")
     # typer keeps the lines of a paragraph that begins with \b.
     lines = (f"\b\n{text}" if text.startswith("Examples:") else " ".join(text.splitlines()) for text in paragraphs)
-    return "\n\n".join(line for line in lines if not line.startswith("Args:"))
+    return "\n\n".join(line for line in lines if not line.startswith("Attributes:"))
 
 
 def _check_processes(number: int | None, is_distributable: bool) -> None:
@@ -243,6 +228,11 @@ class OutputOptions:
     def show_progress(self) -> bool | None:
         """False for no progress bars; None to show them if standard error is a terminal."""
         return False if self.quiet else None
+
+    def print_note(self, text: str) -> None:
+        """Print a line on standard error, except with --quiet."""
+        if not self.quiet:
+            typer.echo(text, err=True)
 
 
 @dataclass
@@ -418,19 +408,14 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (Exception, KeyboardInterrupt) as error:
-        message = _user_message(error)
+        message = str(error) if isinstance(error, RgcnError) else None  # None for a bug
+        if isinstance(error, OSError):
+            message = disk_error_message(error, error.filename or Path.cwd())
+        elif isinstance(error, KeyboardInterrupt):
+            message = "interrupted"
         if message is None and not current().is_distributed:
             raise
         end(error, message or traceback.format_exc())
-
-
-def _user_message(error: BaseException) -> str | None:
-    """Return the message of an error that the user can correct; None for a bug."""
-    if isinstance(error, RgcnError):
-        return str(error)
-    if isinstance(error, OSError):
-        return disk_error_message(error, error.filename or Path.cwd())
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:

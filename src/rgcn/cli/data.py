@@ -14,21 +14,20 @@ from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import SplitOptions
+from rgcn.cli.options import BuildOptions, CheckOptions, GetOptions, ListOptions, SplitOptions, StatisticsOptions
 from rgcn.cli.output import print_result, print_skipped, table
-from rgcn.cli.study_commands import BuildOptions, StatisticsOptions
 from rgcn.config import DataConfig, validate_section
 from rgcn.data import load
-from rgcn.data.catalog import Dataset, DatasetCounts, find_dataset, graph_counts
+from rgcn.data.catalog import Dataset, find_dataset, graph_counts
 from rgcn.data.graph_store import check_graph, is_stored_graph
 from rgcn.data.registry import Sources, datasets, get, load_or_read, path_or_dataset
 from rgcn.errors import ConfigError, DataError
-from rgcn.graph import GraphStatistics, KnowledgeGraph
+from rgcn.graph import GraphStatistics
 from rgcn.graph.titles import readable_name
 from rgcn.system.formatting import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from rgcn.links.relation_constraints import RelationProfile
+    pass
 
 BAR_WIDTH = 30
 TABLE_WIDTH = 130
@@ -39,17 +38,16 @@ PROFILES_CAPTION = (
 )
 
 
-def print_data_sets(mirror: Path | None, as_json: bool) -> None:
+def print_data_sets(options: ListOptions) -> None:
     """Print all data sets, and where they are."""
-    places = Sources(mirror=mirror)
-    located = [(dataset, places.find_location(dataset)) for dataset in datasets()]
-    numbers = ("entities", "relations", "triples", "labels")
+    places, numbers = Sources(mirror=options.mirror), ("entities", "relations", "triples", "labels")
+    values = [_describe(dataset, places.find_location(dataset)) for dataset in datasets()]
     columns = ("name", *numbers, "task", "download", "license", "here?")
-    result = table(columns, (_row(*pair) for pair in located), numbers, "Data sets", HEAVY_HEAD)
+    result = table(columns, map(_row, values), numbers, "Data sets", HEAVY_HEAD)
     result.columns[0].no_wrap = True
     print_result(
-        as_json,
-        [_description(*pair) for pair in located],
+        options.as_json,
+        values,
         result,
         "* published counts, after pruning to two hops of the labeled nodes; the files have more.",
         f"cache folder: {places.cache}",
@@ -58,29 +56,10 @@ def print_data_sets(mirror: Path | None, as_json: bool) -> None:
     )
 
 
-def _row(dataset: Dataset, location: str) -> tuple[str, ...]:
-    counts, mark = _counts(dataset), "*" if dataset.published_after_pruning else ""
-    sizes = (counts.entities, counts.relations, counts.triples)
-    return (
-        dataset.name,
-        *("" if number is None else f"{number:,}{mark}" for number in sizes),
-        f"{counts.labels:,}" if counts.labels else "",
-        "\n".join(dataset.tasks),
-        # An estimate: archives are not measured before they are downloaded.
-        "none" if dataset.embedded else f"~{dataset.download_size / 1_000_000:.2g} MB",
-        dataset.licence,
-        location,
-    )
-
-
-def _counts(dataset: Dataset) -> DatasetCounts:
-    """Return the published size of a data set, or that of an embedded graph."""
-    return graph_counts(load(dataset.name)) if dataset.embedded else dataset.published_after_pruning or dataset.counts
-
-
-def _description(dataset: Dataset, location: str) -> dict[str, Any]:
+def _describe(dataset: Dataset, location: str) -> dict[str, Any]:
+    # The size of an embedded graph is counted.
+    counts = graph_counts(load(dataset.name)) if dataset.embedded else dataset.counts
     pruned = dataset.published_after_pruning
-    counts = _counts(dataset) if dataset.embedded else dataset.counts
     return {
         **{key: getattr(dataset, key) for key in ("name", "title", "licence", "homepage", "citation")},
         "tasks": list(dataset.tasks),
@@ -91,12 +70,27 @@ def _description(dataset: Dataset, location: str) -> dict[str, Any]:
     }
 
 
-def download(names: list[str], mirror: Path | None, offline: bool) -> None:
+def _row(values: dict[str, Any]) -> tuple[str, ...]:
+    counts, mark = values["published_after_pruning"] or values["counts"], "*" * bool(values["published_after_pruning"])
+    sizes = (counts[key] for key in ("entities", "relations", "triples"))
+    return (
+        values["name"],
+        *("" if number is None else f"{number:,}{mark}" for number in sizes),
+        f"{counts['labels']:,}" if counts["labels"] else "",
+        "\n".join(values["tasks"]),
+        # An estimate: archives are not measured before they are downloaded.
+        "none" if values["where"] == "embedded" else f"~{values['download_bytes'] / 1_000_000:.2g} MB",
+        values["licence"],
+        values["where"],
+    )
+
+
+def download(options: GetOptions) -> None:
     """Download data sets that are not there yet."""
-    for name in names:  # a misspelled last name should not cost the download of the first
+    for name in options.names:  # a misspelled last name should not cost the download of the first
         find_dataset(name)
-    for name in names:
-        located = get(name, mirror=mirror, offline=offline)
+    for name in options.names:
+        located = get(name, mirror=options.mirror, offline=options.offline)
         state = "downloaded" if located.fetched else "already here"
         typer.echo(f"{located.name}: {located.folder}\n  {state} and verified; source: {located.source}")
 
@@ -118,13 +112,14 @@ def build_graph(options: BuildOptions) -> None:
     )
 
 
-def check_built_graph(folder: Path, as_json: bool) -> None:
+def check_built_graph(options: CheckOptions) -> None:
     """Verify the files of a built graph."""
+    folder = options.graph
     if not is_stored_graph(folder):
         raise DataError(f"{folder} has no complete graph: make one with `rgcn data build FILE --out {folder}`")
     parts, size = check_graph(folder)
     text = f"{folder}: all {parts} parts are as they were written ({format_bytes(size)})"
-    print_result(as_json, {"folder": str(folder), "parts": parts, "bytes": size}, text)
+    print_result(options.as_json, {"folder": str(folder), "parts": parts, "bytes": size}, text)
 
 
 def print_statistics(options: StatisticsOptions) -> None:
@@ -133,15 +128,14 @@ def print_statistics(options: StatisticsOptions) -> None:
     graph = load_or_read(options.source, mirror=options.mirror, offline=options.offline, **arguments)
     print_skipped(graph)
     name, statistics = graph.name or options.source, graph.statistics()
-    values = {"name": name, **statistics.as_dict()}
-    parts: list[str | Table]
+    values, parts = {"name": name, **statistics.as_dict()}, list[str | Table]()
     if options.relations:
         from rgcn.links.relation_constraints import relation_constraints  # loads PyTorch
 
         profiles = relation_constraints(graph).profiles()
         rows = [{**profile._asdict(), "relation": graph.relations[profile.relation]} for profile in profiles]
         values["relation_rules"] = rows
-        parts = [_profile_table(graph, profiles), PROFILES_CAPTION]
+        parts = [_profile_table(rows), PROFILES_CAPTION]
     else:
         shown = dict(list(statistics.relation_counts.items())[: options.top])
         number = f"{len(shown)} of {statistics.relations}" if len(shown) < statistics.relations else "all"
@@ -154,19 +148,20 @@ def print_statistics(options: StatisticsOptions) -> None:
     print_result(options.as_json, values, *parts, width=TABLE_WIDTH, indent=2)
 
 
-def _profile_table(graph: KnowledgeGraph, profiles: list[RelationProfile]) -> Table:
+def _profile_table(rows: list[dict[str, Any]]) -> Table:
     numbers = ("triples", "subjects", "objects", "one object", "one subject", "both ways", "itself")
-    rows = [
-        (
-            next(iter(_short_names({graph.relations[profile.relation]: 0}))),
-            *(f"{number:,}" for number in profile[1:4]),
-            *(f"{share:.1%}" for share in profile[4:8]),
-            "; ".join(profile.rules),
+    cells = []
+    for row in sorted(rows, key=lambda row: -row["triples"]):
+        relation, *values, rules = row.values()
+        cells.append(
+            (
+                readable_name(relation),
+                *(f"{value:.1%}" if isinstance(value, float) else f"{value:,}" for value in values),
+                "; ".join(rules),
+            )
         )
-        for profile in sorted(profiles, key=lambda profile: -profile.triples)
-    ]
     columns = ("relation", *numbers, "constraints")
-    return table(columns, rows, numbers, "Relations, by their training triples", HEAVY_HEAD)
+    return table(columns, cells, numbers, "Relations, by their training triples", HEAVY_HEAD)
 
 
 def _read_arguments(options: StatisticsOptions | BuildOptions) -> dict[str, Any]:
@@ -215,11 +210,17 @@ def split_graph(options: SplitOptions) -> None:
     from rgcn.data.split_files import write_splits  # loads polars
 
     source, folder = options.source, options.out
-    graph = _read_to_split(options)
+    conflict = "--valid and --test leave nothing to train on: their sum must be below 1"
+    refuse_if({conflict: options.valid + options.test >= 1})
+    place, settings = path_or_dataset(source), options.read_arguments()
+    settings |= {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
+    if options.by is not None:
+        settings |= {"split": "time", "time": int(options.by) if options.by.lstrip("-").isdigit() else options.by}
+    graph = runs.load_data(validate_section(DataConfig, settings, f"how {source} is read"), options.mirror)
     if options.by is not None and graph.triple_times is None:
         raise DataError(f"--by {options.by} names the column of a table, and {source} is not a table: leave it out")
-    without_splits = replace(graph, triple_splits=None)
-    split = without_splits.split(options.valid, options.test, seed=options.seed, by=graph.triple_times)
+    whole = replace(graph, triple_splits=None)
+    split = whole.split(options.valid, options.test, seed=options.seed, by=graph.triple_times)
     labels = split.labels
     if labels is not None and not labels.splits.any():
         for name, share in (("test", options.test), ("valid", options.valid)):
@@ -240,16 +241,6 @@ def split_graph(options: SplitOptions) -> None:
         f"{description}: {', '.join(path.name for path in files)} in {folder}",
         f"`rgcn train {folder}{label_option}` trains a model on it.",
     )
-
-
-def _read_to_split(options: SplitOptions) -> KnowledgeGraph:
-    conflict = "--valid and --test leave nothing to train on: their sum must be below 1"
-    refuse_if({conflict: options.valid + options.test >= 1})
-    place, settings = path_or_dataset(options.source), options.read_arguments()
-    settings |= {"path": str(place)} if isinstance(place, Path) else {"dataset": place.name}
-    if options.by is not None:
-        settings |= {"split": "time", "time": int(options.by) if options.by.lstrip("-").isdigit() else options.by}
-    return runs.load_data(validate_section(DataConfig, settings, f"how {options.source} is read"), options.mirror)
 
 
 def _sizes(splits: dict[str, int]) -> str:

@@ -352,13 +352,11 @@ class ClassOutcome(Outcome):
         split = next((split for split in reversed(SPLITS) if len(labels.of(split)[0])), "train")
         nodes, classes = labels.of(split)
         chosen = _spread(len(nodes))
-        rows = []
-        predictions = model.predict_frame(nodes[chosen].tolist()).iter_rows(named=True)
+        rows, predictions = [], model.predict_frame(nodes[chosen].tolist()).iter_rows(named=True)
         for prediction, true in zip(predictions, classes[chosen].tolist(), strict=True):
             predicted = labels.names[prediction["class"]]
-            is_right = predicted == true
-            answer = Text(titles.class_(predicted), "green" if is_right else "red")
-            node, true_title = model.graph_.nodes[prediction["node"]], "" if is_right else titles.class_(true)
+            answer = Text(titles.class_(predicted), "green" if predicted == true else "red")
+            node, true_title = model.graph_.nodes[prediction["node"]], "" if predicted == true else titles.class_(true)
             rows.append((titles.of(node), answer, _format_confidence(prediction), true_title))
         confidence = "probability" if model.calibration_.fitted else "score"
         title = f"{len(chosen)} of {len(nodes)} {split} nodes"
@@ -402,11 +400,11 @@ class LinkOutcome(Outcome):
         rows = []
         for s, r, o in triples[chosen].tolist():
             best = model.predict_frame(subject=s, relation=r, k=3, known="mark" if is_train else "drop")
-            answers = [
-                (graph.nodes[answer["object"]], f" ({_format_confidence(answer)})")
-                for answer in best.iter_rows(named=True)
-            ]
-            texts = [Text.assemble((titles.of(node), "green" if node == o else ""), sure) for node, sure in answers]
+            texts = []
+            for answer in best.iter_rows(named=True):
+                node = graph.nodes[answer["object"]]
+                named = (titles.of(node), "green" if node == o else "")
+                texts.append(Text.assemble(named, f" ({_format_confidence(answer)})"))
             rows.append((f"{titles.of(s)} —{titles.relation(r)}→ ?", Text(", ").join(texts), titles.of(o)))
         confidence = "probability" if model.calibration_.fitted else "score"
         title = f"{len(chosen)} of {len(triples)} {split} triples: {'' if is_train else 'new '}answers, best first"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from rich.markup import escape
 
 from rgcn.cli.commands import NewNodeOptions, refuse_if
-from rgcn.cli.model_commands import AnswerFilterOptions, CompleteOptions, ExplainCommandOptions, PredictOptions
+from rgcn.cli.options import AnswerFilterOptions, CompleteOptions, ExplainCommandOptions, PredictOptions
 from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.errors import ConfigError
 from rgcn.explain import Explanation
 from rgcn.explain.methods import DEFAULT_BUDGET, ExplainOptions, explain
 from rgcn.explain.question import Question
 from rgcn.graph.titles import readable_name
-from rgcn.links.calibration import format_reliability
+from rgcn.links.calibration import Calibration, format_reliability
 from rgcn.links.completion import DEFAULT_MIN_PROBABILITY, Completion, CompletionSession, complete
 from rgcn.links.relation_constraints import IMPLAUSIBLE, AnswerFilter
 from rgcn.links.top_k import ScoredTriples, answer_links
@@ -47,6 +47,7 @@ WRITERS: dict[str, Callable[[Explanation], str]] = {
 }
 
 Rows = list[dict[str, Any]]
+Ids = NDArray[np.int64]
 Answers = tuple[Iterable[pl.DataFrame], Iterable[str]]  # as tables and as lines of N-Triples; only one is consumed
 
 
@@ -101,16 +102,16 @@ def predict_answers(options: PredictOptions) -> None:
         _predict_nodes(opened, options)
 
 
-def _calibrate(opened: OpenModel, options: PredictOptions) -> None:
+def _calibrate(opened: OpenModel, options: PredictOptions) -> Calibration:
     """Calibrate first, so that its progress bar does not mix with those of the answers."""
     opened.calibrate(options.show_progress, patient=options.reliability)
     conflict = f"--min-probability needs probabilities. {opened.calibration.words}"
     refuse_if({conflict: options.min_probability is not None and not opened.calibration.fitted})
+    return opened.calibration
 
 
 def _print_reliability(opened: OpenModel, options: PredictOptions) -> None:
-    _calibrate(opened, options)
-    calibration = opened.calibration
+    calibration = _calibrate(opened, options)
     lines = [calibration.words, calibration.meaning] if calibration.fitted else [calibration.words]
     if calibration.reliability:
         bars = format_reliability(calibration.reliability)
@@ -132,7 +133,7 @@ def _deliver(
     notes: Sequence[str] = (),
 ) -> None:
     """Write answers to --out, or print them as JSON or with `print_rows`."""
-    result = _write_or_collect(options.out, options.keep_formulas, f"{noun}s", answers)
+    result = _write_or_collect(options, f"{noun}s", answers)
     if options.as_json:
         print_json({**_description(opened, counts), **result, **({"notes": list(notes)} if notes else {})})
         return
@@ -149,14 +150,14 @@ def _deliver(
         typer.echo(f"rgcn: {format_count(counts['skipped'], 'unknown name')} left out", err=True)
 
 
-def _write_or_collect(out: Path | None, keep_formulas: bool, noun: str, answers: Answers) -> dict[str, Any]:
+def _write_or_collect(options: PredictOptions | CompleteOptions, noun: str, answers: Answers) -> dict[str, Any]:
     """Write answers to a file and return their number, or without a file return their rows."""
-    frames, lines = answers
+    (frames, lines), out = answers, options.out
     if out is None:
         return {noun: [row for frame in frames for row in frame.to_dicts()]}
     if answer_tables.format_of(out) == "nt":
         return {"out": str(out), "written": answer_tables.write_lines(out, lines)}
-    return {"out": str(out), "written": answer_tables.write_table(out, frames, keep_formulas)}
+    return {"out": str(out), "written": answer_tables.write_table(out, frames, options.keep_formulas)}
 
 
 def _link_answers(opened: OpenModel, triples: Iterable[ScoredTriples]) -> Answers:
@@ -169,7 +170,7 @@ def _predict_nodes(opened: OpenModel, options: PredictOptions) -> None:
     ids, skipped = _nodes_to_classify(opened, options)
     _calibrate(opened, options)
     kind = None if options.out is None else answer_tables.format_of(options.out)
-    parts = _node_answers(opened, tables, ids, options, nested=kind in (None, "jsonl"))
+    parts = _node_answers(opened, tables, ids, options, kind in (None, "jsonl"))
     predicate = options.predicate or answer_tables.label_relation(opened) or answer_tables.PREDICATE
     term = answer_tables.predicate_term(predicate) if kind == "nt" else ""
     frames = (frame for _, frame in parts)
@@ -178,24 +179,24 @@ def _predict_nodes(opened: OpenModel, options: PredictOptions) -> None:
     _deliver(opened, options, counts, "prediction", (frames, lines), lambda rows: _print_nodes(opened, tables, rows))
 
 
-def _nodes_to_classify(opened: OpenModel, options: PredictOptions) -> tuple[NDArray[np.int64], int]:
+def _nodes_to_classify(opened: OpenModel, options: PredictOptions) -> tuple[Ids, int]:
     """Return ids of the nodes to classify, and the number of unknown names that were left out."""
     if options.nodes is None and not options.node:
         if opened.new_nodes:
             return np.array(opened.new_nodes, dtype=np.int64), 0
         chosen, every = (answer_tables.nodes_to_classify(opened, is_all) for is_all in (options.all_nodes, True))
-        if len(chosen) < len(every) and not options.quiet:
+        if len(chosen) < len(every):
             others = format_count(len(every) - len(chosen), "node")
-            typer.echo(f"{others} not like labeled ones left out; --all-nodes classifies them too", err=True)
+            options.print_note(f"{others} not like labeled ones left out; --all-nodes classifies them too")
         return chosen, 0
     ids = np.array([opened.node(name) for name in options.node or ()], dtype=np.int64)
-    if options.nodes is None:
-        return ids, 0
-    listed, skipped = listed_nodes(opened, options.nodes, options.skip_unknown)
+    listed, skipped = ids[:0], 0
+    if options.nodes is not None:
+        listed, skipped = listed_nodes(opened, options.nodes, options.skip_unknown)
     return np.concatenate([listed, ids]), skipped
 
 
-def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDArray[np.int64], int]:
+def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[Ids, int]:
     """Return ids of the nodes in the first column of a file, and the number of unknown names that were left out."""
     names = question_tables.read_table(path)
     cells = [(row.line, row.cells[0]) for row in names.rows]
@@ -204,12 +205,8 @@ def listed_nodes(opened: OpenModel, path: Path, skip_unknown: bool) -> tuple[NDA
 
 
 def _node_answers(
-    opened: OpenModel,
-    tables: answer_tables.NodeTables,
-    ids: NDArray[np.int64],
-    options: PredictOptions,
-    nested: bool,
-) -> Iterator[tuple[NDArray[np.int64], pl.DataFrame]]:
+    opened: OpenModel, tables: answer_tables.NodeTables, ids: Ids, options: PredictOptions, nested: bool
+) -> Iterator[tuple[Ids, pl.DataFrame]]:
     """Yield nodes with their answers in parts, after --known and --min-probability."""
     with progress("asking", len(ids), "nodes", show=options.show_progress) as meter:
         for first in range(0, len(ids), answer_tables.CHUNK_ROWS):
@@ -270,13 +267,16 @@ def complete_graph(options: CompleteOptions) -> None:
         answer_tables.format_of(options.out)
     opened = open_for(options.run, options, options.quiet or options.as_json)
     opened.require_kind_for("triples")
-    state = _state_file(opened, options.out)
+    # The state of an interrupted completion is stored beside --out, or in the run if it is writable.
+    state = None if options.out is None else options.out.with_name(f"{options.out.name}.unfinished")
+    if state is None and opened.folder is not None and os.access(opened.folder, os.W_OK):
+        state = opened.folder / "completion.unfinished"
     if options.restart and state is not None:
         state.unlink(missing_ok=True)
     opened.calibrate(options.show_progress)
     found = _search(opened, options, state)
     triples = found if options.as_json or options.out is not None else found[:MAX_ROWS]
-    result = _write_or_collect(options.out, options.keep_formulas, "triples", _link_answers(opened, [triples]))
+    result = _write_or_collect(options, "triples", _link_answers(opened, [triples]))
     if state is not None and not found.num_skipped:
         state.unlink(missing_ok=True)
     if options.as_json:
@@ -292,19 +292,14 @@ def complete_graph(options: CompleteOptions) -> None:
     if len(found) and options.out is None:
         _print_links(opened, result["triples"], len(found), USE_OUT)
         return
-    if not len(found):
-        typer.echo(_nothing_found(found, options.min_probability))
+    if not len(found) and not math.isfinite(found.best):
+        typer.echo("There is no candidate: every triple is known, or none is like the known ones.")
+    elif not len(found):
+        least = DEFAULT_MIN_PROBABILITY if options.min_probability is None else options.min_probability
+        typer.echo(f"The best candidate has probability {found.best:.2g}: lower --min-probability, which is {least:g}.")
     if options.out is not None:
         typer.echo(f"Written: {options.out}")
     typer.echo(f"{found.calibration.words} {found.calibration.meaning}")
-
-
-def _state_file(opened: OpenModel, out: Path | None) -> Path | None:
-    """Return the file for the state of an interrupted completion: beside --out, or in the run if it is writable."""
-    if out is not None:
-        return out.with_name(f"{out.name}.unfinished")
-    folder = opened.folder
-    return None if folder is None or not os.access(folder, os.W_OK) else folder / "completion.unfinished"
 
 
 def _resume_hint(state: Path | None) -> str:
@@ -345,37 +340,25 @@ def answer_filter(options: AnswerFilterOptions) -> AnswerFilter:
     """Return which links may be answers."""
     conflict = "--only-seen and --any-node contradict each other: leave one out"
     refuse_if({conflict: options.only_seen and options.any_node})
-    return AnswerFilter(
-        "seen" if options.only_seen else "any" if options.any_node else "fitting", not options.any_direction
-    )
-
-
-def _nothing_found(found: Completion, min_probability: float | None) -> str:
-    if not math.isfinite(found.best):
-        return "There is no candidate: every triple is known, or none is like the known ones."
-    least = DEFAULT_MIN_PROBABILITY if min_probability is None else min_probability
-    return f"The best candidate has probability {found.best:.2g}: lower --min-probability, which is {least:g}."
+    nodes: Literal["seen", "any", "fitting"] = "seen" if options.only_seen else "any" if options.any_node else "fitting"
+    return AnswerFilter(nodes, not options.any_direction)
 
 
 def explain_answer(options: ExplainCommandOptions) -> None:
     """Explain a class of a node, or a triple."""
     out, parts = options.out, {name: getattr(options, name) for name in ("subject", "relation", "object")}
-    missing = [f"--{name}" for name, value in parts.items() if value is None]
+    missing, triple = [f"--{name}" for name, value in parts.items() if value is None], "--subject, --relation, --object"
     is_class, has_triple = options.node is not None, len(missing) < 3
-    is_unknown_format = out is not None and out.suffix.lower() not in WRITERS
-    refuse_if(
-        {
-            "give either NODE or --subject, --relation, --object: a class or a triple is explained": is_class
-            and has_triple,
-            "nothing to explain: give a NODE for its class, or --subject, --relation, --object for a triple": (
-                not is_class and not has_triple
-            ),
-            f"the triple is not complete: add {' and '.join(missing)}": not is_class and missing,
-            "--class needs a NODE: a triple has no class": not is_class and options.class_ is not None,
-            f"--out {out}: the name must end in one of {', '.join(WRITERS)}": is_unknown_format,
-            f"{out} is a folder; --out takes the name of a file": out is not None and out.is_dir(),
-        }
-    )
+    is_triple = not is_class and has_triple
+    conflicts = {
+        f"give either NODE or {triple}: a class or a triple is explained": is_class and has_triple,
+        f"nothing to explain: give a NODE for its class, or {triple} for a triple": not is_class and not has_triple,
+        f"the triple is not complete: add {' and '.join(missing)}": is_triple and missing,
+        "--class needs a NODE: a triple has no class": is_triple and options.class_ is not None,
+        f"--out {out}: the name must end in one of {', '.join(WRITERS)}": out and out.suffix.lower() not in WRITERS,
+        f"{out} is a folder; --out takes the name of a file": out and out.is_dir(),
+    }
+    refuse_if(conflicts)
     opened = open_for(options.run, options, options.as_json, classes=is_class)
     budget = DEFAULT_BUDGET if options.minutes is None else Budget(seconds=60 * options.minutes)
     budget = replace(budget, show_progress=False if options.as_json else None)
@@ -392,8 +375,7 @@ def explain_answer(options: ExplainCommandOptions) -> None:
 
 def _print_nodes(opened: OpenModel, tables: answer_tables.NodeTables, rows: Rows) -> None:
     """Print the first nodes with their answers."""
-    numbers = tuple(name for name in _confidence_columns(opened) if rows and name in rows[0])
-    cells = []
+    numbers, cells = tuple(name for name in _confidence_columns(opened) if rows and name in rows[0]), []
     for row in rows[:MAX_ROWS]:
         label = "" if row["label"] is None else f"{tables.words(opened, row['label'])} ({row['label_split']})"
         values = [_format_number(name, row[name]) for name in numbers]

@@ -1,6 +1,5 @@
 """`rgcn report`, `card`, `compare`, `embed` and `export`: runs and trained models as pages and files."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import EmbedOptions, ReportOptions
+from rgcn.cli.options import CardOptions, CompareOptions, EmbedOptions, ExportOptions, ReportOptions
 from rgcn.cli.output import late_progress, output, print_json, print_opened, print_result, table
 from rgcn.cli.predict import listed_nodes
 from rgcn.errors import DataError
@@ -42,44 +41,40 @@ def write_report(options: ReportOptions) -> None:
     print_result(options.as_json, {"report": str(path), **report.values}, f"Written: {path}")
 
 
-def write_card(run: Path, out: Path | None) -> None:
+def write_card(options: CardOptions) -> None:
     """Write or print a model card."""
-    text = model_card(RunFolder(run))
+    text, out = model_card(RunFolder(options.run)), options.out
     if out is not None:
         save_page(out, text)
     typer.echo(text if out is None else f"Written: {out}\n", nl=False)
 
 
-def print_comparison(runs: list[Path], out: Path | None, as_json: bool) -> None:
+def print_comparison(options: CompareOptions) -> None:
     """Print a comparison of runs, and write it as a page."""
-    comparison = compare_runs(runs)
+    comparison, out = compare_runs(options.runs), options.out
     if out is not None:
         save_page(out, comparison_page(comparison))
-    if as_json:
+    if options.as_json:
         print_json({**({} if out is None else {"page": str(out)}), **comparison.as_dict()})
         return
-    console, entries, settings = output(), comparison.entries, comparison.settings()
+    console, entries = output(), comparison.entries
     for number, entry in enumerate(entries):
         description = f"[dim]{escape(entry.first.title)}, {entry.state}[/]"
         console.print(f"[bold {_color(number)}]{entry.letter}[/]  {escape(entry.name)}  {description}")
     letters = [f"[{_color(number)}]{entry.letter}[/]" for number, entry in enumerate(entries)]
     different = []
-    for name, values in settings.items():
+    for name, values in comparison.settings().items():
         pairs = zip(entries, values, strict=True)
-        cells = (format_setting(value) if entry.has_setting(name) else "" for entry, value in pairs)
-        different.append((name, *cells))
+        different.append((name, *(format_setting(value) if each.has_setting(name) else "" for each, value in pairs)))
     if different:
         console.print("\n[bold]settings that differ[/]", table(("", *letters), different, box=SIMPLE_HEAD))
     else:
         console.print("\nAll settings are the same.")
     metrics = comparison.metric_rows()
-    rows = [
-        (
-            f"{row.split} {row.metric.title}",
-            *(Text(f"{row.text(i)} *", "bold") if i in row.best else row.text(i) for i in range(len(row.spreads))),
-        )
-        for row in metrics
-    ]
+    rows: list[tuple[str | Text, ...]] = []
+    for row in metrics:
+        cells = (Text(f"{row.text(i)} *", "bold") if i in row.best else row.text(i) for i in range(len(row.spreads)))
+        rows.append((f"{row.split} {row.metric.title}", *cells))
     if rows:
         best = " (* best)" if any(row.best for row in metrics) else ""
         console.print(f"[bold]metrics[/]{best}", table(("", *letters), rows, letters, box=SIMPLE_HEAD))
@@ -173,17 +168,18 @@ def _check_outputs(options: EmbedOptions) -> None:
         check_method(options.map_)
 
 
-def export_encoder(run: Path, out: Path, mirror: Path | None, accept_changed_data: bool, as_json: bool) -> None:
+def export_encoder(options: ExportOptions) -> None:
     """Export the encoder of a trained model."""
+    out, accepts = options.out, options.accept_changed_data
     if out.is_dir():
         raise DataError(f"{out} is a folder; --out takes the name of a file")
-    opened = open_trained(run, mirror=mirror, device="cpu", accept_changed_data=accept_changed_data)
+    opened = open_trained(options.run, mirror=options.mirror, device="cpu", accept_changed_data=accepts)
     try:
         about = save_encoder(opened.model, out)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error.strerror or error}; choose another place with --out") from error
     print_result(
-        as_json,
+        options.as_json,
         {"encoder": str(out), **about},
         f"Written: {out} ({format_bytes(out.stat().st_size)})",
         f"{about['nodes']:,} nodes; {about['output']}. Its extra files have the names: nodes.jsonl and others.",

@@ -2,13 +2,13 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.text import Text
 
 from rgcn.cli.commands import RUNS
+from rgcn.cli.options import ConfigsOptions, DiffOptions, RunsOptions, SchemaOptions, ShowOptions
 from rgcn.cli.output import print_json, print_result, table
 from rgcn.errors import DataError
 from rgcn.models.task import task_of
@@ -19,14 +19,15 @@ from rgcn.system.formatting import format_count, format_duration
 STATUS_COLORS = {"finished": "green", "running": "cyan", "failed": "red", "killed": "yellow"}
 
 
-def print_runs(folder: Path, as_json: bool) -> None:
+def print_runs(options: RunsOptions) -> None:
     """Print the runs in a folder."""
+    folder = options.folder
     if not folder.is_dir() and folder != RUNS:
         raise DataError(f"{folder}: there is no such folder")
     summaries, problems = run_record.list_runs(folder)
     for problem in problems:
         typer.echo(f"rgcn: {problem}", err=True)
-    if not summaries and not as_json:
+    if not summaries and not options.as_json:
         typer.echo(f"no runs in {folder}; `rgcn train rgcn/nc-world` makes one", err=True)
         return
     rows = [
@@ -44,30 +45,36 @@ def print_runs(folder: Path, as_json: bool) -> None:
     numbers = ("metric", "length", "time")
     result = table(("run", "task", "model, data, seed", *numbers, "state"), rows, numbers)
     result.columns[0].no_wrap = result.columns[-1].no_wrap = True
-    print_result(as_json, list(map(asdict, summaries)), result, width=140)
+    print_result(options.as_json, list(map(asdict, summaries)), result, width=140)
 
 
-def print_configurations() -> None:
+def print_configurations(options: ConfigsOptions) -> None:
     """Print the built-in configurations with their first comments."""
     for name, path in settings.builtin_configurations().items():
         first_line = path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")
         typer.echo(f"{name:<22} {first_line}")
 
 
-def print_configuration(name: str, changes: list[str], defaults: bool, explain: bool, as_json: bool) -> None:
+def print_configuration(options: ShowOptions) -> None:
     """Print a configuration as YAML or JSON."""
-    config = settings.load_configuration(name, changes)
-    if as_json:
-        values = config.model_dump(mode="json") if defaults else settings.non_default_settings(config)
+    config, has_all = settings.load_configuration(options.configuration, options.changes or []), options.defaults
+    if options.as_json:
+        values = config.model_dump(mode="json") if has_all else settings.non_default_settings(config)
         print_json(values, ensure_ascii=False)
     else:
-        typer.echo(settings.dump_configuration(config, only_changed=not defaults, explain=explain), nl=False)
+        typer.echo(settings.dump_configuration(config, only_changed=not has_all, explain=options.explain), nl=False)
 
 
-def print_differences(a: str, b: str, as_json: bool) -> None:
+def print_schema(options: SchemaOptions) -> None:
+    """Print the JSON Schema of configurations."""
+    print_json(settings.run_schema(options.task), indent=2, ensure_ascii=False)
+
+
+def print_differences(options: DiffOptions) -> None:
     """Print the different settings of two configurations side by side."""
+    a, b = options.a, options.b
     differences = settings.differences(settings.load_configuration(a), settings.load_configuration(b))
-    if as_json:
+    if options.as_json:
         rows = [
             {"key": d.key, **({"a": d.a} if d.is_in_a else {}), **({"b": d.b} if d.is_in_b else {})}
             for d in differences

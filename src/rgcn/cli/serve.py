@@ -9,14 +9,14 @@ from pathlib import Path
 import typer
 
 from rgcn import serve
-from rgcn.cli.model_commands import ServeOptions
+from rgcn.cli.options import ServeOptions
 from rgcn.cli.output import busy
 from rgcn.data.registry import path_or_dataset
 from rgcn.runs.folder import RunFolder
-from rgcn.serve.address import Address, Limits, bound_socket, read_token
+from rgcn.serve.address import Address, bound_socket, read_token
 
 
-def serve_models(options: ServeOptions, limits: Limits) -> None:
+def serve_models(options: ServeOptions) -> None:
     """Load models and serve them until a signal stops the server."""
     for run in options.runs:
         place = path_or_dataset(run)
@@ -41,7 +41,7 @@ def serve_models(options: ServeOptions, limits: Limits) -> None:
         if options.open_browser:
             threading.Timer(0.5, webbrowser.open, (url,)).start()
 
-    serve.serve(models, address, limits, threads=options.threads, listening=listening, on_ready=on_ready)
+    serve.serve(models, address, options, threads=options.threads, listening=listening, on_ready=on_ready)
     if not options.quiet:
         typer.echo("stopped", err=True)
     # An explanation whose client has disconnected may still be running: the process does not wait for it.

@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import typer
@@ -11,9 +11,8 @@ from rich.markdown import Markdown
 from rgcn.bench.bench_report import plain_table, write_json
 from rgcn.bench.comparison import run_bench
 from rgcn.bench.graphs import find_graph, graph_to_npz
-from rgcn.cli import study_commands as commands
+from rgcn.cli import options as commands
 from rgcn.cli.commands import refuse_if
-from rgcn.cli.model_commands import TuneOptions
 from rgcn.cli.output import busy, output, print_json, print_result, series_progress
 from rgcn.cli.train import load_config, plain_name
 from rgcn.data import load
@@ -25,7 +24,7 @@ from rgcn.system.atomic_files import write_atomically
 from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, choose_spaces, tune
 
 
-def tune_settings(options: TuneOptions) -> None:
+def tune_settings(options: commands.TuneOptions) -> None:
     """Run a study, or continue it."""
     refuse_if({"--timeout must be more than 0 minutes": options.minutes is not None and not options.minutes > 0})
     config = with_absolute_paths(load_config(options))
@@ -47,31 +46,29 @@ def tune_settings(options: TuneOptions) -> None:
             show_step(f"{len(result.trials)}/{options.trials}  {trial_text}")
 
         result = tune(plan, options.trials, jobs=options.jobs, minutes=options.minutes, on_trial=on_trial)
-    print_result(options.as_json, result.as_dict() if options.as_json else None, *_result_lines(result))
+    best, unchanged, lines = result.best, result.unchanged, [f"{plan.name}, {result.summary}"]
+    if best is None:
+        lines.append("No trial has finished yet.")
+    else:
+        lines.append(f"Best {result.metric}: {_format_value(best)} (trial {best.number}, epoch {best.epoch})")
+        if unchanged is not None and unchanged.number != best.number:
+            lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
+        for key, value in best.settings.items():
+            lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
+        lines.append(f"\nStored in {plan.folder}: best.yaml, tune.html, trials.csv, study.db")
+        lines.append(f"Train with the best settings: rgcn train {plan.folder / 'best.yaml'}")
+    print_result(options.as_json, result.as_dict(), *lines)
     if result.interrupted:
         raise StoppedError("interrupted", f"the same command continues with {plan.folder}", signal.SIGINT)
-
-
-def _result_lines(result: TuneResult) -> list[str]:
-    best, unchanged, folder = result.best, result.unchanged, result.plan.folder
-    lines = [f"{result.plan.name}, {result.summary}"]
-    if best is None:
-        return [*lines, "No trial has finished yet."]
-    lines.append(f"Best {result.metric}: {_format_value(best)} (trial {best.number}, epoch {best.epoch})")
-    if unchanged is not None and unchanged.number != best.number:
-        lines.append(f"Unchanged configuration: {_format_value(unchanged)}")
-    for key, value in best.settings.items():
-        lines.append(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
-    lines.append(f"\nStored in {folder}: best.yaml, tune.html, trials.csv, study.db")
-    return [*lines, f"Train with the best settings: rgcn train {folder / 'best.yaml'}"]
 
 
 def _format_value(trial: TrialRecord) -> str:
     return f"{trial.value:.4f}" + (f" ± {trial.deviation:.4f}" if trial.deviation else "")
 
 
-def reproduce_task(task: str, options: commands.PaperTaskOptions) -> None:
+def reproduce_task(options: commands.PaperTaskOptions) -> None:
     """Train the configurations of a task and print its table."""
+    task = options.task
     names = trainings.configurations(task, options.names, options.datasets, options.models)
     plan = _reproduction_plan(options)
     outcomes, failures = _train(names, plan, options.quiet)
@@ -80,19 +77,17 @@ def reproduce_task(task: str, options: commands.PaperTaskOptions) -> None:
 
 def reproduce_datasets(options: commands.PaperDataOptions) -> None:
     """Print the sizes of data sets."""
-    _reproduce_table(options, "reading data sets", quick_tables.DATASETS, quick_tables.datasets_table)
+    with busy("reading data sets", options.quiet):
+        names = _chosen(options, quick_tables.DATASETS) or quick_tables.DATASETS
+        table = quick_tables.datasets_table(names, options.mirror)
+    _print_report([table], options)
 
 
 def reproduce_parameters(options: commands.PaperDataOptions) -> None:
     """Print numbers of parameters."""
-    _reproduce_table(options, "building networks", quick_tables.WITH_PARAMETERS, quick_tables.parameters_table)
-
-
-def _reproduce_table(
-    options: commands.PaperDataOptions, description: str, known: Sequence[str], make_table: Callable[..., PaperTable]
-) -> None:
-    with busy(description, options.quiet):
-        table = make_table(_chosen(options, known) or known, options.mirror)
+    with busy("building networks", options.quiet):
+        names = _chosen(options, quick_tables.WITH_PARAMETERS) or quick_tables.WITH_PARAMETERS
+        table = quick_tables.parameters_table(names, options.mirror)
     _print_report([table], options)
 
 
@@ -150,18 +145,18 @@ def _print_report(
 ) -> None:
     """Print and write tables, and exit with an error if a run failed."""
     report = PaperReport.made_here(tables)
-    files = {options.markdown: published.markdown, options.html: published.html_page}
+    texts = {"md": published.markdown(report), "html": published.html_page(report), "json": published.json_text(report)}
+    files = {options.markdown: texts["md"], options.html: texts["html"]}
     if also_in is not None:
-        for name, render in (("md", published.markdown), ("html", published.html_page), ("json", published.json_text)):
-            files[also_in / f"report.{name}"] = render
+        files |= {also_in / f"report.{name}": text for name, text in texts.items()}
     if options.as_json:
-        typer.echo(published.json_text(report), nl=False)
+        typer.echo(texts["json"], nl=False)
     else:
-        output(100).print(Markdown(published.markdown(report)))
+        output(100).print(Markdown(texts["md"]))
     try:
-        for path, render in files.items():
+        for path, text in files.items():
             if path is not None:
-                write_atomically(path, render(report))
+                write_atomically(path, text)
     except OSError as error:
         raise DataError(f"cannot write {error.filename}: {error.strerror}; the results are printed above") from error
     for failure in failures:

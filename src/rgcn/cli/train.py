@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -17,10 +17,11 @@ from rich.table import Table
 
 from rgcn import runs
 from rgcn.cli.commands import RUNS, OutputOptions, refuse_if
-from rgcn.cli.model_commands import EvaluateOptions, PretrainOptions, ResumeOptions, TrainOptions, TuneOptions
+from rgcn.cli.options import EvaluateOptions, PretrainOptions, ResumeOptions, TrainOptions, TuneOptions
 from rgcn.cli.output import (
     Outcome,
     output,
+    print_json,
     print_opened,
     print_result,
     print_skipped,
@@ -33,20 +34,15 @@ from rgcn.data.files import bare_name
 from rgcn.data.registry import path_or_dataset
 from rgcn.errors import ConfigError, DataError, NothingToHoldOutError
 from rgcn.graph import KnowledgeGraph
-from rgcn.models.task import Task, task_of
+from rgcn.models.task import task_of
 from rgcn.placement import current
 from rgcn.runs.configuration import candidate_configurations
-from rgcn.runs.folder import RunFolder
-from rgcn.runs.selection import Selection, read_selection
-from rgcn.runs.series import SeriesResult, read_series, run_series
+from rgcn.runs.selection import Selection
+from rgcn.runs.series import read_series, run_series
 from rgcn.runs.tracking import check_trackers
 from rgcn.system.formatting import format_bytes, format_count, format_duration, text_console
 from rgcn.system.memory import limit_memory
 from rgcn.system.progress import progress
-
-if TYPE_CHECKING:
-    from rgcn.runs.assembly import RunPlan
-    from rgcn.runs.training import RunResult
 
 HELD_OUT_SHARE = 0.1  # of a graph without splits that is only evaluated
 MIN_ESTIMATE_BYTES = 1 << 30  # smaller resource estimates are not printed
@@ -56,13 +52,13 @@ DEFAULT_MINUTES = 3.0  # for the selection of a model
 def train_model(options: TrainOptions) -> None:
     """Train one model, a series of seeds, or several models to select from."""
     is_distributed, is_series, is_timed = options.is_distributed, options.runs > 1, options.minutes is not None
+    several = "several processes train one model"
     conflicts: dict[str, Any] = {
         "--jobs is the number of --runs at a time: add --runs N": options.jobs > 1 and not is_series,
         "--out keeps the run and --no-keep does not: choose one": options.out and options.no_keep,
         "--minutes must be more than 0": options.minutes is not None and not options.minutes > 0,
-        "several processes train one model for a given number of steps: leave out --runs, --jobs and --minutes": (
-            is_distributed and (is_series or options.jobs > 1 or is_timed)
-        ),
+        f"{several} for a given number of steps: leave out --runs, --jobs and --minutes": is_distributed
+        and (is_series or options.jobs > 1 or is_timed),
     }
     refuse_if(conflicts)
     if options.memory is not None:
@@ -75,8 +71,7 @@ def train_model(options: TrainOptions) -> None:
         and options.epochs is not None,
         "--runs repeats one training: name its model (--set model.name=path), and leave out --minutes": is_series
         and (candidates or is_timed),
-        "several processes train one model: name it (--set model.name=path), or a configuration": is_distributed
-        and candidates,
+        f"{several}: name it (--set model.name=path), or a configuration": is_distributed and candidates,
     }
     refuse_if(conflicts)
     config = None if candidates else runs.load_configuration(*arguments)
@@ -103,7 +98,7 @@ def train_model(options: TrainOptions) -> None:
 
 def pretrain_model(options: PretrainOptions) -> None:
     """Pretrain a model, or resume that."""
-    run = RunFolder(options.out)
+    run = runs.RunFolder(options.out)
     options.launch(options.out)
     if run.exists() and run.result() is None:
         if options.changes or options.seed is not None:
@@ -119,12 +114,12 @@ def pretrain_model(options: PretrainOptions) -> None:
 
 def resume_run(options: ResumeOptions) -> None:
     """Resume a run, a series, or the selection of a model."""
-    folder, selection = options.folder, read_selection(options.folder)
+    folder, selection = options.folder, runs.selection.read_selection(options.folder)
     is_series = (folder / "series.json").exists()
     is_selecting = selection is not None and not (folder / "result.json").exists()
     if options.is_distributed and (is_series or is_selecting):
         raise ConfigError(f"{folder} has several trainings, which are resumed in one process: leave out --processes")
-    if RunFolder(folder).exists() and RunFolder(folder).result() is None:
+    if runs.RunFolder(folder).exists() and runs.RunFolder(folder).result() is None:
         options.launch(folder)
     if is_series:
         _train_series(*read_series(folder), folder, options.mirror, options)
@@ -135,12 +130,12 @@ def resume_run(options: ResumeOptions) -> None:
 
 
 def _resume(folder: Path, mirror: Path | None, options: OutputOptions, track: bool = True) -> None:
-    run = RunFolder(folder)
+    run = runs.RunFolder(folder)
     run.check()
     if run.result() is not None and not options.quiet:
         typer.echo(f"{folder} is finished; there is nothing to resume", err=True)
-    task = task_of(run.about()["task"])
-    with training_progress(run.config().training, options.quiet, task.headline) as meter:
+    config = run.config()
+    with training_progress(config.training, options.quiet, task_of(config.task).headline) as meter:
         result = runs.resume(folder, mirror, meter.report, meter.step, track=track)
     _print_run(result, folder, options.as_json)
 
@@ -152,28 +147,27 @@ def evaluate_model(options: EvaluateOptions) -> None:
     if not isinstance(folder, Path) or not any((folder / name).is_file() for name in ("run.json", "series.json")):
         _evaluate_on_graph(options)
         return
-    run = RunFolder(folder)
+    run = runs.RunFolder(folder)
     run.check()
     conflict = f"--labels, --labels-from, --data and --classes are for a graph, and {folder} is a run: leave them out"
     refuse_if({conflict: options.has_labels or options.data or options.classes})
     if run.result() is None:
         typer.echo(f"{folder} is not finished ({run.status()}): its newest checkpoint is evaluated", err=True)
-    task = task_of(run.about()["task"])
-    arguments = _evaluate_arguments(task, options, options.on)
+    outcome = task_of(run.about()["task"]).make_part(Outcome)
+    arguments = _evaluate_arguments(outcome, options, options.on)
     result = runs.evaluate(run, options.split, options.mirror, on=options.on, **arguments)
     other = f", evaluated on {result['on']}" if "on" in result else ""
     title = f"{result['model']} on {result['dataset']}, seed {result['seed']}{other}, {result['split']} split"
-    print_result(options.as_json, result, title, task.make_part(Outcome).evaluation(result["metrics"]), min_width=100)
+    print_result(options.as_json, result, title, outcome.evaluation(result["metrics"]), min_width=100)
 
 
 def _evaluate_on_graph(options: EvaluateOptions) -> None:
     """Evaluate the pretrained model, or a model that was saved outside a run."""
     from rgcn.predict import open_model  # loads PyTorch, which errors of the user should not wait for
-    from rgcn.runs.assembly import check_split
 
     if options.on is not None:
         raise ConfigError(f"--on needs the model of a run; to evaluate on {options.on}: rgcn evaluate {options.on}")
-    split = check_split(options.split or "test")
+    split = runs.assembly.check_split(options.split or "test")
     classes = options.classes or options.has_labels
     opened = open_model(options.folder, mirror=options.mirror, classes=classes, **options.read_arguments())
     graph = opened.zero_shot_graph
@@ -187,17 +181,17 @@ def _evaluate_on_graph(options: EvaluateOptions) -> None:
             again = open_model(graph, mirror=options.mirror, classes=classes)
             opened = replace(again, path=opened.path, name=opened.name)
     print_opened(opened, options.as_json)
-    arguments = _evaluate_arguments(opened.task, options, None if graph is None else opened.name)
+    outcome = opened.task.make_part(Outcome)
+    arguments = _evaluate_arguments(outcome, options, None if graph is None else opened.name)
     metrics = opened.model.evaluate(split=split, **arguments)
     values = {**opened.source, "task": opened.task.name, "split": split, "metrics": metrics}
     title = f"{opened.title} on {opened.name}, {split} split"
-    print_result(options.as_json, values, title, opened.task.make_part(Outcome).evaluation(metrics), min_width=100)
+    print_result(options.as_json, values, title, outcome.evaluation(metrics), min_width=100)
 
 
-def _evaluate_arguments(task: Task, options: EvaluateOptions, on: str | None) -> dict[str, Any]:
+def _evaluate_arguments(outcome: Outcome, options: EvaluateOptions, on: str | None) -> dict[str, Any]:
     """Return arguments of the model's `evaluate`; `on` is the graph if it is not the training graph."""
-    at_most = {} if options.at_most is None else {"at_most": options.at_most}
-    return task.make_part(Outcome).evaluate_arguments(options.of, on) | at_most
+    return outcome.evaluate_arguments(options.of, on) | ({"at_most": options.at_most} if options.at_most else {})
 
 
 def load_config(options: TuneOptions | PretrainOptions) -> RunConfig:
@@ -226,43 +220,37 @@ def plain_name(configuration: str) -> str:
 
 def _make_folder(configuration: str) -> Path:
     """Make a new folder under runs/, named after the configuration: runs/rgcn-nc-aifb, runs/rgcn-nc-aifb-2, ..."""
-    name = plain_name(configuration)
-    for number in count(1):
-        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+    first = folder = RUNS / plain_name(configuration)
+    for number in count(2):
         try:
             folder.mkdir(parents=True)  # at once, so that two simultaneous runs get different folders
-            return folder
+            break
         except FileExistsError:
-            continue
+            folder = first.with_name(f"{first.name}-{number}")
         except OSError as error:
             raise DataError(f"cannot make {folder}: {error.strerror}; choose a place with --out") from error
-    raise AssertionError("unreachable")
+    return folder
 
 
 def _train_and_select(configs: Mapping[str, RunConfig], folder: Path | None, options: TrainOptions) -> None:
     """Train several models on a graph, and keep the best."""
-    from rgcn.runs.selection import describe_estimate, plan_selection, with_validation
-
     minutes = DEFAULT_MINUTES if options.minutes is None else options.minutes
-    tried = {name: with_validation(config) for name, config in configs.items()}
-    graph = _make_plan(next(iter(tried.values())), folder, options).graph
-    if not options.quiet:
-        default = " (change it with --minutes)" if options.minutes is None else ""
-        typer.echo(
-            f"No model is named: {len(tried)} models are trained in about {minutes:g} min{default}, and the best on "
-            "the validation data is kept",
-            err=True,
-        )
+    tried = {name: runs.selection.with_validation(config) for name, config in configs.items()}
+    graph = _plan_run(next(iter(tried.values())), folder, options).graph
+    default = " (change it with --minutes)" if options.minutes is None else ""
+    options.print_note(
+        f"No model is named: {len(tried)} models are trained in about {minutes:g} min{default}, and the best on the "
+        "validation data is kept"
+    )
     try:
         with progress("timing", len(tried), "models", show=options.show_progress) as meter:
-            selection, size = plan_selection(tried, graph, minutes, meter)
+            selection, size = runs.selection.plan_selection(tried, graph, minutes, meter)
     except NothingToHoldOutError as error:
         untrained = (config for config in configs.values() if not config.training.length and config.model.layers > 1)
         typer.echo(f"{error}: the pretrained model is used without training", err=True)
         _print_run(runs.train(next(untrained), graph, folder), folder, options.as_json)
         return
-    if not options.quiet:
-        typer.echo(describe_estimate(selection, size), err=True)
+    options.print_note(runs.selection.describe_estimate(selection, size))
     with nullcontext(folder) if folder else TemporaryDirectory() as place:
         _select(selection, Path(place), graph, options, is_kept=folder is not None)
 
@@ -270,10 +258,8 @@ def _train_and_select(configs: Mapping[str, RunConfig], folder: Path | None, opt
 def _select(
     selection: Selection, folder: Path, graph: KnowledgeGraph, options: OutputOptions, is_kept: bool = True
 ) -> None:
-    from rgcn.runs.selection import choose
-
     with progress("choosing", round(60 * selection.minutes), "s", show=options.show_progress) as meter:
-        result = choose(selection, folder, graph, None if options.quiet else meter)
+        result = runs.selection.choose(selection, folder, graph, None if options.quiet else meter)
     _print_run(result, folder if is_kept else None, options.as_json, selection)
 
 
@@ -281,41 +267,34 @@ def _load_graph(config: RunConfig, folder: Path | None, mirror: Path | None, qui
     """Load the data of a run, after all checks that do not need them."""
     check_trackers(config.trackers)
     if folder is not None:
-        RunFolder(folder).refuse_unless_free()
+        runs.RunFolder(folder).refuse_unless_free()
     graph = runs.load_data(config.data, mirror)
     if not quiet:
         print_skipped(graph)
-        typer.echo(f"{graph!r}", err=True)
+        typer.echo(repr(graph), err=True)
     return graph
 
 
-def _make_plan(config: RunConfig, folder: Path | None, options: TrainOptions | PretrainOptions) -> RunPlan:
+def _plan_run(config: RunConfig, folder: Path | None, options: TrainOptions | PretrainOptions) -> runs.assembly.RunPlan:
     """Plan a run, and print what is held out if the data have no splits."""
-    from rgcn.runs.assembly import plan_run
-
-    plan = plan_run(config, _load_graph(config, folder, options.mirror, options.quiet), options.mirror)
+    plan = runs.assembly.plan_run(config, _load_graph(config, folder, options.mirror, options.quiet), options.mirror)
     description, sizes = plan.graph.metadata.get("split"), plan.split_sizes
-    held_out = [f"{size:,} for {name}" for name, size in sizes.items() if name != "train"]
-    if description is not None and held_out and not options.quiet:
+    held_out = " and ".join(f"{size:,} for {name}" for name, size in sizes.items() if name != "train")
+    if description is not None and held_out:
         total = f"{sum(sizes.values()):,} {'labels' if plan.task.kind.needs_labels else 'triples'}"
-        parts = " and ".join(held_out)
-        typer.echo(
-            f"The data have no splits: of {total}, {parts} are held out ({description}); see data.split", err=True
-        )
+        note = f"The data have no splits: of {total}, {held_out} are held out ({description}); see data.split"
+        options.print_note(note)
     return plan
 
 
 def _print_plans(configs: Mapping[str, RunConfig], options: TrainOptions) -> None:
     """Print what a training would do, or each of those to select from; train and write nothing."""
-    from rgcn.runs.assembly import plan_run
-    from rgcn.runs.selection import with_validation
-
     if len(configs) > 1:  # the best on the validation data is kept
-        configs = {name: with_validation(config) for name, config in configs.items()}
+        configs = {name: runs.selection.with_validation(config) for name, config in configs.items()}
     graph = _load_graph(next(iter(configs.values())), options.out, options.mirror, options.quiet)
     values, tables = dict[str, Any](), list[Table]()
     for name, config in configs.items():
-        plan = plan_run(config, graph, options.mirror)
+        plan = runs.assembly.plan_run(config, graph, options.mirror)
         rows = plan.summary()
         values[name] = {**rows, "configuration": plan.config.model_dump(mode="json")}
         if options.minutes is not None and plan.config.training.length:
@@ -328,27 +307,22 @@ def _train_one(
     config: RunConfig, folder: Path | None, options: TrainOptions | PretrainOptions, minutes: float | None = None
 ) -> None:
     """Plan a run, refuse it if the machine has too little memory or disk, and train."""
-    from rgcn.runs.assembly import check_resources
-    from rgcn.runs.training import train_plan
-
-    plan = _make_plan(config, folder, options)
+    plan = _plan_run(config, folder, options)
     if minutes is not None:
-        from rgcn.runs.selection import limit_steps_to_minutes
-
-        plan = limit_steps_to_minutes(plan, minutes)
-    if not options.quiet and plan.resources.total > MIN_ESTIMATE_BYTES:
-        typer.echo(plan.resources.words, err=True)
-    check_resources(plan, folder)
+        plan = runs.selection.limit_steps_to_minutes(plan, minutes)
+    if plan.resources.total > MIN_ESTIMATE_BYTES:
+        options.print_note(plan.resources.words)
+    runs.assembly.check_resources(plan, folder)
     with training_progress(plan.config.training, options.quiet, plan.task.headline) as meter:
-        result = train_plan(plan, folder, meter.report, meter.step)
+        result = runs.training.train_plan(plan, folder, meter.report, meter.step)
     _print_run(result, folder, options.as_json)
 
 
-def _print_run(result: RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
+def _print_run(result: runs.RunResult, folder: Path | None, as_json: bool, selection: Selection | None = None) -> None:
     """Print a finished run as JSON, or its metrics and example predictions."""
     values, outcome = result.as_dict(), task_of(result.config.task).make_part(Outcome)
-    print_result(as_json, values if selection is None else {**values, "selection": selection.as_rows()})
     if as_json:
+        print_json(values if selection is None else {**values, "selection": selection.as_rows()})
         return
     if selection is not None:
         numbers = ("steps", "time", "test")
@@ -387,24 +361,19 @@ def _train_series(
     with series_progress(options.quiet) as meter:
         meter.begin(config.model.title, number, config.training.length)
         result = run_series(config, number, folder=folder, jobs=jobs, mirror=mirror, callback=meter)
-    lines = []
-    if folder is not None:
-        lines.append(f"Stored in {folder}, a folder for each seed; all metrics are in {folder / 'series.json'}.")
-    print_result(options.as_json, result.as_dict(), _series_table(result), *lines)
-    if not options.as_json:
-        for row in result.failures:
-            typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
-    if result.failures:
-        raise typer.Exit(1)
-
-
-def _series_table(result: SeriesResult) -> Table:
-    """Return mean, standard deviation and standard error of every metric."""
     rows = []
     for split, metrics in result.summary().items():
         for metric, spread in metrics.items():
             values = spread.mean, spread.standard_deviation, spread.standard_error
             rows.append((split, metric, *("" if value is None else f"{value:.4f}" for value in values)))
-    title = f"{result.config.model.title} on {result.config.data.title}: {format_count(len(result.results), 'run')}"
+    title = f"{config.model.title} on {config.data.title}: {format_count(len(result.results), 'run')}"
     numbers = ("mean", "standard deviation", "standard error")
-    return table(("split", "metric", *numbers), rows, numbers, title)
+    parts: list[str | Table] = [table(("split", "metric", *numbers), rows, numbers, title)]
+    if folder is not None:
+        parts.append(f"Stored in {folder}, a folder for each seed; all metrics are in {folder / 'series.json'}.")
+    print_result(options.as_json, result.as_dict(), *parts)
+    for row in result.failures:
+        if not options.as_json:
+            typer.echo(f"seed {row.seed} failed: {row.error}", err=True)
+    if result.failures:
+        raise typer.Exit(1)

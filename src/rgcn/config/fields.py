@@ -175,30 +175,26 @@ def find_problems(section: type[Section], values: Mapping[Any, Any]) -> list[Pro
             if path in invalid:  # several items of a list, or several members of a union
                 message = f"{invalid[path].message}; {'' if isinstance(details['loc'][-1], int) else 'or '}{message}"
             invalid[path] = Problem(".".join(map(str, path)), message, details["loc"])
-            _remove_invalid(valid, owner, path)
+            part = valid
+            for key in path[:-1]:
+                part = part[key]
+            part.pop(path[-1], None)
+            setting = owner.model_fields.get(str(path[-1]))
+            if setting is not None and setting.is_required() and setting.examples:  # an example in its place
+                part[path[-1]] = setting.examples[0]
         unreliable |= invalid.keys()
         try:
             whole = section.model_validate(valid, context=FIELDS_ONLY)
         except ValidationError:  # a required field is missing that has no example
             return list(invalid.values())
     problems = list(invalid.values())
-    for start, part in [*(((name,), getattr(whole, name)) for name in section.sections()), ((), whole)]:
-        for rule in part.rules():
+    for start, inner in [*(((name,), getattr(whole, name)) for name in section.sections()), ((), whole)]:
+        for rule in inner.rules():
             keys = [(*start, *key.split(".")) for key in rule.keys]
             if not any(key[: len(bad)] == bad for key in keys for bad in unreliable):
                 shown = next((key for key in keys if _is_given(key, values)), keys[0])
-                problems += [Problem(".".join(shown), message, shown) for message in rule.check(part)]
+                problems += [Problem(".".join(shown), message, shown) for message in rule.check(inner)]
     return problems
-
-
-def _remove_invalid(values: dict[Any, Any], owner: type[Section], path: Path) -> None:
-    """Remove an invalid value; replace it by an example if it is required."""
-    for part in path[:-1]:
-        values = values[part]
-    values.pop(path[-1], None)
-    field = owner.model_fields.get(str(path[-1]))
-    if field is not None and field.is_required() and field.examples:
-        values[path[-1]] = field.examples[0]
 
 
 def _is_given(path: Path, values: Any) -> bool:
@@ -331,20 +327,16 @@ def find_option_problems(section: Section) -> Iterator[Problem]:
         for mark in setting.metadata:
             if isinstance(mark, OptionsOf) and (options := getattr(owner, str(path[-1]))):
                 chosen = [(registry, name) for at, registry, name in chosen_components(owner) if at[0] in mark.fields]
-                for key, message in _undeclared(chosen, options):
-                    yield Problem(f"{'.'.join(map(str, path))}.{key}", message, (*path, *key.split(".")))
-
-
-def _undeclared(chosen: Sequence[tuple[Registry, str]], options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    try:
-        declared = dict.fromkeys(registry.resolve(name).Options for registry, name in chosen)
-    except RgcnError:  # a component cannot be imported: that is reported when it is used
-        return
-    bases = tuple(kind for kind in declared if kind is not Section)
-    owners = " and ".join(f"the {registry.kind} {name}" for registry, name in chosen)
-    no_options = f"unknown key; {owners} declare no options: remove it, or declare it in the class's `Options`"
-    for problem in find_problems(create_model("Options", __base__=bases or Section), options):
-        yield problem.key, f"{problem.message} (options of {owners})" if bases else no_options
+                try:
+                    declared = dict.fromkeys(registry.resolve(name).Options for registry, name in chosen)
+                except RgcnError:  # a component cannot be imported: that is reported when it is used
+                    continue
+                bases = tuple(kind for kind in declared if kind is not Section)
+                owners = " and ".join(f"the {registry.kind} {name}" for registry, name in chosen)
+                no_options = f"{owners} declare no options: remove it, or declare it in the class's `Options`"
+                for key, message, _ in find_problems(create_model("Options", __base__=bases or Section), options):
+                    text = f"{message} (options of {owners})" if bases else f"unknown key; {no_options}"
+                    yield Problem(f"{'.'.join(map(str, path))}.{key}", text, (*path, *key.split(".")))
 
 
 class Description(NamedTuple):

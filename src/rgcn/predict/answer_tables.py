@@ -111,16 +111,48 @@ class ClassTables(NodeTables):
     answer = "class"
 
     def frame(self, opened: OpenModel, ids: Ids, nested: bool = False) -> pl.DataFrame:
-        """Return a table of the classes."""
-        return class_frame(opened, next(predict_classes(opened, ids, len(ids))), nested)
+        """Return a table of the classes.
+
+        The columns are node, title, class, class_title, score, probability, label and label_split. Every class has a
+        column score(...) and, if the model is calibrated, p(...).
+        """
+        import polars as pl
+
+        answers, names, known = next(predict_classes(opened, ids, len(ids))), opened.classes, known_columns(opened, ids)
+        titles = [opened.titles.class_(number) for number in range(len(names))]
+        frame = pl.DataFrame(
+            {
+                "node": known.pop("node"),
+                "title": known.pop("title"),
+                "class": [names[number] for number in answers.class_.tolist()],
+                "class_title": [titles[number] for number in answers.class_.tolist()],
+                "score": answers.score,
+                "probability": _optional_shares(answers.probability, len(ids)),
+                **known,
+            },
+            schema_overrides={"label": pl.String, "label_split": pl.String, "probability": pl.Float32},
+        )
+        parts = (("scores", "score", answers.scores), ("probabilities", "p", answers.probabilities))
+        for column, prefix, table in parts:
+            series = [] if table is None else [pl.Series(name, table[:, i]) for i, name in enumerate(names)]
+            numbers: Any = [one.alias(f"{prefix}({one.name})") for one in series]
+            if nested:
+                numbers = pl.DataFrame(series).to_struct(column) if series else pl.lit(None).alias(column)
+            frame = frame.with_columns(numbers)
+        return frame
 
     def words(self, opened: OpenModel, value: Any) -> str:
         """Return the title of a class."""
         return opened.titles.class_(opened.titles.classes[value])
 
     def lines(self, opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
-        """Yield (node, predicate, class) as N-Triples."""
-        return class_triples(opened, ids, frame, predicate)
+        """Yield (node, predicate, class) as N-Triples. Literals cannot be subjects and are skipped."""
+        from rgcn.graph.rdf_terms import rdf_class
+
+        classes, (node_term, _) = {name: str(rdf_class(name)) for name in opened.classes}, _terms(opened.graph)
+        pairs = zip(ids.tolist(), frame["class"], strict=True)
+        rows = ((node, f"{node_term(node)} {predicate} {classes[name]}") for node, name in pairs)
+        return _statements(opened.graph, rows, frame["score"].to_list(), frame["probability"].to_list())
 
 
 def known_columns(opened: OpenModel, ids: Ids) -> dict[str, list[Any]]:
@@ -193,59 +225,10 @@ def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CH
         yield ClassAnswers(part, logits.argmax(1).numpy(), logits.float().numpy(), shares)
 
 
-def class_frame(opened: OpenModel, answers: ClassAnswers, nested: bool = False) -> pl.DataFrame:
-    """Return a table of classes with one row per node.
-
-    The columns are node, title, class, class_title, score, probability, label and label_split. Every class has a column
-    score(...) and, if the model is calibrated, p(...).
-
-    Args:
-        opened: The model.
-        answers: The predicted classes.
-        nested: Put scores and probabilities into columns of {class: number}, for JSON.
-    """
-    import polars as pl
-
-    names, classes, known = opened.classes, answers.class_.tolist(), known_columns(opened, answers.node)
-    titles = [opened.titles.class_(number) for number in range(len(names))]
-    frame = pl.DataFrame(
-        {
-            "node": known["node"],
-            "title": known["title"],
-            "class": [names[number] for number in classes],
-            "class_title": [titles[number] for number in classes],
-            "score": answers.score,
-            "probability": _optional_shares(answers.probability, len(answers)),
-            "label": known["label"],
-            "label_split": known["label_split"],
-        },
-        schema_overrides={"label": pl.String, "label_split": pl.String, "probability": pl.Float32},
-    )
-    for column, prefix, table in (("scores", "score", answers.scores), ("probabilities", "p", answers.probabilities)):
-        series = [] if table is None else [pl.Series(name, table[:, i]) for i, name in enumerate(names)]
-        if not nested:
-            frame = frame.with_columns([one.alias(f"{prefix}({one.name})") for one in series])
-        else:
-            frame = frame.with_columns(pl.DataFrame(series).to_struct(column) if series else pl.lit(None).alias(column))
-    return frame
-
-
-def class_triples(opened: OpenModel, ids: Ids, frame: pl.DataFrame, predicate: str) -> Iterator[str]:
-    """Yield N-Triples with score and probability in a comment. Literals cannot be subjects and are skipped."""
-    from rgcn.graph.rdf_terms import rdf_class
-
-    classes, (node_term, _) = {name: str(rdf_class(name)) for name in opened.classes}, _terms(opened.graph)
-    pairs = zip(ids.tolist(), frame["class"], strict=True)
-    rows = ((node, f"{node_term(node)} {predicate} {classes[name]}") for node, name in pairs)
-    yield from _statements(opened.graph, rows, frame["score"].to_list(), frame["probability"].to_list())
-
-
 def label_relation(opened: OpenModel) -> str | None:
     """Return the relation that the labels were taken from, if it is known."""
-    result = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
-    if result:
-        return str(result[0])
-    return None if opened.data is None else opened.data.labels_from
+    whole_name = opened.graph.metadata.get("labels_from")  # a configuration may have a short name
+    return str(whole_name[0]) if whole_name else None if opened.data is None else opened.data.labels_from
 
 
 def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame]:
@@ -259,12 +242,10 @@ def link_frames(opened: OpenModel, rows: ScoredTriples) -> Iterator[pl.DataFrame
     written = [names.__getitem__ for names in (nodes, relations, nodes)] + [titles.of, titles.relation, titles.of]
     for part in _parts(rows):
         columns = part.triples.T.tolist() * 2 if len(part) else [[]] * len(NAME_COLUMNS)
+        names = zip(NAME_COLUMNS, map(map, written, columns), strict=True)
         yield pl.DataFrame(
             {
-                **{
-                    name: [*map(word, column)]
-                    for name, word, column in zip(NAME_COLUMNS, written, columns, strict=True)
-                },
+                **{name: list(texts) for name, texts in names},
                 "score": part.score,
                 "probability": _optional_shares(part.probability, len(part)),
                 "known": part.known,
@@ -293,22 +274,13 @@ def _statements(
     """Yield a line for each (subject, triple in N-Triples) whose subject is not a literal."""
     for (subject, triple), score, p in zip(rows, scores, shares, strict=True):
         if not graph.is_literal[subject]:
-            yield f"{triple} . # {format_scores(score, p)}"
+            yield f"{triple} . # score {score:.4g}" + ("" if p is None else f", probability {p:.4g}")
 
 
 def _optional_shares(shares: Numbers | None, size: int) -> list[float | None]:
     if shares is None:
         return [None] * size
     return [None if share != share else share for share in shares.tolist()]  # NaN for known answers
-
-
-def format_scores(score: float, probability: float | None) -> str:
-    """Return score and probability as text, for a comment.
-
-    >>> format_scores(1.25, None), format_scores(1.25, 0.5)
-    ('score 1.25', 'score 1.25, probability 0.5')
-    """
-    return f"score {score:.4g}" + ("" if probability is None else f", probability {probability:.4g}")
 
 
 def _terms(graph: KnowledgeGraph) -> tuple[Callable[[int], str], Callable[[int], str]]:

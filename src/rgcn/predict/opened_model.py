@@ -191,22 +191,18 @@ class OpenModel:
         return self.names.class_(text)
 
     def describe(self, node: int) -> dict[str, Any]:
-        """Return name (`addressable_name`), title, description and kind of a node."""
-        name = self.graph.nodes[node]
+        """Return name (`addressable_name`), title, description and kind of a node.
+
+        The kind is that of the RDF term, or "name" for a plain name from a table.
+        """
+        name, kind = self.graph.nodes[node], KINDS[self.graph.kind(node)]
+        is_iri = _IRI_IN_TABLE.fullmatch(name) if self.graph.node_kinds is None else ":" in name
         return {
             "name": addressable_name(name),
             "title": self.titles.of(node),
             "description": self.titles.description(node),
-            "kind": self._kind(node, name),
+            "kind": kind if kind != "iri" or is_iri else "name",
         }
-
-    def _kind(self, node: int, name: str) -> str:
-        """Return the kind of RDF term, or "name" for a plain name from a table."""
-        kind = KINDS[self.graph.kind(node)]
-        if kind != "iri":
-            return kind
-        is_iri = _IRI_IN_TABLE.fullmatch(name) if self.graph.node_kinds is None else ":" in name
-        return kind if is_iri else "name"
 
     def describe_relation(self, relation: int) -> dict[str, str]:
         """Return name and title of a relation."""
@@ -324,17 +320,17 @@ def open_trained(
     >>> opened.task.name, opened.node("B"), opened.describe(2)["title"]
     ('link-prediction', 1, 'c')
     """
-    if (folder / "model.json").is_file() and not RunFolder(folder).exists():
+    run, name = RunFolder(folder), folder.resolve().name
+    if (folder / "model.json").is_file() and not run.exists():
         model = load_model(folder, device=device)
-        return OpenModel(folder, folder.resolve().name, model, titles_of(model.graph_, None, mirror))
-    run = RunFolder(folder)
+        return OpenModel(folder, name, model, titles_of(model.graph_, None, mirror))
     run.check()
     if not accept_changed_data:
         check_data_unchanged(run)
     config = run.config()
     model = load_trained(run, mirror, device)
     titles = titles_of(model.graph_, config.data.dataset, mirror)
-    return OpenModel(folder, folder.resolve().name, model, titles, run.about(), run.result(), config.data)
+    return OpenModel(folder, name, model, titles, run.about(), run.result(), config.data)
 
 
 def load_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration | None, Path, str]:
@@ -423,7 +419,13 @@ def merge_new_triples(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -
     nodes = dict(zip(known.nodes, range(known.num_nodes), strict=True))
     node_ids = np.full(new.num_nodes, -1, dtype=np.int64)
     for node in dict.fromkeys(rows[:, [0, 2]].ravel().tolist()):
-        node_ids[node] = _node_id(new, node, nodes)
+        name = new.nodes[node]
+        if new.kind(node) is NodeKind.BLANK:
+            while name in nodes:  # a blank node is never the same as one of another file
+                name += "'"
+        elif name not in nodes:
+            name = plain_name(name, "node")
+        node_ids[node] = nodes.setdefault(name, len(nodes))
     relations = match_relations(known.relations, new.relations, np.unique(rows[:, 1]), source)
     triples = np.stack([node_ids[rows[:, 0]], relations[rows[:, 1]], node_ids[rows[:, 2]]], axis=1)
     triples = triples[np.sort(np.unique(triples, axis=0, return_index=True)[1])]  # each once, in the order of the file
@@ -439,17 +441,6 @@ def merge_new_triples(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -
             kinds[node_ids[node_ids >= 0]] = new.node_kinds[node_ids >= 0]
         kinds[: known.num_nodes] = 0 if known.node_kinds is None else known.node_kinds
     return grown_graph(known, nodes, triples, node_kinds=kinds)
-
-
-def _node_id(new: KnowledgeGraph, node: int, nodes: dict[str, int]) -> int:
-    """Return the id of a node by name, or the next id. A blank node is never the same as one of another file."""
-    name = new.nodes[node]
-    if new.kind(node) is NodeKind.BLANK:
-        while name in nodes:
-            name += "'"
-    elif name not in nodes:
-        name = plain_name(name, "node")
-    return nodes.setdefault(name, len(nodes))
 
 
 def _with_features(graph: KnowledgeGraph, first_new: int, path: str | Path | None) -> KnowledgeGraph:

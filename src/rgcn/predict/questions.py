@@ -69,16 +69,14 @@ def read_table(path: Path) -> NameTable:
         header, rows = _parquet_rows(path)
     else:
         rows = list(_rows(_text(path, source), source, suffix == ".csv"))
-        if suffix in (".csv", ".tsv") and rows and _names_columns(rows[0].cells):
-            header, rows = tuple(cell.casefold() for cell in rows[0].cells), rows[1:]
+        if suffix in (".csv", ".tsv") and rows:
+            first = rows[0].cells
+            roles = columns_by_role([cell for cell in first if len(cell) > 1])  # a letter is rather a node's name
+            if first[0].casefold() in HEADERS or ("relation" in roles and len(roles) > 1):
+                header, rows = tuple(cell.casefold() for cell in first), rows[1:]
     if not rows:
         raise DataError(f"{source}: there are no names in it")
     return NameTable(source, header, rows)
-
-
-def _names_columns(cells: tuple[str, ...]) -> bool:
-    roles = columns_by_role([cell for cell in cells if len(cell) > 1])  # a single letter is rather the name of a node
-    return cells[0].casefold() in HEADERS or ("relation" in roles and len(roles) > 1)
 
 
 def _text(path: Path, source: str) -> str:
@@ -208,7 +206,16 @@ def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False)
         DataError: If columns are missing, or names unknown.
     """
     table = read_table(path)
-    column, relation_column, for_objects = _columns(table)
+    column, relation_column, for_objects = 0, 1, True
+    if table.header is not None:
+        roles = columns_by_role(table.header)
+        side = next((role for role in ("subject", "object") if role in roles), None)  # a table of triples: objects
+        if "relation" not in roles or side is None:
+            raise DataError(
+                f"{table.source}: the columns are {', '.join(table.header)}; a question needs subject and relation, or "
+                "relation and object"
+            )
+        column, relation_column, for_objects = roles[side][0], roles["relation"][0], side == "subject"
     short = [row.line for row in table.rows if len(row.cells) <= max(column, relation_column)]
     if short:
         raise DataError(
@@ -221,20 +228,6 @@ def read_questions(opened: OpenModel, path: Path, *, skip_unknown: bool = False)
     numbers = {name: opened.relation(name) for name in dict.fromkeys(relations)}
     relation = torch.tensor([numbers[name] for name in relations], dtype=torch.int64)[torch.from_numpy(resolved.place)]
     return QuestionTable(Questions(torch.from_numpy(resolved.ids), relation, for_objects), resolved.skipped)
-
-
-def _columns(table: NameTable) -> tuple[int, int, bool]:
-    """Return (column of the given node, column of the relation, whether objects are asked for)."""
-    if table.header is None:
-        return 0, 1, True
-    roles = columns_by_role(table.header)
-    side = next((role for role in ("subject", "object") if role in roles), None)  # a table of triples asks for objects
-    if "relation" not in roles or side is None:
-        raise DataError(
-            f"{table.source}: the columns are {', '.join(table.header)}; a question needs subject and relation, or "
-            "relation and object"
-        )
-    return roles[side][0], roles["relation"][0], side == "subject"
 
 
 def question_note(

@@ -57,7 +57,7 @@ class Address:
         return [*LOOPBACK_NAMES, self.host, *self.allow_hosts] if is_loopback(self.host) else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Limits:
     """All limits of the server. Those described below are options of `rgcn serve`.
 

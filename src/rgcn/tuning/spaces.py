@@ -135,20 +135,19 @@ def _parse(config: RunConfig, settings: Mapping[str, Any], text: str) -> tuple[s
         raise UnknownNameError("setting", key, settings)
     if any(key == other or key.startswith(f"{other}.") for other in NOT_SEARCHABLE):
         raise ConfigError(f"{key} is no setting to search: it does not make a model better")
-    space = _interval(type(config), key, values) if ":" in values else SearchSpace(choices=_choices(values))
+    if ":" in values:
+        space = _interval(type(config), key, values)
+    else:
+        try:
+            space = SearchSpace(choices=tuple(dict.fromkeys(yaml.safe_load(value) for value in values.split(","))))
+        except (yaml.YAMLError, TypeError) as error:
+            raise ConfigError(f"{USAGE}; {values!r} is not a list of plain values") from error
     declared = search_spaces(type(config)).get(key)
     if declared is not None:
         space = replace(space, when=declared.when, default=settings[key])
     for value in space.choices or _ends(space):
         _check(config, key, int(value) if space.integer else value)
     return key, space
-
-
-def _choices(values: str) -> tuple[Any, ...]:
-    try:
-        return tuple(dict.fromkeys(yaml.safe_load(value) for value in values.split(",")))
-    except (yaml.YAMLError, TypeError) as error:
-        raise ConfigError(f"{USAGE}; {values!r} is not a list of plain values") from error
 
 
 def _interval(section: type[Section], key: str, values: str) -> SearchSpace:

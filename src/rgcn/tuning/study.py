@@ -13,9 +13,9 @@ import math
 import sqlite3
 import statistics
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -46,7 +46,6 @@ UNCHANGED = "own"  # attribute of the trial with the unchanged configuration
 NUM_RANDOM_TRIALS = 8  # before the sampler uses the results of earlier trials
 REPORTS_PER_FOLD = 5  # a report to Optuna, which may stop the trial, takes as long as a small step
 MAX_INVALID_DRAWS = 100  # in a row; after so many the spaces do not fit the configuration
-Curve = dict[int, list[float]]  # of one fold: the objective's metric and the tie-breaking ones, by epoch
 Task = tuple[int, RunConfig]  # the number of a trial, and its configuration
 
 
@@ -113,29 +112,40 @@ class StudyPlan:
 
 
 @dataclass(frozen=True)
-class TrialRecord:
-    """A trial that ended.
+class TrialResult:
+    """How a trial ended: with a value; without value or error, because it was stopped early; or with an error.
+
+    Attributes:
+        seconds: Its duration.
+        error: Why it failed.
+        value: The mean of the metric over the folds, at the epoch where it is best.
+        epoch: That epoch.
+        folds: The metric of each fold at that epoch.
+        deviation: Their standard deviation.
+    """
+
+    seconds: float | None = None
+    error: str | None = None
+    value: float | None = None
+    epoch: int | None = None
+    folds: list[float] | None = None
+    deviation: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord(TrialResult):
+    """A trial that ended; the value of one that was stopped early is its last report.
 
     Attributes:
         number: Its number in the study.
         state: "finished"; "stopped" early, because others were better; or "failed", with an `error`.
-        value: The objective; of a stopped trial its last report.
-        epoch: The epoch with the best value.
-        deviation: Standard deviation over the folds.
-        seconds: Its duration.
         settings: The values that were drawn.
-        error: Why it failed.
         is_unchanged: True for the trial with the unchanged configuration.
     """
 
     number: int
     state: str
-    value: float | None
-    epoch: int | None
-    deviation: float | None
-    seconds: float | None
     settings: dict[str, Any] = field(default_factory=dict)
-    error: str | None = None
     is_unchanged: bool = False
 
 
@@ -172,8 +182,11 @@ def begin(study: Study, plan: StudyPlan, fingerprint: str) -> None:
     """
     identity = plan.identity(fingerprint)
     known = study.user_attrs.get("identity", identity)
-    if known != identity:
-        raise ConfigError(_describe_other_study(plan.folder, known, identity))
+    keys = [key for key in dict.fromkeys([*known, *identity]) if known.get(key) != identity.get(key)]
+    if keys:
+        lines = [f"  {key}: {_short(known.get(key))} there, {_short(identity.get(key))} here" for key in keys[:8]]
+        more = [f"  and {len(keys) - 8} more"] if len(keys) > 8 else []
+        raise ConfigError("\n".join([f"{plan.folder} holds another study; choose another --out", *lines, *more]))
     study.set_user_attr("identity", identity)
     fail_running(study)
     if not any(trial.user_attrs.get(UNCHANGED) for trial in _not_failed(study)):
@@ -189,8 +202,7 @@ def ask(study: Study) -> Trial:
 
 
 def _not_failed(study: Study) -> list[FrozenTrial]:
-    states = optuna().trial.TrialState
-    return study.get_trials(deepcopy=False, states=[state for state in states if state != states.FAIL])
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name != "FAIL"]
 
 
 def fail_running(study: Study) -> None:
@@ -202,19 +214,19 @@ def fail_running(study: Study) -> None:
 
 def records(study: Study) -> list[TrialRecord]:
     """Return every trial that ended, in order, without draws of settings that cannot be combined."""
-    return [record for trial in study.get_trials(deepcopy=False) if (record := _record(trial)) is not None]
-
-
-def _record(trial: FrozenTrial) -> TrialRecord | None:
-    attributes = trial.user_attrs
-    state = {"COMPLETE": "finished", "PRUNED": "failed" if "error" in attributes else "stopped"}.get(trial.state.name)
-    if state is None or "impossible" in attributes:
-        return None
-    reports = trial.intermediate_values
-    value = trial.value if state == "finished" else reports[max(reports)] if reports and state == "stopped" else None
-    known = {key: attributes.get(key) for key in ("epoch", "deviation", "seconds", "error")}
-    is_unchanged = bool(attributes.get(UNCHANGED))
-    return TrialRecord(trial.number, state, value, settings=dict(trial.params), is_unchanged=is_unchanged, **known)
+    ended = list[TrialRecord]()
+    for trial in study.get_trials(deepcopy=False):
+        attributes, reports = trial.user_attrs, trial.intermediate_values
+        if trial.state.name not in ("COMPLETE", "PRUNED") or "impossible" in attributes:
+            continue
+        state, value = "finished", trial.value
+        if trial.state.name == "PRUNED":
+            state = "failed" if "error" in attributes else "stopped"
+            value = reports[max(reports)] if reports and state == "stopped" else None
+        known: dict[str, Any] = {each.name: attributes.get(each.name) for each in fields(TrialResult)}
+        known |= {"value": value, "settings": trial.params, "is_unchanged": bool(attributes.get(UNCHANGED))}
+        ended.append(TrialRecord(number=trial.number, state=state, **known))
+    return ended
 
 
 def _sampler(seed: int) -> Any:
@@ -253,13 +265,6 @@ def storage_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _describe_other_study(folder: Path, known: dict[str, Any], now: dict[str, Any]) -> str:
-    keys = [key for key in dict.fromkeys([*known, *now]) if known.get(key) != now.get(key)]
-    lines = [f"  {key}: {_short(known.get(key))} there, {_short(now.get(key))} here" for key in keys[:8]]
-    more = [f"  and {len(keys) - 8} more"] if len(keys) > 8 else []
-    return "\n".join([f"{folder} holds another study; choose another --out", *lines, *more])
-
-
 def _short(value: Any) -> str:
     if isinstance(value, dict):
         return describe_space(SearchSpace(**value))
@@ -267,26 +272,6 @@ def _short(value: Any) -> str:
 
 
 # -- trials ------------------------------------------------------------------------------------------------
-
-
-class TrialResult(NamedTuple):
-    """How a trial ended: with a value; without value or error, because it was stopped early; or with an error.
-
-    Attributes:
-        seconds: Its duration.
-        error: Why it failed.
-        value: The mean of the metric over the folds, at the epoch where it is best.
-        epoch: That epoch.
-        folds: The metric of each fold at that epoch.
-        deviation: Their standard deviation.
-    """
-
-    seconds: float | None = None
-    error: str | None = None
-    value: float | None = None
-    epoch: int | None = None
-    folds: list[float] | None = None
-    deviation: float | None = None
 
 
 def trial_settings(config: RunConfig) -> RunConfig:
@@ -328,7 +313,7 @@ def run_trials(
         for (number, _), end in pool.run(tasks(), should_continue, MAX_DEATHS):
             result = end.value if isinstance(end, TaskResult) else TrialResult(error=end.reason)
             trial = running.pop(number)
-            for key, value in result._asdict().items():
+            for key, value in asdict(result).items():
                 if key != "value" and value is not None:
                     trial.set_user_attr(key, value)
             # Failed trials are reported as pruned, so that the sampler learns to avoid their settings.
@@ -399,14 +384,17 @@ def evaluate(
     # Among epochs with the same value, the one where the other metrics are best, then the earliest.
     metrics = list(dict.fromkeys([objective.metric, *task_of(config.task).validation_metrics]))
     best = max if objective.metric.higher_is_better else min
-    curves: list[Curve] = []
-    reported = 0
+    curves, reported = list[dict[int, list[float]]](), 0  # of each fold: the metrics by epoch
 
     def on_report(epoch: TrainingReport) -> None:
         nonlocal reported
         if epoch[f"valid_{objective.metric.name}"] is None:
             return
-        curves[-1][epoch.number] = _validation_metrics(epoch, metrics)
+        values = {metric.title: epoch[f"valid_{metric.name}"] or 0.0 for metric in metrics}
+        for title, value in values.items():
+            if not math.isfinite(value):
+                raise DataError(f"the validation {title} is not finite in epoch {epoch.number}")
+        curves[-1][epoch.number] = [*values.values()]
         step = (len(curves) - 1) * REPORTS_PER_FOLD + epoch.number * REPORTS_PER_FOLD // config.training.length
         if step > reported:
             reported = step
@@ -429,11 +417,3 @@ def evaluate(
     folds = [float(values[index][0]) for values in padded]
     deviation = statistics.stdev(folds) if len(folds) > 1 else 0.0
     return TrialResult(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
-
-
-def _validation_metrics(epoch: TrainingReport, metrics: Sequence[Metric]) -> list[float]:
-    values = [epoch[f"valid_{metric.name}"] for metric in metrics]
-    for metric, value in zip(metrics, values, strict=True):
-        if value is not None and not math.isfinite(value):
-            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
-    return [0.0 if value is None else value for value in values]
