@@ -71,9 +71,9 @@ def test_who_may_stand_where_is_as_in_loops(graph):
         relation, end = place
         number = place_number(graph, place)
         assert rules.is_open(number) == naive.is_open(place)
-        ours, theirs = (rules.objects, naive.objects) if end else (rules.subjects, naive.subjects)
+        theirs = naive.objects if end else naive.subjects
         for kinds in ("seen", "fitting", "any"):
-            assert ours(relation, kinds).tolist() == sorted(theirs(relation, kinds))
+            assert rules.nodes_of(number, kinds).tolist() == sorted(theirs(relation, kinds))
             excluded_nodes = set(np.flatnonzero(rules.excluded_nodes(number, kinds).numpy()).tolist())
             assert excluded_nodes == set(naive.nodes) - naive.answers(place, kinds)
             assert rules.excluded_nodes(number, kinds) is rules.excluded_nodes(number, kinds)
