@@ -18,7 +18,7 @@ from rgcn.predict import OpenModel
 
 # Of a question with no other answers and none known: enough where scores are looked at.
 NOTHING, ZERO = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
-STANDING = DirectionScores(NOTHING, NOTHING, ZERO, ZERO, ZERO.bool(), torch.tensor([False]))
+STANDING = DirectionScores(NOTHING, NOTHING, ZERO, ZERO.bool(), ZERO, torch.tensor([False]))
 
 
 def readers(count=24, seed=0):

@@ -71,9 +71,9 @@ def test_who_may_stand_where_is_as_in_loops(graph):
         relation, end = place
         number = place_number(graph, place)
         assert rules.is_open(number) == naive.is_open(place)
-        ours, theirs = (rules.objects, naive.objects) if end else (rules.subjects, naive.subjects)
+        theirs = naive.objects if end else naive.subjects
         for kinds in ("seen", "fitting", "any"):
-            assert ours(relation, kinds).tolist() == sorted(theirs(relation, kinds))
+            assert rules.nodes_of(number, kinds).tolist() == sorted(theirs(relation, kinds))
             excluded_nodes = set(np.flatnonzero(rules.excluded_nodes(number, kinds).numpy()).tolist())
             assert excluded_nodes == set(naive.nodes) - naive.answers(place, kinds)
             assert rules.excluded_nodes(number, kinds) is rules.excluded_nodes(number, kinds)
@@ -192,10 +192,10 @@ def test_nothing_is_declared_by_most_graphs():
 def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
     graph = graph_with(("lives", "range", "Town"), ("lives", "domain", "Person"))
     rules, lives = RelationConstraints(graph), number(graph, "lives")
-    assert names(graph, rules.objects(lives, "fitting")) >= {"bern", "thun"}
-    assert not names(graph, rules.objects(lives, "fitting")) & {"ann", "bob"}
-    assert names(graph, rules.subjects(lives, "fitting")) >= {"ann", "bob"}
-    assert not names(graph, rules.subjects(lives, "fitting")) & {"bern", "thun"}
+    assert names(graph, rules.nodes_of(lives + rules.num_relations, "fitting")) >= {"bern", "thun"}
+    assert not names(graph, rules.nodes_of(lives + rules.num_relations, "fitting")) & {"ann", "bob"}
+    assert names(graph, rules.nodes_of(lives, "fitting")) >= {"ann", "bob"}
+    assert not names(graph, rules.nodes_of(lives, "fitting")) & {"bern", "thun"}
     kind = graph.nodes[BASE + "Town"]
     assert names(graph, rules.declared.members[kind]) == {"bern", "thun"}
     non_members = names(graph, rules.declared.non_members[kind])
@@ -213,8 +213,9 @@ def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
 
 def test_a_member_that_was_never_seen_fits():
     graph = graph_with(("lives", "range", "Town"), facts=[("ulm", "a", "Town")])
-    assert "ulm" in names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "fitting"))
-    assert "ulm" not in names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "seen"))
+    objects = number(graph, "lives") + graph.num_relations
+    assert "ulm" in names(graph, RelationConstraints(graph).nodes_of(objects, "fitting"))
+    assert "ulm" not in names(graph, RelationConstraints(graph).nodes_of(objects, "seen"))
 
 
 @pytest.mark.parametrize("with_what", ["Town", "Place"])
@@ -233,7 +234,8 @@ def test_of_several_ranges_no_stranger_to_any_is_kept_in_either_order():
     found = []
     for kinds in (("Town", "Person"), ("Person", "Town")):
         graph = graph_with(*(("lives", "range", kind) for kind in kinds))
-        found.append(names(graph, RelationConstraints(graph).objects(number(graph, "lives"), "fitting")))
+        objects = number(graph, "lives") + graph.num_relations
+        found.append(names(graph, RelationConstraints(graph).nodes_of(objects, "fitting")))
     assert found[0] == found[1]
     assert not found[0] & {"ann", "bob", "bern", "thun"}
 
@@ -270,10 +272,10 @@ def test_which_way_a_relation_goes_may_be_said_where_triples_show_otherwise():
 def test_an_inverse_shows_who_stands_at_the_other_end():
     graph = graph_with(("lives", "inverse", "home_of"), facts=[("ulm", "home_of", "eve")])
     rules, lives, home = RelationConstraints(graph), number(graph, "lives"), number(graph, "home_of")
-    assert names(graph, rules.objects(lives, "seen")) == {"bern", "thun", "ulm"}
-    assert names(graph, rules.subjects(lives, "seen")) == {"ann", "bob", "eve"}
-    assert names(graph, rules.subjects(home, "seen")) == {"bern", "thun", "ulm"}
-    assert names(graph, rules.objects(home, "seen")) == {"ann", "bob", "eve"}
+    assert names(graph, rules.nodes_of(lives + rules.num_relations, "seen")) == {"bern", "thun", "ulm"}
+    assert names(graph, rules.nodes_of(lives, "seen")) == {"ann", "bob", "eve"}
+    assert names(graph, rules.nodes_of(home, "seen")) == {"bern", "thun", "ulm"}
+    assert names(graph, rules.nodes_of(home + rules.num_relations, "seen")) == {"ann", "bob", "eve"}
     index = KnownTriples.of_graph(graph, "train")
     asked = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
     assert rules.question_status(asked, index).tolist() == [OPEN]

@@ -11,6 +11,7 @@ import rgcn
 from naive_rules import NaiveRules, ruled_out
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import Vocabulary
+from rgcn.kernels import dispatch
 from rgcn.links import top_k as module
 from rgcn.links.relation_constraints import ALLOW_ALL, ANSWERED, IMPLAUSIBLE, OPEN, AnswerFilter
 from rgcn.links.top_k import AnswerMask, best_of, question_normalizer, rate_triples, score_both_directions
@@ -73,7 +74,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     assert torch.equal(torch.stack(single), fast.node)
     monkeypatch.setattr("rgcn.links.top_k.BLOCK_BYTES", 4 * 70 * 9)
     assert torch.equal(answers_to(opened, given, relation, True, 6).node, fast.node)
-    monkeypatch.setattr(module, "_compiled", lambda: None)
+    monkeypatch.setattr(dispatch, "_load", lambda name: None)
     plain = answers_to(opened, given, relation, True, 6)
     assert torch.equal(plain.node, fast.node)
     assert torch.equal(plain.score, fast.score)
@@ -115,7 +116,7 @@ def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
     opened = with_whole_numbers(random_graph(0))
     opened.model.scorer().nodes[5] = torch.nan
     if not compiled:
-        monkeypatch.setattr(module, "_compiled", lambda: None)
+        monkeypatch.setattr(dispatch, "_load", lambda name: None)
     with pytest.raises(DataError, match="NaN"):
         answers_to(opened, torch.tensor([1]), torch.tensor([0]), True, 3)
 
@@ -324,7 +325,7 @@ def all_may_be_answers(rows):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_are_those_of_the_definition_however_nodes_are_numbered(k, seed, compiled, monkeypatch):
     if not compiled:
-        monkeypatch.setattr(module, "_compiled", lambda: None)
+        monkeypatch.setattr(dispatch, "_load", lambda name: None)
     rng = np.random.default_rng(seed)
     exact = rng.integers(0, 6, (5, NODES)) - 8.0
     exact[rng.random((5, NODES)) < 0.3] = -np.inf

@@ -14,9 +14,8 @@ from rgcn.links.top_k import answer_links
 from rgcn.nn.scorer import Questions
 from rgcn.predict import questions as question_notes
 from rgcn.serve import Limits, create_app
-from rgcn.serve.class_endpoints import ClassAnswer, ClassAnswerList
-from rgcn.serve.graph_endpoints import ModelDetails, Neighbors, NodeFacts, SearchResults
-from rgcn.serve.link_endpoints import LinkAnswer, LinkAnswerList, Scores
+from rgcn.serve.answer_endpoints import ClassAnswer, ClassAnswerList, LinkAnswer, LinkAnswerList, Scores
+from rgcn.serve.common_endpoints import ModelDetails, Neighbors, NodeFacts, SearchResults
 from rgcn.serve.schemas import Error
 from rgcn.serve.server import Health, Models
 from small_models import named_rows

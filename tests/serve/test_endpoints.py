@@ -13,9 +13,8 @@ import rgcn
 from rgcn.errors import ConfigError, DataError
 from rgcn.plugins import TASKS
 from rgcn.serve import create_app, load_models
-from rgcn.serve.class_endpoints import ClassAnswer
-from rgcn.serve.explain_endpoints import ExplainAnswer
-from rgcn.serve.link_endpoints import LinkAnswer
+from rgcn.serve.answer_endpoints import ClassAnswer, LinkAnswer
+from rgcn.serve.common_endpoints import ExplainAnswer
 from rgcn.serve.served_model import groups_of
 
 MODEL = "/api/models/tiny"

@@ -13,7 +13,7 @@ from rgcn.explain import methods as explaining
 from rgcn.plugins import EXPLAINERS
 from rgcn.serve import Limits, batching, create_app
 from rgcn.serve.batching import BatchingExecutor, Dispatcher
-from rgcn.serve.explain_endpoints import ExplainAnswer
+from rgcn.serve.common_endpoints import ExplainAnswer
 
 NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}

@@ -14,8 +14,8 @@ import httpx
 import uvicorn
 
 from rgcn.serve import Limits, create_app
-from rgcn.serve.explain_endpoints import ExplainEndpoints
-from rgcn.serve.link_endpoints import LinkEndpoints
+from rgcn.serve.answer_endpoints import LinkEndpoints
+from rgcn.serve.common_endpoints import ExplainEndpoints
 from rgcn.serve.server import protocol_for
 
 LP = "/api/models/links-of-world"

@@ -10,8 +10,8 @@ from servers import asking
 import rgcn
 from rgcn.graph import titles
 from rgcn.serve import Limits, create_app, load_models
-from rgcn.serve.graph_endpoints import GraphEndpoints, ModelDetails, Neighbors
-from rgcn.serve.link_endpoints import LinkAnswer
+from rgcn.serve.answer_endpoints import LinkAnswer
+from rgcn.serve.common_endpoints import GraphEndpoints, ModelDetails, Neighbors
 
 ADA, BOB, TOWN = "http://x.org/people#ada", "http://x.org/people#bob", "http://x.org/town"
 STRANGE = '"a \\"quoted\\" text, ü, 日本, </script> and \\n a line"'

@@ -16,7 +16,7 @@ from rgcn.predict import open_model
 from rgcn.predict.answer_tables import nodes_like_labelled, nodes_to_classify
 from rgcn.runs import RunFolder, load_data, train
 from rgcn.serve import create_app, load_models
-from rgcn.serve.class_endpoints import ClassEndpoints
+from rgcn.serve.answer_endpoints import ClassEndpoints
 from rgcn.serve.served_model import ServedModel
 
 PEOPLE, TOWNS = 12, 3

@@ -38,9 +38,8 @@ class DataParallel(Placement):
 
     def partitioned(self, num_nodes: int) -> Sharded:
         """See `Placement.partitioned`."""
-        return Sharded(
-            self.rank, self.size, NodePartition(num_nodes, self.rank, self.size), self.traffic, session=self.session
-        )
+        partition = NodePartition(num_nodes, self.rank, self.size)
+        return Sharded(self.rank, self.size, partition, self.traffic, self.session)
 
     def local_targets(self, nodes: Tensor) -> Tensor:
         """See `Placement.local_targets`."""
@@ -298,7 +297,7 @@ class PeerExchange(RowExchange):
     @classmethod
     def of(cls, placement: Sharded, nodes: Tensor, all_local: bool) -> PeerExchange:
         """Request the rows of nodes int64 [n], distinct; arguments as for `Placement.exchange`."""
-        partition, device = placement.partition, nodes.device
+        partition, device, select = placement.partition, nodes.device, SparsePattern.selection
         owner = partition.owner(nodes)
         order = torch.argsort(owner, stable=True)
         num_received = torch.bincount(owner, minlength=placement.size).tolist()
@@ -309,17 +308,13 @@ class PeerExchange(RowExchange):
             needed, outgoing = partition.nodes.to(device), partition.row(requested)
         else:
             needed, outgoing = torch.unique(requested, return_inverse=True)
-        patterns = (
-            SparsePattern.selection(outgoing, len(needed)),
-            SparsePattern.selection(torch.argsort(order), len(order)),
-        )
+        patterns = select(outgoing, len(needed)), select(torch.argsort(order), len(order))
         return cls(needed, placement, *patterns, num_sent, num_received)
 
     def to(self, device: torch.device) -> PeerExchange:
         """Copy to a device."""
-        outgoing, order = (
-            SparsePattern.selection(each.column.to(device), each.num_columns) for each in (self.outgoing, self.order)
-        )
+        patterns, select = (self.outgoing, self.order), SparsePattern.selection
+        outgoing, order = (select(pattern.column.to(device), pattern.num_columns) for pattern in patterns)
         return replace(self, needed=self.needed.to(device), outgoing=outgoing, order=order)
 
     def __call__(self, rows: Tensor) -> Tensor:

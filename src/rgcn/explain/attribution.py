@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -94,7 +95,7 @@ class Attribution:
         distinct, index = np.unique(np.concatenate(nodes), return_inverse=True)
         total = np.bincount(index, np.concatenate(importances), minlength=len(distinct))
         order = np.argsort(-np.abs(total), kind="stable")
-        return [(int(distinct[i]), float(total[i])) for i in order]
+        return [(int(distinct[i]), float(total[i])) for i in order if total[i]]
 
 
 class Path(NamedTuple):
@@ -123,7 +124,7 @@ def paths_from(attribution: Attribution, limit: int) -> list[Path]:
     outer, inner = attribution.edges[-2], attribution.edges[-1]
     (outer_source, outer_target), (inner_source, inner_target) = subgraph.edge_ends[-2], subgraph.edge_ends[-1]
     outer_triple, inner_triple = (subgraph.edge_triples[layer].cpu().numpy() for layer in (-2, -1))
-    found: dict[tuple[int, tuple[int, int]], Path] = {}
+    found = defaultdict[tuple[int, tuple[int, ...]], float](float)
     for edge in _most_important(np.where(outer_triple < len(subgraph), outer, 0.0)):
         onward = np.flatnonzero(inner_source == outer_target[edge])
         total = np.abs(inner[onward]).sum()
@@ -131,11 +132,8 @@ def paths_from(attribution: Attribution, limit: int) -> list[Path]:
             triples = (int(inner_triple[second]), int(outer_triple[edge]))
             if triples[0] == len(subgraph) or outer_source[edge] == inner_target[second] or not total:
                 continue  # a self-loop, or out and back again
-            start = int(inner_target[second])
-            importance = found[start, triples].importance if (start, triples) in found else 0.0
-            importance += float(outer[edge] * abs(inner[second]) / total)
-            found[start, triples] = Path(start, triples, importance)
-    return _best(found.values(), limit)
+            found[int(inner_target[second]), triples] += float(outer[edge] * abs(inner[second]) / total)
+    return _best((Path(*ends, importance) for ends, importance in found.items()), limit)
 
 
 def paths_between(attribution: Attribution, subject: int, object: int, own: int | None, limit: int) -> list[Path]:

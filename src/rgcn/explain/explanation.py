@@ -315,8 +315,11 @@ class Explanation:
             **paths,
             "Fidelity:": [f"  {sentence}." for sentence in _reliability(self)],
         }
+        basis = f"The answer depends on {self.considered:,} triples, weighted by {self.found_by}:"
+        basis = basis if self.considered else _nothing_reaches(self)
+        introduction = "\n".join([self.title, f"{self.sure.capitalize()}.", *remarks(self), basis])
         written = ["\n".join([heading, *lines]) for heading, lines in parts.items() if lines]
-        return "\n\n".join(["\n".join([self.title, *_introduction(self)]), *written]) + "\n"
+        return "\n\n".join([introduction, *written]) + "\n"
 
     def as_svg(self, alone: bool = False) -> Markup:
         """Draw the triples, or the paths of a path network, as SVG; `alone` with own colors instead of the page's."""
@@ -337,12 +340,6 @@ class Explanation:
 
         content = parts("explanation.html", why=self, remarks=remarks(self), percent=format_percent)
         return page(self.title, content, footer=f"Explained by rgcn from {self.model}.")
-
-
-def _introduction(explanation: Explanation) -> list[str]:
-    basis = f"The answer depends on {explanation.considered:,} triples, weighted by {explanation.found_by}:"
-    basis = basis if explanation.considered else _nothing_reaches(explanation)
-    return [f"{explanation.sure.capitalize()}.", *remarks(explanation), basis]
 
 
 def remarks(explanation: Explanation) -> list[str]:
@@ -428,16 +425,13 @@ def fidelity(
             on_draw()
     means = np.mean(of_random, axis=0) if of_random else None  # [pool, without or only, measure]
 
-    def change(part: int, measure: int) -> Change:
-        random = [None, None] if means is None else means[:, part, measure].tolist()
-        return Change(float(of_named[part, measure]), *random)
+    def measure(name: str, i: int) -> Measure:
+        random = [[None, None]] * 2 if means is None else means[:, :, i].T.tolist()
+        return Measure(name, float(full[i]), *map(Change, of_named[:, i].tolist(), *zip(*random, strict=True)))
 
-    strength, probability = (
-        Measure(name, float(full[i]), change(0, i), change(1, i))
-        for i, name in enumerate((question.strength_name, PROBABILITY))
-    )
-    calibrated = probability if question.calibration.fitted else None
-    return Fidelity(len(named), len(of_random), strength, calibrated, float(full[0] - bare[0]), question.by_score)
+    strength = measure(question.strength_name, 0)
+    probability = measure(PROBABILITY, 1) if question.calibration.fitted else None
+    return Fidelity(len(named), len(of_random), strength, probability, float(full[0] - bare[0]), question.by_score)
 
 
 def _measure(question: Question, keep: NDArray[np.bool_] | None = None) -> Numbers:

@@ -213,11 +213,8 @@ class ExplainOptions:
 def available_methods(opened: OpenModel) -> tuple[str, ...]:
     """Return the names of methods that can explain a model, the default first; none for models without messages."""
     model = opened.model
-    return tuple(
-        name
-        for name in EXPLAINERS.names()
-        if model.hooks_.num_layers and not EXPLAINERS.resolve(name).unsupported_reason(model)
-    )
+    names = EXPLAINERS.names() if model.hooks_.num_layers else ()
+    return tuple(name for name in names if not EXPLAINERS.resolve(name).unsupported_reason(model))
 
 
 def explain_class(opened: OpenModel, node: int, class_: int | None = None, **options: Any) -> Explanation:
@@ -285,8 +282,7 @@ def explain(
     opened.calibrate(options.budget.show_progress)
     timer = options.budget.start_timer()
     question = kind.of(opened, *ids)
-    steps = options.budget.max_repetitions(STEP_WORK * question.work, explainer.steps)
-    steps = max(explainer.min_steps, steps)
+    steps = max(explainer.min_steps, options.budget.max_repetitions(STEP_WORK * question.work, explainer.steps))
     draws = options.budget.max_repetitions(DRAW_WORK * question.work, options.draws)
     with progress("explaining", steps + draws, "steps", show=options.budget.show_progress) as meter:
         found = explainer.attribute(question, steps, meter.advance)
@@ -296,11 +292,8 @@ def explain(
         measured = fidelity(question, supporting, draws, options.seed, timer, meter.advance)
     left_out = [f"{explainer.step_words} {steps} steps instead of {explainer.steps}."] * (steps < explainer.steps)
     if measured.draws < options.draws:
-        left_out.append(
-            f"Only {measured.draws} of {options.draws} random sets of triples were compared."
-            if measured.draws
-            else "The triples were not compared with random ones."
-        )
+        some = f"Only {measured.draws} of {options.draws} random sets of triples were compared."
+        left_out.append(some if measured.draws else "The triples were not compared with random ones.")
     describe, subgraph = _Describer(opened, found, question.own_triple), question.subgraph
     return Explanation(
         question=question.about(opened),
@@ -348,9 +341,8 @@ def _resolve_method(opened: OpenModel, method: str | type[Explainer] | None) -> 
 def _find_paths(found: Attribution, question: Question, num_edges: int) -> list[Path]:
     """Return the paths that a path network follows, or those that messages of another network can take."""
     if question.subgraph.path_ends is not None:
-        find = (
-            best_paths_both_ways if len(question.full_output) == 2 else best_paths
-        )  # paths of both directions, or of one
+        is_asked_both_ways = len(question.full_output) == 2
+        find = best_paths_both_ways if is_asked_both_ways else best_paths
         return find(found, *question.subgraph.path_ends, max(NUM_PATHS, num_edges))
     paths = paths_between(found, *question.ends, question.own_triple, NUM_PATHS) if question.ends else []
     return paths + paths_from(found, NUM_PATHS - len(paths))
@@ -378,13 +370,9 @@ class _Describer:
         )
 
     def neighbors(self) -> tuple[ExplainedNeighbor, ...]:
-        neighbors = self.found.neighbors()
-        total = sum(abs(importance) for _, importance in neighbors) or 1.0
-        return tuple(
-            ExplainedNeighbor(self.opened.describe(node), importance, abs(importance) / total)
-            for node, importance in neighbors[:NUM_NEIGHBORS]
-            if importance
-        )
+        neighbors, describe = self.found.neighbors(), self.opened.describe
+        total = sum(abs(importance) for _, importance in neighbors)
+        return tuple(ExplainedNeighbor(describe(node), i, abs(i) / total) for node, i in neighbors[:NUM_NEIGHBORS])
 
     def path(self, path: Path) -> ExplainedPath:
         steps, node = [], path.start

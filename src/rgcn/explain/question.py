@@ -79,9 +79,8 @@ class ComputationGraph:
     def of_nodes(cls, rows: RowSource, triples: Ids, nodes: Sequence[int], num_layers: int) -> ComputationGraph:
         """Find the receptive field of some nodes; triples `[n, 3]` are all that `rows` was made of, in its order."""
         distinct = tuple(dict.fromkeys(nodes))
-        device, max_edges = (
-            (rows.device, None) if isinstance(rows, RelationalAdjacency) else ("cpu", MAX_COMPUTATION_EDGES)
-        )
+        device = rows.device if isinstance(rows, RelationalAdjacency) else "cpu"
+        max_edges = None if isinstance(rows, RelationalAdjacency) else MAX_COMPUTATION_EDGES
         field = ReceptiveField.within(rows, torch.tensor(distinct, device=device), num_layers, max_edges)
         if field is None:
             raise DataError(
@@ -340,9 +339,8 @@ class ClassQuestion(Question):
 
     def baseline_output(self) -> Tensor:
         """Compute the logits of a node without triples, embeddings or features."""
-        return self.model.hooks_.class_logits(
-            self.network, self.subgraph.without_messages(loops=0.0), self.node, own=False
-        )
+        field = self.subgraph.without_messages(loops=0.0)
+        return self.model.hooks_.class_logits(self.network, field, self.node, own=False)
 
     def strength(self, output: Tensor) -> Tensor:
         """Return the log-odds of the class."""
@@ -395,7 +393,9 @@ class LinkQuestion(Question):
         options |= {"known": bool(scores.known[0]), "ruled_out": bool(scores.ruled_out[0])}
         question = cls(subgraph, opened.calibration, network, subject, relation, object_, scores, **options)
         with torch.no_grad():
-            return question.shifted(question.output(subgraph.field))
+            output = question.output(subgraph.field)
+        shift = output.double() - scores.scores[:, 0].to(output.device)  # exact, for float64 has twice the digits
+        return replace(question, shift=shift, full_output=output - shift)
 
     def about(self, opened: OpenModel) -> dict[str, Any]:
         """Return the question as a dictionary for JSON."""
@@ -436,12 +436,6 @@ class LinkQuestion(Question):
     def _explained(self, field: ReceptiveField) -> ExplainedTriple:
         return ExplainedTriple(field, field.outputs, self.subject, self.relation, self.object)
 
-    def shifted(self, output: Tensor) -> Self:
-        """Return the question with scores shifted such that this output, over the subgraph, has the scorer's scores."""
-        target = self.scores.scores[:, 0].to(output.device)
-        shift = output.double() - target  # exact, because float64 has twice the digits
-        return replace(self, shift=shift, full_output=output - shift)
-
     def log_probability(self, output: Tensor) -> Tensor:
         """Return the log-sigmoid of the score."""
         return nn.functional.logsigmoid(self.score(output))
@@ -452,13 +446,12 @@ class LinkQuestion(Question):
 
     def probability(self, output: Tensor) -> float | None:
         """Return the calibrated probability by the score alone, even if the triple is known or ruled out."""
-        if not self.calibration.fitted:
-            return None
-        return float(self.scores.probability_of_scores(self.calibration, output.cpu().expand(2)[:, None])[0])
+        found = self.scores.probability_of_scores(self.calibration, output.cpu().expand(2)[:, None])
+        return None if found is None else float(found[0])
 
     def predicted(self, output: Tensor) -> float | None:
         """Return the probability that a prediction shows; None for a known triple."""
-        found = self.scores.probability(self.calibration if self.calibration.fitted else None)
+        found = self.scores.probability(self.calibration)
         return None if found is None or bool(found.isnan()[0]) else float(found[0])
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -256,7 +256,7 @@ class LinkCurve:
         slope: [2R].
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     weights: list[float]
     bias: float
@@ -370,6 +370,8 @@ class Calibration:
     tensor([0.5000, 0.5000])
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(allow_inf_nan=False)
+
     kind: str
     fitted: bool
     words: str
@@ -394,10 +396,9 @@ class Calibration:
         logits = logits if logits.dtype == torch.float64 else logits.float()
         return torch.softmax(logits / self.temperature, dim=-1)
 
-    def answer_probabilities(self, score: Tensor, normalizer: Tensor, num_known: Tensor, slot: Tensor) -> Tensor:
-        """Return the probabilities of answers, [q, k]; arguments as for `LinkCurve.probabilities`."""
-        assert self.curve is not None
-        return self.curve.probabilities(score, normalizer, num_known, slot)
+    def answer_probabilities(self, score: Tensor, *columns: Tensor) -> Tensor | None:
+        """Return the probabilities of answers, [q, k]; arguments as for `LinkCurve.probabilities`. None without one."""
+        return self.curve.probabilities(score, *columns) if self.fitted and self.curve is not None else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -412,14 +413,11 @@ class Calibration:
             TypeError: If a value has a wrong type.
             ValueError: If a value is invalid.
         """
-        fields = json.dumps({key: values[key] for key in cls.__dataclass_fields__})
-        restored = TypeAdapter(cls).validate_json(fields, strict=True)
-        numbers, curve = [restored.temperature, restored.ruled_out_share or 0.0], restored.curve
-        if curve is not None:
-            numbers += [*curve.weights, curve.bias, *curve.offset, *curve.slope]
-        lacks_curve = restored.fitted and restored.kind in ("links", "completion") and curve is None
-        if not np.isfinite(numbers).all() or restored.temperature <= 0 or lacks_curve:
-            raise ValueError("no calibration: a number is not finite, or the curve is missing")
+        stored = json.dumps({field.name: values[field.name] for field in fields(cls)})
+        restored = TypeAdapter(cls).validate_json(stored, strict=True)
+        lacks_curve = restored.fitted and restored.kind in ("links", "completion") and restored.curve is None
+        if restored.temperature <= 0 or lacks_curve:
+            raise ValueError("no calibration: the temperature is not positive, or the curve is missing")
         return restored
 
 

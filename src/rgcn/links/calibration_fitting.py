@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
-from rgcn.graph.splitting import Hashes, label_hashes, smallest_hashes, triple_hashes
+from rgcn.graph.splitting import label_hashes, smallest_hashes, triple_hashes
 from rgcn.links import calibration as curves
 from rgcn.links.calibration import NUM_ANSWERS, AnsweringModel, Calibration, LinkCurve, LinkExamples
 from rgcn.links.relation_constraints import Ids, relation_constraints
@@ -41,38 +41,31 @@ class _TimeIsUpError(Exception):
 OnExamples = Callable[[float], object]  # called with a number of triples or labels before they are scored
 
 
-class _Sample(NamedTuple):
-    """Positions of the sampled triples or labels, results per block, and a message if time was too short for all."""
-
-    positions: Ids
-    parts: list[Any]
-    message: str
-
-
-def _sample(
-    keys: Hashes,
-    size: int,
+def _score_sample(
+    index: Ids,
     work: float,
     at_once: int | None,
     budget: Budget,
     kind: str,
     score: Callable[[Ids, Ids, OnExamples], Any],
-) -> _Sample:
+) -> tuple[Ids, list[Any], str]:
     """Score sampled triples or labels block by block until the time is up.
 
     The sample depends on hashes of names, not on the order of the rows in the input. Sample size and block size follow
     from counts alone. The clock only decides how many whole blocks are used.
 
     Args:
-        keys: Hashes of all triples or labels.
-        size: Sample size.
+        index: Positions of the sampled triples or labels.
         work: Work for each.
         at_once: How many suit one call; None: all.
         budget: If not even `MIN_EXAMPLES` fit its work, nothing is scored.
         kind: What is sampled, for messages.
         score: Called with the positions of a block, those of all earlier blocks, and a progress callback.
+
+    Returns:
+        The positions of the scored triples or labels, results per block, and a message if time was too short for all.
     """
-    index, timer, parts, done = smallest_hashes(keys, size), budget.start_timer(), list[Any](), 0
+    timer, parts, done = budget.start_timer(), list[Any](), 0
     is_too_much = MIN_EXAMPLES * work > budget.work
     block = max(MIN_EXAMPLES, 2 * (at_once or len(index)))  # a triple asks two questions
     with progress("calibrating", len(index), show=budget.show_progress) as meter:
@@ -93,7 +86,7 @@ def _sample(
         message = f"they are calibrated on {MIN_EXAMPLES} {kind} at least, and asking about so many {reason}. {advice}"
     elif done < len(index):
         message = f" Of {len(index)} drawn, {done} could be asked about in {seconds}: {advice}"
-    return _Sample(index[:done], parts, message)
+    return index[:done], parts, message
 
 
 def _affordable(size: int, work: float) -> int:
@@ -145,7 +138,8 @@ def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Bu
             parts.append(model.logits(part.tolist()).double().numpy())
         return np.concatenate(parts)
 
-    index, parts, message = _sample(label_hashes(graph, nodes, classes), size, work, at_once, budget, kind, score)
+    index = smallest_hashes(label_hashes(graph, nodes, classes), size)
+    index, parts, message = _score_sample(index, work, at_once, budget, kind, score)
     if not parts:
         return Calibration.unfitted("classes", message, is_cut=True)
     classes, logits = classes[index], np.concatenate(parts)
@@ -203,8 +197,8 @@ def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budg
             return hidden_examples(scorer, graph, triples[block], on_examples)
         return validation_examples(scorer, graph, triples[block], on_examples, triples[earlier])
 
-    keys, at_once = triple_hashes(graph, triples), scorer.questions_per_batch
-    index, parts, message = _sample(keys, size, work, at_once, budget, kind, score)
+    index, at_once = smallest_hashes(triple_hashes(graph, triples), size), scorer.questions_per_batch
+    index, parts, message = _score_sample(index, work, at_once, budget, kind, score)
     if not parts:
         return Calibration.unfitted("links", message, is_cut=True)
     examples, size = LinkExamples.concatenate(parts), len(index)
@@ -310,7 +304,8 @@ def first_answers(
         hidden: There is one true answer to each question, which is known and was hidden: it counts as new.
         rounding: As `Scorer.rounding`.
     """
-    constraints, index = relation_constraints(graph), KnownTriples.of_graph(graph, "train", device=scores.device)
+    slot = relation_constraints(graph).answer_slot(questions)
+    index = KnownTriples.of_graph(graph, "train", device=scores.device)
     mask = AnswerMask.of(graph, index, questions, hidden=node if hidden else None)
     known, true = mask.is_known(), torch.zeros_like(mask.is_excluded)
     true[row, node] = True
@@ -318,8 +313,7 @@ def first_answers(
     nodes, values, _ = best_of(scores, NUM_ANSWERS, mask, True, graph.nodes, rounding)
     is_answer = nodes >= 0
     is_true = true.gather(1, nodes.clamp(min=0).to(true.device)).cpu()[is_answer]
-    num_known = constraints.num_known_answers(index, questions) - int(hidden)
-    per_question = question_normalizer(scores, mask).double().cpu(), num_known, constraints.answer_slot(questions)
+    per_question = question_normalizer(scores, mask).double().cpu(), mask.num_known.cpu(), slot
     repeated = (torch.repeat_interleave(column, is_answer.sum(1)) for column in per_question)
     columns: list[Any] = [column.numpy() for column in (values[is_answer].double(), *repeated, is_true.double())]
     return LinkExamples._make([*columns, int(excluded.sum()), int((excluded & true).sum())])

@@ -148,7 +148,8 @@ def complete(
         options |= {"known": sorted(known), "least": kept_from, **answer_filter._asdict()}
         options |= {"memory_budget": session.memory_budget, "at once": scorer.questions_per_batch}
         unfinished = UnfinishedFile(Path(session.resume), {**options, "device": str(scorer.device)})
-        search.restore(unfinished.read())
+        if (state := unfinished.read()) is not None:
+            pool.restore(state)
     questions = _questions(graph, wanted, answer_filter, kept_from)
     total = sum(len(question.subjects) for question in questions)
     search.run(questions, session, unfinished, total)
@@ -165,7 +166,7 @@ def complete(
         triples, score, probability = triples[:count], score[:count], value[:count]
         calibration = replace(calibration, kind="completion", words=calibration.words + CHANCE, meaning=MEANING)
     columns = triples, score, probability, np.zeros(len(triples), dtype=bool), None
-    return Completion(*columns, calibration, search.num_asked, total - search.num_asked, num_found, pool.best_value)
+    return Completion(*columns, calibration, pool.num_asked, total - pool.num_asked, num_found, pool.best_value)
 
 
 def _is_better_direction(triples: Ids, is_one_way: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -195,7 +196,7 @@ def _questions(
     for relation in relations:
         excluded = constraints.excluded_nodes(relation + graph.num_relations, answer_filter.nodes)
         objects = np.union1d(np.flatnonzero(~excluded.numpy()), new)
-        subjects = np.union1d(constraints.subjects(relation, answer_filter.nodes), new)
+        subjects = np.union1d(constraints.nodes_of(relation, answer_filter.nodes), new)
         count = np.bincount(triples[triples[:, 1] == relation, 0], minlength=graph.num_nodes)[subjects]
         is_asked = np.ones(len(subjects), dtype=bool)
         if answer_filter.nodes != "any" and constraints.is_single[relation]:
@@ -231,11 +232,10 @@ class _Search:
         self, model: AnsweringModel, k: int, pool: _Pool, known: Sequence[str], answer_filter: AnswerFilter
     ) -> None:
         self.graph, self.scorer, self.k, self.pool = model.graph_, model.scorer(), k, pool
-        self.calibration = model.calibration_ if model.calibration_.fitted else None
+        self.constraints, self.curve = relation_constraints(self.graph), model.calibration_.curve
         self.answer_filter = answer_filter._replace(nodes="any")  # the questions already select subjects and objects
         self.index = KnownTriples.of_graph(self.graph, *known, device=self.scorer.device)
         self.train_index = KnownTriples.of_graph(self.graph, "train")
-        self.num_asked = 0
         self.buffer = torch.empty(0, device=self.scorer.device)
 
     def run(
@@ -246,28 +246,28 @@ class _Search:
         total: int,
     ) -> None:
         """Ask as many questions as the session allows; save intermediate results between blocks."""
-        start, before, minutes = time.monotonic(), self.num_asked, session.minutes
+        start, before, minutes = time.monotonic(), self.pool.num_asked, session.minutes
         on_progress = session.on_progress or (lambda done, total: None)
         is_saving = before > 0  # the results of a short completion are not worth a file
         for number, size in enumerate(self.blocks(questions, session.memory_budget), 1):
             if number % BLOCKS_PER_MEMORY_RELEASE == 0:
                 release_memory()
-            done, seconds = self.num_asked - before, time.monotonic() - start
+            done, seconds = self.pool.num_asked - before, time.monotonic() - start
             is_late = minutes is not None and done > 0 and seconds * (done + size) / done > 60 * minutes
-            if on_progress(self.num_asked, total) is False or is_late:
+            if on_progress(self.pool.num_asked, total) is False or is_late:
                 is_saving = True
                 break
             if unfinished is not None and time.monotonic() >= unfinished.due:
-                unfinished.write(self.state())
+                unfinished.write(self.pool.state())
                 is_saving = True
         else:
-            on_progress(self.num_asked, total)
-        if unfinished is not None and is_saving and self.num_asked > before:
-            unfinished.write(self.state())
+            on_progress(self.pool.num_asked, total)
+        if unfinished is not None and is_saving and self.pool.num_asked > before:
+            unfinished.write(self.pool.state())
 
     def blocks(self, questions: list[_RelationQuestions], memory_budget: int) -> Iterator[int]:
         """Ask all blocks that were not asked before; yields the size of each block before it is asked."""
-        before, passed, most = self.num_asked, 0, self.scorer.questions_per_batch or MAX_SUBJECTS
+        before, passed, most = self.pool.num_asked, 0, self.scorer.questions_per_batch or MAX_SUBJECTS
         for question in questions:
             objects = torch.from_numpy(question.objects).to(self.scorer.device)
             rows = min(max(1, memory_budget // (4 * max(1, len(objects)))), most)
@@ -277,7 +277,7 @@ class _Search:
                     yield len(subjects)
                     if len(objects):
                         self._ask(question.relation, subjects.to(self.scorer.device), objects)
-                    self.num_asked += len(subjects)
+                    self.pool.num_asked += len(subjects)
 
     def _ask(self, relation: int, subjects: Tensor, objects: Tensor) -> None:
         candidates = None if len(objects) == self.scorer.num_nodes else objects
@@ -288,41 +288,27 @@ class _Search:
         mask = AnswerMask.of(self.graph, self.index, questions, self.answer_filter, candidates)
         node, score, _ = best_of(scores, self.k, mask, True, self.graph.nodes, self.scorer.rounding)
         value = score.float()
-        if self.calibration is not None:
-            value = self._probabilities(questions.to("cpu"), score, question_normalizer(scores, mask).cpu())
+        if self.curve is not None:
+            questions, normalizer = questions.to("cpu"), question_normalizer(scores, mask).cpu()
+            known = self.constraints.num_known_answers(self.train_index, questions)
+            value = self.curve.probabilities(score, normalizer, known, self.constraints.answer_slot(questions))
+            has_more = [self.constraints.probability_of_more(relation, number) for number in known.tolist()]
+            value *= torch.tensor(has_more, dtype=value.dtype)[:, None]
         row, column = torch.nonzero(node >= 0, as_tuple=True)
         ends = subjects.cpu()[row], torch.full_like(row, relation), node[row, column]
         values = torch.stack([value[row, column], score[row, column].float()], dim=1)
         self.pool.add(torch.stack(ends, dim=1).numpy(), values.numpy())
 
-    def _probabilities(self, questions: Questions, score: Tensor, normalizer: Tensor) -> Tensor:
-        """[q, k]: probabilities of the best answers times the probability that the question has an answer."""
-        assert self.calibration is not None
-        constraints = relation_constraints(self.graph)
-        known, slots = constraints.num_known_answers(self.train_index, questions), constraints.question_slot(questions)
-        answers = self.calibration.answer_probabilities(score, normalizer, known, constraints.answer_slot(questions))
-        has_more = map(constraints.probability_of_more, slots.tolist(), known.tolist())
-        return answers * torch.tensor(list(has_more), dtype=answers.dtype)[:, None]
-
-    def state(self) -> Arrays:
-        """The intermediate results."""
-        return {**self.pool.state(), "pairs": np.array(self.num_asked)}
-
-    def restore(self, state: Arrays | None) -> None:
-        """Continue from intermediate results."""
-        if state is not None:
-            self.pool.restore(state)
-            self.num_asked = state["pairs"].item()
-
 
 class _Pool:
     """The best `limit` of the triples added, by value and then by score; holds at most twice as many.
 
-    Triples with a value below `least` are not kept. `num_found` counts all others.
+    Triples with a value below `least` are not kept. `num_found` counts all others, `num_asked` the pairs of subject and
+    relation that were asked.
     """
 
     def __init__(self, limit: int, least: float) -> None:
-        self.limit, self.least, self.num_found, self.best_value = limit, least, 0, -np.inf
+        self.limit, self.least, self.num_asked, self.num_found, self.best_value = limit, least, 0, 0, -np.inf
         self._floor = least  # rises as the pool fills
         self._parts = [(np.empty((0, 3), np.int64), np.empty((0, 2), np.float32))]  # triples; value and score
         self._size = 0
@@ -340,15 +326,17 @@ class _Pool:
             self._floor = max(self._floor, float(self._parts[0][1][-1, 0]))
 
     def state(self) -> Arrays:
+        """Return the intermediate results."""
         triples, values = map(np.concatenate, zip(*self._parts, strict=True))
         counts = np.array([self.num_found, self._floor])
         arrays = {"triples": triples.astype(np.uint32), "values": values, "counts": counts}
-        return {**arrays, "best": np.array(self.best_value)}
+        return {**arrays, "best": np.array(self.best_value), "pairs": np.array(self.num_asked)}
 
     def restore(self, state: Arrays) -> None:
+        """Continue from intermediate results."""
         self._parts, self._size = [(state["triples"].astype(np.int64), state["values"])], len(state["triples"])
         self.num_found, self._floor = int(state["counts"][0]), float(state["counts"][1])
-        self.best_value = state["best"].item()
+        self.best_value, self.num_asked = state["best"].item(), state["pairs"].item()
 
     def best(self) -> tuple[Ids, NDArray[np.float32]]:
         """(triples [n, 3], value and score [n, 2]) of the best `limit`: by value, score, subject, relation, object."""
@@ -393,15 +381,12 @@ class UnfinishedFile:
         if (stored.pop("format", None), stored.pop("version", None)) != (FORMAT, FORMAT_VERSION):
             raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_INSTEAD}")
         if stored != self.options:
-            raise DataError(f"{self.path} holds an unfinished completion {self._difference(stored)}: {_INSTEAD}")
+            changes = {name: (stored.get(name), now) for name, now in self.options.items() if stored.get(name) != now}
+            parts = (shorten(f"{name} {before}, now {now}", 80) for name, (before, now) in changes.items())
+            difference = f"that asked something else ({'; '.join(parts)})"
+            difference = "of another model, or over another graph" if "model" in changes else difference
+            raise DataError(f"{self.path} holds an unfinished completion {difference}: {_INSTEAD}")
         return arrays
-
-    def _difference(self, stored: dict[str, str]) -> str:
-        if stored.get("model") != self.options["model"]:
-            return "of another model, or over another graph"
-        different = [name for name, value in self.options.items() if stored.get(name) != value]
-        parts = (shorten(f"{name} {stored.get(name)}, now {self.options[name]}", 80) for name in different)
-        return f"that asked something else ({'; '.join(parts)})"
 
     def write(self, state: Arrays) -> None:
         """Replace the intermediate results.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -93,9 +94,7 @@ class RankCounts:
         Raises:
             ConfigError: If `num_candidates` is below 1.
 
-        >>> counts = RankCounts(
-        ...     10, torch.tensor([[3, 1]])
-        ... )  # of nine other nodes three score higher_is_better, none the same
+        >>> counts = RankCounts(10, torch.tensor([[3, 1]]))  # of nine other nodes three score higher, none the same
         >>> counts.sampled_hits(2, filtered=False, k=1)  # (6/9)²
         tensor([0.4444], dtype=torch.float64)
         """
@@ -192,16 +191,17 @@ def rank_triples(
     _check(triples, scorer.num_nodes, filter)
     share = scorer.placement.answer_share(len(triples))
     subject, relation, object_ = triples[share].unbind(1)
-    known = None if filter is None else filter.to(triples.device)
-    num_relations = int(relation.max()) + 1 if known is None else known.num_relations
-    ranker = _Ranker(scorer, num_relations, memory_budget, on_progress)
-    is_known = 0 if known is None else known.contains(triples[share]).long()
-    objects = ranker.rank(True, subject, relation, object_, None if known is None else known.objects, is_known)
-    subjects = ranker.rank(False, object_, relation, subject, None if known is None else known.subjects, is_known)
+    nothing = partial(KnownTriples.of, triples[:0], num_nodes=scorer.num_nodes)
+    known = nothing(num_relations=int(relation.max()) + 1) if filter is None else filter.to(triples.device)
+    is_known, ranker = known.contains(triples[share]).long(), _Ranker(scorer, memory_budget, on_progress)
+    counts = [
+        ranker.count(Questions(subject, relation), object_, known.objects, is_known),
+        ranker.count(Questions(object_, relation, False), subject, known.subjects, is_known),
+    ]
     if share != slice(0, len(triples)):
-        gather = scorer.placement.gather_answers
-        objects, subjects = (replace(side, counts=gather(side.counts)) for side in (objects, subjects))
-    return Ranks(triples, objects, subjects)
+        counts = list(map(scorer.placement.gather_answers, counts))
+    columns = slice(2 if filter is None else 5)
+    return Ranks(triples, *(RankCounts(scorer.num_nodes, side[:, columns]) for side in counts))
 
 
 def _check(triples: Tensor, num_nodes: int, filter: KnownTriples | None) -> None:
@@ -302,7 +302,8 @@ def count_ranks_among(
         candidates = torch.arange(start, last, device=true_score.device)
         scores = _checked_scores(scorer, questions.distinct, candidates)[:, first - start :]
         end = lower_bound(questions.known, begin, questions.end, last)
-        counts += _count_ranks(scores, questions._replace(begin=begin, end=end), true_score, first)
+        inside = questions._replace(begin=begin, end=end)
+        counts += kernels_for(scores).count_ranks(scores.contiguous(), true_score, first, *inside[1:])
         begin = end
     return counts
 
@@ -318,11 +319,6 @@ def _count_ranks_in_blocks(scorer: Scorer, questions: RankedQuestions, width: in
     return counts
 
 
-def _count_ranks(scores: Tensor, questions: RankedQuestions, true_score: Tensor, first: int) -> Tensor:
-    kernels = kernels_for(scores)
-    return kernels.count_ranks(scores.contiguous(), true_score, first, *questions[1:])  # type: ignore[no-any-return]
-
-
 def _checked_scores(scorer: Scorer, questions: Questions, candidates: Tensor | None = None) -> Tensor:
     scores = scorer.scores(questions, candidates)
     expected = [questions.size, scorer.num_nodes if candidates is None else len(candidates)]
@@ -336,37 +332,29 @@ class _Ranker:
     """Ranks true answers in one direction per call."""
 
     scorer: Scorer
-    num_relations: int
     memory_budget: int | None
     on_progress: Callable[[int], None] | None
     num_answered: int = 0
 
-    def rank(
-        self,
-        for_objects: bool,
-        node: Tensor,
-        relation: Tensor,
-        target: Tensor,
-        answers: KnownAnswers | None,
-        is_known: Tensor | int,
-    ) -> RankCounts:
-        """Rank each target as the answer to (node, relation); `is_known` is 1 where the target is a known answer."""
-        key = node * self.num_relations + relation
+    def count(self, questions: Questions, target: Tensor, answers: KnownAnswers, is_known: Tensor) -> Tensor:
+        """Return `RankCounts.counts` of true answers [n] to n questions; `is_known` is 1 where they are known."""
+        num_relations = answers.num_relations
+        key = questions.node * num_relations + questions.relation
         order = torch.argsort(key)  # equal questions become neighbors
         key, target = key[order], target[order]
-        begin, end = answers.ranges(key) if answers is not None else (torch.zeros_like(key), torch.zeros_like(key))
-        parts, known = [], begin.int() if answers is None else answers.node
+        (begin, end), parts = answers.ranges(key), []
         width, budget = self._block_size(key)
         for part in self._blocks(begin, end, width, budget):
             keys, row = torch.unique_consecutive(key[part], return_inverse=True)
-            distinct = Questions(keys // self.num_relations, keys % self.num_relations, for_objects)
-            questions = RankedQuestions(distinct, row, target[part], begin[part], end[part], known)
+            distinct = Questions(keys // num_relations, keys % num_relations, questions.for_objects)
+            ranked = RankedQuestions(distinct, row, target[part], begin[part], end[part], answers.node)
             if width == self.scorer.num_nodes and self.scorer.placement.partition is None:
                 scores = _checked_scores(self.scorer, distinct)
-                parts.append(_count_ranks(scores, questions, scores[row, questions.target], 0))
+                true_score = scores[row, ranked.target]
+                parts.append(kernels_for(scores).count_ranks(scores.contiguous(), true_score, 0, *ranked[1:]))
                 del scores  # before the next block is scored, so that only one block is in memory
             else:
-                parts.append(_count_ranks_in_blocks(self.scorer, questions, width))
+                parts.append(_count_ranks_in_blocks(self.scorer, ranked, width))
             self.num_answered += len(row)
             if self.on_progress is not None:
                 self.on_progress(self.num_answered)
@@ -377,10 +365,8 @@ class _Ranker:
                 f"the scores of {num_nan} of {len(counts)} queries contain NaN and cannot be ranked: the training has "
                 "probably diverged, train again with a lower learning rate"
             )
-        if answers is None:
-            return RankCounts(self.scorer.num_nodes, counts[:, :2])
         counts[:, 4] = counts[:, 5] - is_known
-        return RankCounts(self.scorer.num_nodes, counts[:, :5])
+        return counts[:, :5]
 
     def _block_size(self, key: Tensor) -> tuple[int, int]:
         """(number of nodes scored at once, bytes that this may take)."""

@@ -143,9 +143,8 @@ class OntologyDeclarations:
                     or any(frozenset((a, b)) in disjoint for a in reached for b in own)
                 ):
                     excluded_nodes += nodes
-            members[kind], non_members[kind] = (
-                np.array(sorted(ids), dtype=np.int64) for ids in (inside, excluded_nodes)
-            )
+            members[kind] = np.array(sorted(inside), dtype=np.int64)
+            non_members[kind] = np.array(sorted(excluded_nodes), dtype=np.int64)
         slots, class_names = {k: tuple(v) for k, v in classes.items()}, {kind: graph.nodes[kind] for kind in declared}
         return cls(size, dict(characteristics), slots, inverses, members, non_members, class_names)
 
@@ -215,9 +214,9 @@ class RelationConstraints:
     ...     [("Rhine", "flows_to", "Sea"), ("Bern", "on", "Aare"), ("Basel", "on", "Rhine"), ("Thun", "on", "Aare")]
     ... )
     >>> constraints = RelationConstraints(kg)
-    >>> [kg.nodes[node] for node in constraints.objects(kg.relations["on"], "seen")]
+    >>> [kg.nodes[node] for node in constraints.nodes_of(kg.relations["on"] + kg.num_relations, "seen")]
     ['Rhine', 'Aare']
-    >>> fitting = constraints.subjects(kg.relations["flows_to"], "fitting")  # the Aare is like the Rhine
+    >>> fitting = constraints.nodes_of(kg.relations["flows_to"], "fitting")  # the Aare is like the Rhine
     >>> [kg.nodes[node] for node in fitting]
     ['Rhine', 'Aare']
     """
@@ -225,8 +224,8 @@ class RelationConstraints:
     def __init__(self, graph: KnowledgeGraph) -> None:
         """Index the training triples of a graph and read its declarations."""
         self.num_nodes, self.num_relations = graph.num_nodes, graph.num_relations
-        self._known = KnownTriples.of_graph(graph, "train")
         self._is_literal, self.declared = graph.is_literal, OntologyDeclarations.from_graph(graph)
+        self._known = KnownTriples.of_graph(graph, "train")
         num_held_out = 0 if graph.triple_splits is None else int((graph.triple_splits == 1).sum())
         self._missing_share = num_held_out / max(len(self._known), 1) or DEFAULT_MISSING_SHARE
         self._overlaps: dict[int, Flags] = {}
@@ -311,22 +310,15 @@ class RelationConstraints:
 
     # -- nodes that fit a slot -----------------------------------------------------------------------------
 
-    def subjects(self, relation: int, nodes: NodeFilter) -> Ids:
-        """Return the nodes that may be subjects of a relation, ascending; never literals. See `objects`."""
-        return self._nodes_of(relation, nodes)
-
-    def objects(self, relation: int, nodes: NodeFilter) -> Ids:
-        """Return the nodes that may be objects of a relation, ascending.
+    def nodes_of(self, slot: int, nodes: NodeFilter) -> Ids:
+        """Return the nodes that may occur in a slot, ascending; literals are never subjects.
 
         Args:
-            relation: Id of the relation.
-            nodes: "seen": nodes that are objects in training triples. "fitting": also nodes of declared classes and, if
+            slot: The slot: relation r for its subjects, r + R for its objects.
+            nodes: "seen": nodes that occur there in training triples. "fitting": also nodes of declared classes and, if
                 the slot is open to new nodes, nodes from slots that share nodes with this one (`MIN_OVERLAP`). "any":
                 all nodes.
         """
-        return self._nodes_of(relation + self.num_relations, nodes)
-
-    def _nodes_of(self, slot: int, nodes: NodeFilter) -> Ids:
         if nodes == "seen":
             return np.flatnonzero(self._occurs_in(self.declared.equivalent_slots(slot)))
         result = np.arange(self.num_nodes)
@@ -428,7 +420,7 @@ class RelationConstraints:
     def _num_nodes_with(self, slot: int, num_answers: int) -> float:
         """Estimate how many nodes have this number of answers; similar numbers count too, with decreasing weight."""
         if not num_answers:
-            return float(max(len(self._nodes_of(slot, "fitting")) - self.counts.nodes[slot], 0))
+            return float(max(len(self.nodes_of(slot, "fitting")) - self.counts.nodes[slot], 0))
         end, relation = divmod(slot, self.num_relations)
         side, numbers = self._known.subjects if end else self._known.objects, [np.empty(0, dtype=np.int64)]
         for node, relations, _ in side.parts():
@@ -437,11 +429,11 @@ class RelationConstraints:
         return float(weights.sum() / max(1.0, num_answers / 2))
 
     def excluded_nodes(self, slot: int, nodes: NodeFilter) -> Tensor:
-        """Return the nodes that may not occur in a slot, bool [N]; cached. Arguments as for `objects`."""
+        """Return the nodes that may not occur in a slot, bool [N]; cached. Arguments as for `nodes_of`."""
         if (slot, nodes) not in self._excluded:
-            inside, is_excluded = self._nodes_of(slot, nodes), np.ones(self.num_nodes, dtype=bool)
+            inside, is_excluded = self.nodes_of(slot, nodes), np.ones(self.num_nodes, dtype=bool)
             if nodes == "fitting" and self.is_single[slot]:  # a node that occurs here once cannot occur again
-                inside = np.setdiff1d(inside, self._nodes_of(slot, "seen"))
+                inside = np.setdiff1d(inside, self.nodes_of(slot, "seen"))
             has_no_evidence = not self.counts.triples[slot] and slot not in self.declared.classes
             is_excluded[slice(None) if nodes == "fitting" and has_no_evidence else inside] = False
             if len(self._excluded) * self.num_nodes > MAX_CACHED_FLAGS:
@@ -464,7 +456,7 @@ class AnswerFilter(NamedTuple):
     """Selects which answers are allowed.
 
     Args:
-        nodes: Which nodes may be answers: "seen", "fitting" or "any" (`RelationConstraints.objects`).
+        nodes: Which nodes may be answers: "seen", "fitting" or "any" (`RelationConstraints.nodes_of`).
         directions: Exclude reversed known triples of one-way relations, and loops of irreflexive relations.
         new: Nodes that were added after training; what was seen in training does not restrict them.
     """

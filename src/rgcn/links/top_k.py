@@ -9,13 +9,11 @@ directions. In both cases a known triple is hidden while it is scored, if the mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
-from types import ModuleType
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +23,8 @@ from torch import Tensor
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
+from rgcn.kernels import reference
+from rgcn.kernels.dispatch import kernels_for
 from rgcn.links.calibration import AnsweringModel, Calibration
 from rgcn.links.relation_constraints import OPEN, AnswerFilter, relation_constraints
 from rgcn.nn.scorer import Questions, Scorer
@@ -65,10 +65,6 @@ class LinkAnswers:
     known: Tensor
     status: Tensor
     num_omitted: Tensor
-
-    def __len__(self) -> int:
-        """Return the number of questions."""
-        return len(self.node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +115,11 @@ class ScoredTriples:
         subject, object_ = torch.where(is_object, given, node), torch.where(is_object, node, given)
         return cls(
             torch.stack([subject, questions.relation[row], object_], dim=1).numpy(),
-            _as_numpy(answers.score[row, column]),
-            None if share is None else _as_numpy(share[row, column]),
+            answers.score[row, column].numpy(),
+            None if share is None else share[row, column].numpy(),
             answers.known[row, column].numpy(),
             None if notes is None else np.array(notes, dtype=object)[row.numpy()],
         )
-
-
-def _as_numpy(column: Tensor) -> NDArray[Any]:
-    return column.to(torch.promote_types(column.dtype, torch.float32)).numpy()  # NumPy has no bfloat16
 
 
 def answer_links(
@@ -159,21 +151,17 @@ def answer_links(
         ConfigError: If k or `known` is invalid.
         DataError: If ids are out of range, or scores are NaN.
     """
-    graph, scorer = model.graph_, model.scorer()
+    graph, scorer, constraints = model.graph_, model.scorer(), relation_constraints(model.graph_)
     _check(graph, questions, k, known)
     answer_filter = answer_filter._replace(new=tuple(model.new_nodes))
-    index, constraints = KnownTriples.of_graph(graph, "train"), relation_constraints(graph)
     questions = Questions(questions.node.cpu(), questions.relation.cpu(), questions.is_for_objects().cpu())
-    (node, score, is_known), normalizer = _best_answers(model, questions, k, known, answer_filter)
-    probability, calibration = None, _link_calibration(model)
-    counts = constraints.num_known_answers(index, questions)
-    if calibration is not None:
-        slots = constraints.answer_slot(questions)
-        probability = calibration.answer_probabilities(score, normalizer, counts, slots)
+    node, score, is_known, normalizer, counts = _best_answers(model, questions, k, known, answer_filter)
+    probability = model.calibration_.answer_probabilities(score, normalizer, counts, constraints.answer_slot(questions))
+    if probability is not None:
         probability = probability.masked_fill_(node < 0, 0.0).masked_fill_(is_known, torch.nan)
     status = torch.full((questions.size,), OPEN, dtype=torch.int8)
     if answer_filter.nodes != "any":
-        status = constraints.question_status(questions, index, answer_filter.new)
+        status = constraints.question_status(questions, KnownTriples.of_graph(graph, "train"), answer_filter.new)
     most = max_known(scorer) if known == "mark" and scorer.can_hide_triples else k
     return LinkAnswers(node, score, probability, is_known, status, (counts - most).clamp(min=0) * (k > most))
 
@@ -198,15 +186,15 @@ def _check(graph: KnowledgeGraph, questions: Questions, k: int, known: str) -> N
 @torch.no_grad()
 def _best_answers(
     model: AnsweringModel, questions: Questions, k: int, known: KnownMode, answer_filter: AnswerFilter
-) -> tuple[Best, Tensor]:
-    """Return the best answers and the normalizers of the questions."""
+) -> Iterator[Tensor]:
+    """Return the best answers (`Best`), the normalizers of the questions, and how many answers are known."""
     scorer, names = model.scorer(), model.graph_.nodes
     index = KnownTriples.of_graph(model.graph_, "train", device=scorer.device)
     k, rows = min(k, scorer.num_nodes), max(1, BLOCK_BYTES // (4 * scorer.num_nodes))
     for_objects = questions.is_for_objects()
-    order = torch.argsort(~for_objects, stable=True)
-    parts: list[Best] = [(torch.empty(0, k, dtype=torch.int64), torch.empty(0, k), torch.empty(0, k).bool())]
-    normalizers, partition, candidates, local_rows = [torch.empty(0)], scorer.placement.partition, None, None
+    order, empty = torch.argsort(~for_objects, stable=True), torch.empty(0, k)
+    parts: list[tuple[Tensor, ...]] = [(empty.long(), empty, empty.bool(), torch.empty(0), torch.empty(0).long())]
+    partition, candidates, local_rows = scorer.placement.partition, None, None
     if partition is not None:  # each process searches its local nodes
         candidates = torch.sort(partition.nodes.to(scorer.device)).values
         local_rows = partition.row(candidates)
@@ -221,11 +209,12 @@ def _best_answers(
             best = best_of(part_scores, k, mask, known == "drop" or scorer.can_hide_triples, names, scorer.rounding)
             if known == "mark" and scorer.can_hide_triples:
                 best = _add_known(model, part, part_scores, best, k, mask)
-            parts.append(best if partition is None else _merge_local(best, k, scorer.placement, names))
-            normalizers.append(question_normalizer(part_scores, mask, scorer.placement).cpu())
+            if partition is not None:
+                best = _merge_local(best, k, scorer.placement, names)
+            normalizer = question_normalizer(part_scores, mask, scorer.placement)
+            parts.append((*best, normalizer.cpu(), mask.num_known.cpu()))
     inverse = torch.argsort(order)
-    node, score, is_known = parts[1] if len(parts) == 2 else map(torch.cat, zip(*parts, strict=True))
-    return (node[inverse], score[inverse], is_known[inverse]), torch.cat(normalizers)[inverse]
+    return (torch.cat(column)[inverse] for column in zip(*parts, strict=True))
 
 
 def _add_known(
@@ -242,12 +231,6 @@ def _add_known(
     return first_of((node, score, is_known), k, names, scorer.rounding)
 
 
-def _link_calibration(model: AnsweringModel) -> Calibration | None:
-    """Return the calibration of links; None if there is none (a calibration of classes has no curve)."""
-    calibration = model.calibration_
-    return calibration if calibration.fitted and calibration.curve is not None else None
-
-
 @dataclass(frozen=True, eq=False)
 class DirectionScores:
     """n triples as answers: row 0 of [2, n] to (subject, relation, ?), row 1 to (?, relation, object). On the CPU.
@@ -258,16 +241,16 @@ class DirectionScores:
         scores: float [2, n].
         normalizer: float [2, n] (`question_normalizer`).
         num_known_answers: int64 [2, n]: other known answers to the question.
-        slot: int64 [2, n]: the slot of the answer (`RelationConstraints.answer_slot`).
         is_excluded: bool [2, n]: the answer is not known, and the constraints do not allow it.
+        slot: int64 [2, n]: the slot of the answer (`RelationConstraints.answer_slot`).
         known: bool [n].
     """
 
     scores: Tensor
     normalizer: Tensor
     num_known_answers: Tensor
-    slot: Tensor
     is_excluded: Tensor
+    slot: Tensor
     known: Tensor
 
     @property
@@ -275,25 +258,25 @@ class DirectionScores:
         """Triples that are not allowed in either direction, bool [n]."""
         return self.is_excluded.all(0)
 
-    def probability_of_scores(self, calibration: Calibration, scores: Tensor) -> Tensor:
-        """Return the probabilities [n] that the triples would have with these scores [2, n].
+    def probability_of_scores(self, calibration: Calibration, scores: Tensor) -> Tensor | None:
+        """Return the probabilities [n] that the triples would have with these scores [2, n]; None without a curve.
 
         The mean over the directions in which the answer is allowed; over both if it is allowed in neither.
         """
         columns = (part.flatten() for part in (self.normalizer, self.num_known_answers, self.slot))
-        result = calibration.answer_probabilities(scores.reshape(-1, 1), *columns).view(2, -1)
+        result = calibration.answer_probabilities(scores.reshape(-1, 1), *columns)
         counts = ~self.is_excluded | self.ruled_out
-        return (result * counts).sum(0) / counts.sum(0)
+        return None if result is None else (result.view(2, -1) * counts).sum(0) / counts.sum(0)
 
-    def probability(self, calibration: Calibration | None) -> Tensor | None:
-        """Return the probabilities [n]; None without a calibration.
+    def probability(self, calibration: Calibration) -> Tensor | None:
+        """Return the probabilities [n]; None without a calibration of links.
 
         The probability of a known triple is NaN. That of a triple that is allowed in neither direction is the share of
         such triples in the validation split.
         """
-        if calibration is None:
-            return None
         result = self.probability_of_scores(calibration, self.scores)
+        if result is None:
+            return None
         if calibration.ruled_out_share is not None:
             result[self.ruled_out] = calibration.ruled_out_share
         return result.masked_fill_(self.known, torch.nan)
@@ -308,22 +291,16 @@ def questions_of(triples: Tensor, for_objects: bool) -> tuple[Questions, Tensor]
 @torch.no_grad()
 def score_both_directions(model: AnsweringModel, triples: Tensor) -> DirectionScores:
     """Score triples int64 [n, 3] as answers to both of their questions."""
-    graph, triples = model.graph_, triples.cpu()
-    index, constraints = KnownTriples.of_graph(graph, "train"), relation_constraints(graph)
-    known, columns = index.contains(triples), list[tuple[Tensor, ...]]()
+    triples, columns = triples.cpu(), list[Iterator[Tensor]]()
+    known = KnownTriples.of_graph(model.graph_, "train").contains(triples)
     for for_objects in (True, False):
-        questions, answers = questions_of(triples, for_objects)
-        num_known = constraints.num_known_answers(index, questions) - known.long()
-        score, normalizer, is_excluded = _score_answers(model, questions, answers, known)
-        columns.append((score, normalizer, num_known, constraints.answer_slot(questions), is_excluded))
-    score, normalizer, num_known, slot, is_excluded = map(torch.stack, zip(*columns, strict=True))
-    return DirectionScores(score, normalizer, num_known, slot, is_excluded, known)
+        columns.append(_score_answers(model, *questions_of(triples, for_objects), known))
+    score, normalizer, num_known, is_excluded, slot = map(torch.stack, zip(*columns, strict=True))
+    return DirectionScores(score, normalizer, num_known, is_excluded, slot, known)
 
 
-def _score_answers(
-    model: AnsweringModel, questions: Questions, answers: Tensor, known: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return score, normalizer and `is_excluded` of one answer to each question; known ones (bool [q]) are hidden.
+def _score_answers(model: AnsweringModel, questions: Questions, answers: Tensor, known: Tensor) -> Iterator[Tensor]:
+    """Return the first five columns of `DirectionScores` for one direction; known triples (bool [q]) are hidden.
 
     Answers that are not known share one row of scores if they have the same question.
     """
@@ -332,23 +309,22 @@ def _score_answers(
     answer_filter = AnswerFilter(new=model.new_nodes)
     separate = torch.where(known, 1 + torch.arange(len(known)), 0)
     keys = torch.stack([questions.node, questions.relation, separate], dim=1)
-    distinct, row = torch.unique(keys, dim=0, return_inverse=True)
-    numbers, size = torch.arange(len(row)), max(1, BLOCK_BYTES // (4 * scorer.num_nodes))
-    representative = numbers.new_zeros(len(distinct)).scatter_reduce(0, row, numbers, "amin", include_self=False)
-    parts, order = [(torch.empty(0), torch.empty(0), torch.empty(0, dtype=torch.bool))], torch.argsort(row, stable=True)
-    for first in range(0, len(distinct), size):
-        block = representative[first : first + size]
+    _, representative, inverse = np.unique(keys.numpy(), axis=0, return_index=True, return_inverse=True)
+    row, empty = torch.from_numpy(inverse.reshape(-1)), torch.empty(0)
+    size = max(1, BLOCK_BYTES // (4 * scorer.num_nodes))
+    parts, order = [(empty, empty, empty.long(), empty.bool())], torch.argsort(row, stable=True)
+    for first in range(0, len(representative), size):
+        block = torch.from_numpy(representative[first : first + size])
         part, answer = questions.take(block).to(scorer.device), answers[block].to(scorer.device)
         hidden = torch.where(known[block].to(answer.device), answer, -1)
         scores = scorer.scores_hiding_answers(part, answer)
         mask = AnswerMask.of(graph, index, part, answer_filter, None, hidden)
         rows = order[(row[order] >= first) & (row[order] < first + size)]
         at = (row[rows] - first).to(scorer.device), answers[rows].to(scorer.device)
-        normalizer = question_normalizer(scores, mask)[at[0]]
-        parts.append((scores[at].cpu(), normalizer.cpu(), mask.is_excluded[at].cpu() & ~known[rows]))
-    inverse = torch.argsort(order)
-    score, normalizer, is_excluded = map(torch.cat, zip(*parts, strict=True))
-    return score[inverse], normalizer[inverse], is_excluded[inverse]
+        normalizer, num_known = question_normalizer(scores, mask)[at[0]].cpu(), mask.num_known[at[0]].cpu()
+        parts.append((scores[at].cpu(), normalizer, num_known, mask.is_excluded[at].cpu() & ~known[rows]))
+    columns = [torch.cat(column)[torch.argsort(order)] for column in zip(*parts, strict=True)]
+    return iter([*columns, relation_constraints(graph).answer_slot(questions)])
 
 
 @torch.no_grad()
@@ -362,11 +338,10 @@ def rate_triples(model: AnsweringModel, triples: Tensor) -> tuple[Tensor, Tensor
     Returns:
         Scores [n], and probabilities [n] (`DirectionScores.probability`) or None if the model is not calibrated.
     """
-    calibration = _link_calibration(model)
-    if calibration is None:
+    if model.calibration_.curve is None:
         return model.scorer().triple_scores(triples).cpu(), None
     scored = score_both_directions(model, triples)
-    return scored.scores.double().mean(0), scored.probability(calibration)
+    return scored.scores.double().mean(0), scored.probability(model.calibration_)
 
 
 class AnswerMask(NamedTuple):
@@ -385,6 +360,11 @@ class AnswerMask(NamedTuple):
     known_end: Tensor
     is_excluded: Tensor
     candidates: Tensor
+
+    @property
+    def num_known(self) -> Tensor:
+        """How many answers to each question are known, without hidden ones, int64 [q]."""
+        return self.known_end - self.known_begin
 
     @classmethod
     def of(
@@ -409,6 +389,12 @@ class AnswerMask(NamedTuple):
         given, relation, for_objects = questions
         key, device, constraints = given * index.num_relations + relation, given.device, relation_constraints(graph)
         forward, backward = (index.objects, index.subjects) if for_objects else (index.subjects, index.objects)
+        begin, end = forward.ranges(key)
+        row, known = forward.expand(begin, end)
+        num_known = end - begin
+        if hidden is not None:
+            is_visible = known != hidden[row]
+            known, num_known = known[is_visible], torch.bincount(row[is_visible], minlength=len(given))
         chosen: Tensor | slice = slice(None) if candidates is None else candidates
         candidates = torch.arange(graph.num_nodes, device=device) if candidates is None else candidates
         is_excluded = torch.zeros(len(given), len(candidates), dtype=torch.bool, device=device)
@@ -427,20 +413,16 @@ class AnswerMask(NamedTuple):
             row, node = backward.expand(begin, torch.where(is_one_way, end, begin))
             loops = torch.nonzero(is_irreflexive).squeeze(1)
             _set_nodes(is_excluded, candidates, torch.cat([row, loops]), torch.cat([node, given[loops]]))
-        begin, end = forward.ranges(key)
-        row, node = forward.expand(begin, end)
         if hidden is not None:
             # The hidden answer contributed to the constraints: of these only the nodes seen in the slot are used.
             for i in torch.nonzero(hidden >= 0).flatten().tolist():
                 is_excluded[i] = constraints.excluded_nodes(slots[i], "seen").to(device)[chosen]
-            is_visible = node != hidden[row]
-            node, end = node[is_visible], begin + torch.bincount(row[is_visible], minlength=len(given))
-        stop = torch.cumsum(end - begin, 0)
-        return cls(node, stop - (end - begin), stop, is_excluded, candidates)
+        stop = torch.cumsum(num_known, 0)
+        return cls(known, stop - num_known, stop, is_excluded, candidates)
 
     def is_known(self) -> Tensor:
         """Return which candidates are known answers, bool [q, n]."""
-        row = torch.repeat_interleave(self.known_end - self.known_begin)
+        row = torch.repeat_interleave(self.num_known)
         return _set_nodes(torch.zeros_like(self.is_excluded), self.candidates, row, self.known)
 
     def take(self, row: int) -> AnswerMask:
@@ -472,13 +454,18 @@ def best_of(scores: Tensor, k: int, mask: AnswerMask, drop: bool, names: Vocabul
     """
     num_candidates = scores.shape[1]
     k = min(k, num_candidates)
-    is_fast = scores.device.type == "cpu" and k < MAX_INSERTION_K and scores.dtype in (torch.float32, torch.float64)
-    find = _compiled_best if is_fast and _compiled() is not None else _plain_best
-    one_more = find(scores, min(k + 1, num_candidates), mask, drop)  # is the next one as good as the last?
+    is_fast = not scores.is_cuda and k < MAX_INSERTION_K and kernels_for(scores) is not reference
+    find = _compiled_best if is_fast else _plain_best
+    one_more, has_nan = find(scores, min(k + 1, num_candidates), mask, drop)  # is the next one as good as the last?
+    if has_nan:
+        raise DataError(
+            "the scores contain NaN and cannot be ranked: the training has probably diverged, train again with a lower "
+            "learning rate"
+        )
     best = one_more[0][:, :k], one_more[1][:, :k], one_more[2][:, :k]
     has_ties = ~_is_lower(one_more[1], rounding) & torch.isfinite(one_more[1][:, 1:])
     for row in torch.nonzero(has_ties.any(1)).flatten().tolist():
-        node, score, is_known = _plain_best(scores[row : row + 1], num_candidates, mask.take(row), drop)
+        (node, score, is_known), _ = _plain_best(scores[row : row + 1], num_candidates, mask.take(row), drop)
         group = torch.cumsum(_is_lower(score[0], rounding), 0)  # groups of equal scores, from the second score on
         count = 1 + int((group <= (group[k - 2] if k > 1 else 0)).sum())
         tied = node[:, :count], score[:, :count], is_known[:, :count]
@@ -530,49 +517,28 @@ def question_normalizer(scores: Tensor, mask: AnswerMask, placement: Placement =
     return torch.where(torch.isfinite(normalizer), normalizer, 0.0)
 
 
-def _compiled_best(scores: Tensor, k: int, mask: AnswerMask, drop: bool) -> Best:
-    """The k best by the numba loop; equal scores in the order of the columns."""
-    compiled, size = _compiled(), len(scores)
-    assert compiled is not None
-    best = tuple(torch.empty(size, k, dtype=dtype) for dtype in (torch.int64, scores.dtype, torch.bool))
-    arrays = [tensor.contiguous().numpy() for tensor in (scores, mask.candidates, *mask[:4])]
-    outputs, threads = [tensor.numpy() for tensor in best], torch.get_num_threads()
-    if scores.numel() < MIN_SCORES_FOR_THREADS:
-        threads = 1
-    bounds = [size * i // threads for i in range(threads + 1)]
+def _compiled_best(scores: Tensor, k: int, mask: AnswerMask, drop: bool) -> tuple[Best, bool]:
+    """The k best by the numba loop, equal scores in the order of the columns; and whether there are NaN."""
+    from rgcn.links.top_k_loops import find_best  # not needed by scorers on a GPU, and numba takes time to load
+
+    best = tuple(scores.new_empty(len(scores), k, dtype=dtype) for dtype in (torch.int64, scores.dtype, torch.bool))
+    inputs, outputs = (scores, mask.candidates, *mask[:4]), [tensor.numpy() for tensor in best]
+    arrays = [tensor.contiguous().numpy() for tensor in inputs]
+    threads = torch.get_num_threads() if scores.numel() >= MIN_SCORES_FOR_THREADS else 1
+    bounds = [len(scores) * i // threads for i in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         search = pool.map if threads > 1 else map
-        num_nan = sum(search(lambda rows: compiled.best(*rows, *arrays, drop, *outputs), pairwise(bounds)))
-    if num_nan:
-        _raise_nan()
-    return best  # type: ignore[return-value]
+        calls = search(lambda rows: find_best(*rows, *arrays, drop, *outputs), pairwise(bounds))  # type: ignore[call-arg]
+        num_nan = sum(calls)
+    return best, num_nan > 0  # type: ignore[return-value]
 
 
-def _plain_best(scores: Tensor, k: int, mask: AnswerMask, drop: bool) -> Best:
-    """The k best by PyTorch, on any device; equal scores in the order of the columns."""
-    if bool(scores.isnan().any()):
-        _raise_nan()
+def _plain_best(scores: Tensor, k: int, mask: AnswerMask, drop: bool) -> tuple[Best, bool]:
+    """As `_compiled_best`, by PyTorch on any device."""
     known, excluded = mask.is_known(), mask.is_excluded
     omitted = (scores == -torch.inf) | (known | excluded if drop else excluded & ~known)
     ordered = torch.sort(scores.masked_fill(omitted, -torch.inf), dim=1, descending=True, stable=True)
     column, score = ordered.indices[:, :k], ordered.values[:, :k]
     is_empty = omitted.gather(1, column)
     node, is_known = mask.candidates[column].masked_fill(is_empty, -1), known.gather(1, column) & ~is_empty
-    return node.cpu(), score.cpu(), is_known.cpu()
-
-
-def _raise_nan() -> NoReturn:
-    raise DataError(
-        "the scores contain NaN and cannot be ranked: the training has probably diverged, train again with a lower "
-        "learning rate"
-    )
-
-
-@cache
-def _compiled() -> ModuleType | None:
-    """The numba loop, which gives the same answers faster; None if numba cannot be imported."""
-    try:
-        from rgcn.links import top_k_loops
-    except ImportError:
-        return None
-    return top_k_loops
+    return (node.cpu(), score.cpu(), is_known.cpu()), bool(scores.isnan().any())

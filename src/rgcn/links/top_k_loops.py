@@ -11,20 +11,7 @@ STRIDE = 32
 
 
 @_jit
-def _contains(nodes, first, last, wanted):  # type: ignore[no-untyped-def]
-    """Return whether the ascending nodes[first : last] contain the wanted one."""
-    a, b = first, last
-    while a < b:
-        middle = (a + b) >> 1
-        if nodes[middle] < wanted:
-            a = middle + 1
-        else:
-            b = middle
-    return a < last and nodes[a] == wanted
-
-
-@_jit
-def best(  # type: ignore[no-untyped-def]
+def find_best(  # type: ignore[no-untyped-def]
     first, last, scores, candidates, known, known_begin, known_end, is_excluded, drop, node, score, is_known
 ):
     """Find the best answers to the questions i = first .. last; equal scores in the order of their columns.
@@ -52,7 +39,7 @@ def best(  # type: ignore[no-untyped-def]
     k, width = node.shape[1], scores.shape[1]
     num_nan = 0
     for i in range(first, last):
-        values = scores[i]
+        values, known_here = scores[i], known[known_begin[i] : known_end[i]]
         lowest, filled = scores.dtype.type(-np.inf), 0
         for start in range(0, width, STRIDE):
             stop = min(start + STRIDE, width)
@@ -72,7 +59,8 @@ def best(  # type: ignore[no-untyped-def]
                     num_nan += 1
                     continue
                 candidate = candidates[j]
-                already_known = _contains(known, known_begin[i], known_end[i], candidate)
+                at = np.searchsorted(known_here, candidate)
+                already_known = at < len(known_here) and known_here[at] == candidate
                 if drop if already_known else is_excluded[i, j]:
                     continue
                 place = min(filled, k - 1)

@@ -122,7 +122,7 @@ class ClassKind(AnswerKind):
     parts: ClassVar = {
         "NodeTables": "rgcn.predict.answer_tables:ClassTables",
         "Question": "rgcn.explain.question:ClassQuestion",
-        "Endpoints": "rgcn.serve.class_endpoints:ClassEndpoints",
+        "Endpoints": "rgcn.serve.answer_endpoints:ClassEndpoints",
     }
 
     def classes(self, model: Estimator) -> list[str]:
@@ -145,7 +145,7 @@ class LinkKind(AnswerKind):
     calibration = "rgcn.links.calibration_fitting:calibrate_links"
     parts: ClassVar = {
         "Question": "rgcn.explain.question:LinkQuestion",
-        "Endpoints": "rgcn.serve.link_endpoints:LinkEndpoints",
+        "Endpoints": "rgcn.serve.answer_endpoints:LinkEndpoints",
     }
 
 

@@ -275,8 +275,8 @@ def answer_notes(
         shown: How many answers to each question are shown; by default all.
     """
     rows = zip(questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True)
-    shares = [[]] * len(answers) if answers.probability is None else answers.probability.tolist()
-    numbers = shown or [answers.node.shape[1]] * len(answers)
+    shares = [[]] * questions.size if answers.probability is None else answers.probability.tolist()
+    numbers = shown or [answers.node.shape[1]] * questions.size
     each = zip(rows, answers.status.tolist(), answers.num_omitted.tolist(), shares, numbers, strict=True)
     for question, status, num_omitted, probabilities, number in each:
         note = question_note(titles, *question, status, probabilities[:number]) if status or not brief else None

@@ -8,7 +8,7 @@ from rgcn.serve.address import Address, Limits
 from rgcn.system.lazy import import_extra, lazy_attributes
 
 if TYPE_CHECKING:
-    from rgcn.serve.graph_endpoints import model_summary
+    from rgcn.serve.common_endpoints import model_summary
     from rgcn.serve.served_model import ServedModel
     from rgcn.serve.server import create_app, load_models, serve
 

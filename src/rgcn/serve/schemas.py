@@ -7,27 +7,19 @@ here are shared by all groups of endpoints; each group declares its own beside i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import methodcaller
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Encoder
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationError,
-    ValidationInfo,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from starlette.responses import Response
 
 from rgcn.errors import MAX_NAMES_SHOWN, AmbiguousNameError, DataError, RgcnError, UnknownNameError
 from rgcn.serve.address import Limits
+from rgcn.system.formatting import shorten
 
 ENCODER = Encoder(enc_hook=methodcaller("item"))  # NumPy scalars become Python numbers
 # For each status: the error codes that clients may rely on, and its description in the OpenAPI document.
@@ -47,7 +39,7 @@ STATUSES = {
     503: ("too_busy took_too_long", "The server is busy: try again after the seconds in Retry-After."),
 }
 CODES = {code: status for status, (codes, _) in STATUSES.items() for code in codes.split()}
-MAX_PROBLEMS = 5  # in one error message
+MAX_PROBLEMS, MAX_VALUE_LENGTH = 5, 60  # in one error message
 EXAMPLE = "unknown node 'Swizerland'. Did you mean 'Switzerland'?"
 
 
@@ -189,14 +181,13 @@ def _problem_message(problem: Mapping[str, Any], where: str) -> str:
     return f"{place}: {message}{got}" if place else message
 
 
-def shortened(value: object, max_length: int = 60) -> str:
+def shortened(value: object) -> str:
     """Return the repr of a value for a message, cut to a maximum length.
 
-    >>> shortened("x" * 100, 8)
-    "'xxxx…"
+    >>> shortened("x" * 1000) == "'" + "x" * 58 + "…"
+    True
     """
-    text = repr(value[: max_length * 2] if isinstance(value, str) else value)
-    return text if len(text) <= max_length else text[: max_length - 3] + "…"
+    return shorten(repr(value), MAX_VALUE_LENGTH)
 
 
 T = TypeVar("T")
@@ -217,10 +208,10 @@ class AtMost:
     def __init__(self, limit: str) -> None:
         self.limit = limit
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
         return core_schema.with_info_after_validator_function(self._check, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         return {**handler(schema), "x-limit": self.limit}
 
     def _check(self, value: Any, info: ValidationInfo) -> Any:

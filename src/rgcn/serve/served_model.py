@@ -26,7 +26,7 @@ from rgcn.predict.opened_model import load_calibration
 from rgcn.serve.schemas import Class, Node, Relation, RequestError, RequestSchema, ResponseSchema
 
 # Groups of every model; others belong to kinds of questions.
-COMMON_GROUPS = ("rgcn.serve.graph_endpoints:GraphEndpoints", "rgcn.serve.explain_endpoints:ExplainEndpoints")
+COMMON_GROUPS = ("rgcn.serve.common_endpoints:GraphEndpoints", "rgcn.serve.common_endpoints:ExplainEndpoints")
 MODEL_PATH = "/api/models/{model}/"
 # Nodes of larger graphs are described on demand: all descriptions would take more memory than the model.
 LARGE_GRAPH_NODES = 300_000
@@ -161,10 +161,9 @@ class ServedModel:
         if not self.is_large:
             self.node = [self.node(number) for number in range(graph.num_nodes)].__getitem__
         self.relations = [Relation(**opened.describe_relation(number)) for number in range(graph.num_relations)]
-        class_names = [] if graph.labels is None else [graph.labels.names]
-        num_classes = 0 if graph.labels is None else graph.labels.num_classes
-        self.classes = [Class(**opened.describe_class(number)) for number in range(num_classes)]
-        self.longest_name = max(names.longest for names in (graph.nodes, graph.relations, *class_names))
+        class_names = [] if graph.labels is None else graph.labels.names
+        self.classes = [Class(**opened.describe_class(number)) for number in range(len(class_names))]
+        self.longest_name = max(graph.nodes.longest, graph.relations.longest, *map(len, class_names), 0)
         self.entities = ExampleEntities(self)
         self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
         self.handlers = {key: handler for group in self.groups for key, handler in group.handlers().items()}
@@ -241,9 +240,8 @@ def example_nodes(served: ServedModel) -> list[int]:
     distance = np.abs(degree - np.median(degree[is_described])) if is_described.any() else -degree
     best: list[int] = candidates[np.lexsort((distance, ~is_described, ~is_suitable))[:MAX_TITLES_READ]].tolist()
     # Nodes with a title come before those that are shown by their id.
-    return sorted(best, key=lambda node: titles.of(node) == readable_name(graph.nodes[node], graph.nodes))[
-        :NUM_EXAMPLES
-    ]
+    best.sort(key=lambda node: titles.of(node) == readable_name(graph.nodes[node], graph.nodes))
+    return best[:NUM_EXAMPLES]
 
 
 def _candidates(served: ServedModel) -> NDArray[np.int64]:

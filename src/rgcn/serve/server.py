@@ -33,7 +33,7 @@ from rgcn.predict import open_model
 from rgcn.predict.opened_model import with_new_triples
 from rgcn.serve.address import Address, Limits, bound_socket, url_of
 from rgcn.serve.batching import BatchingExecutor, Dispatcher
-from rgcn.serve.graph_endpoints import ModelSummary, model_summary
+from rgcn.serve.common_endpoints import ModelSummary, model_summary
 from rgcn.serve.openapi import openapi
 from rgcn.serve.requests import API_HEADERS, JSON, RequestHandler, SecurityMiddleware, ServerMetrics, all_endpoints
 from rgcn.serve.schemas import RequestError, ResponseSchema, retry_later
@@ -64,7 +64,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse the connection if there are too many, or wait for its first request."""
-        """Refuse the connection if there are too many, or wait for its first request."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
             self._refuse(retry_later("too_busy", f"{self.limits.max_connections:,} connections are open already"))
@@ -72,7 +71,6 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_timer("request", self._request_timeout)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes as long as they keep to the limits."""
         """Parse bytes as long as they keep to the limits."""
         for first in range(0, len(data), PART_BYTES):
             if self.transport.is_closing():
@@ -82,15 +80,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._head_bytes += len(part)
             super().data_received(part)
             if self._head_bytes > self.limits.max_head_bytes:
-                message = (
-                    f"the request's first line and headers, or its trailers, exceed {self.limits.max_head_bytes:,}"
-                )
-                self._refuse(RequestError("header_too_large", f"{message} bytes"))
+                limit = f"{self.limits.max_head_bytes:,} bytes"
+                message = f"the request's first line and headers, or its trailers, exceed {limit}"
+                self._refuse(RequestError("header_too_large", message))
         if "request" not in self._timers and (self.cycle is None or self.cycle.response_complete):
             self._start_timer("request", self._request_timeout)  # for bytes that are no request yet
 
     def on_message_begin(self) -> None:
-        """Start the time limit of a request."""
         """Start the time limit of a request."""
         super().on_message_begin()
         self._head_bytes = 0
@@ -98,12 +94,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Stop the time limit: the head of the request has arrived."""
-        """Stop the time limit: the head of the request has arrived."""
         self._stop_timer("request")
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count bytes of the head anew: these belong to a body."""
         """Count bytes of the head anew: these belong to a body."""
         self._head_bytes = 0
         super().on_body(body)
@@ -127,18 +121,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         """Start the time limit of a client that does not read."""
-        """Start the time limit of a client that does not read."""
         super().pause_writing()
         self._start_timer("reader", self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the time limit: the client reads again."""
-        """Stop the time limit: the client reads again."""
         super().resume_writing()
         self._stop_timer("reader")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the work for the client."""
         """Cancel the work for the client."""
         self._stop_timer("request")
         self._stop_timer("reader")
@@ -164,7 +155,6 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._task = None
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP."""
         """Answer bytes that are not HTTP."""
         self._refuse(RequestError("bad_request", "this is not a valid HTTP request"))
 
@@ -259,7 +249,6 @@ class PageFile(Response):
         super().__init__(body, headers={"etag": etag}, media_type=PAGE_TYPES[file.name.rpartition(".")[2]])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, or only its tag."""
         """Send the file, or only its tag."""
         etag = self.headers["etag"]
         if etag in Headers(scope=scope).get("if-none-match", ""):
@@ -363,7 +352,6 @@ class Server(uvicorn.Server):
     """A uvicorn server that returns after a signal instead of raising it again: being stopped is not a failure."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop after the first signal, and at once after the second."""
         """Stop after the first signal, and at once after the second."""
         if self.should_exit:
             # The second signal. Threads may be in the middle of a long computation, and hold nothing to save.

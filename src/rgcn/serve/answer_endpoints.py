@@ -1,12 +1,15 @@
-"""/links and /score, for models that predict links."""
+"""What models answer over HTTP: /class and /classes if they predict classes of nodes, /links and /score if links."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
+import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
@@ -16,13 +19,14 @@ from rgcn.graph import SPLITS
 from rgcn.links.calibration import Calibration
 from rgcn.links.top_k import KnownMode, answer_links, rate_triples
 from rgcn.nn.scorer import Questions, Scorer
+from rgcn.predict import OpenModel
 from rgcn.predict.questions import answer_notes
 from rgcn.sampling.known_triples import KnownTriples, split_of
 from rgcn.serve import schemas
 from rgcn.serve.batching import Dispatcher, RequestQueue
-from rgcn.serve.graph_endpoints import EXAMPLE_ROWS
-from rgcn.serve.schemas import Many, Node, NodeName, Probability, Relation, RelationName, RequestSchema, ResponseSchema
-from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint
+from rgcn.serve.common_endpoints import EXAMPLE_ROWS
+from rgcn.serve.schemas import Class, Many, Node, NodeName, Probability, Relation, RelationName, Score, Split
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint, run_later
 
 # Questions with similar k form a batch: one for a thousand answers must not delay those for ten. For each largest k:
 # the batch size is divided by this. `Scorer.questions_per_batch` gives the batch size of scorers with costly questions.
@@ -38,7 +42,112 @@ K = Annotated[schemas.Count, Field(description="How many answers to each questio
 KnownAnswers = Annotated[KnownMode, Field(description="Answers that are training triples: `mark` or `drop` them.")]
 
 
-class MissingEnd(RequestSchema):
+class ClassQuery(schemas.RequestSchema):
+    """A node whose class is wanted."""
+
+    node: NodeName
+
+
+class ClassesBody(schemas.RequestSchema):
+    """Nodes whose classes are wanted."""
+
+    nodes: Many[NodeName]
+
+
+class ScoredClass(schemas.ResponseSchema):
+    """A class with its score."""
+
+    class_: Class = msgspec.field(name="class")
+    score: Score
+    probability: Probability
+
+
+class ClassAnswer(schemas.ResponseSchema):
+    """The most likely class of a node."""
+
+    node: Node
+    class_: Class = msgspec.field(name="class")
+    score: Score
+    probability: Probability
+    classes: Annotated[list[ScoredClass], Meta(description="Every class, likeliest first.")]
+    label: Annotated[Class | None, Meta(description="The node's class in the data, if it is labeled.")]
+    label_split: Split | None
+
+
+class ClassAnswerList(schemas.ResponseSchema):
+    """Answers in the order of the nodes."""
+
+    predictions: list[ClassAnswer]
+
+
+class ClassEndpoints(Endpoints):
+    """Predict classes. The scores of all nodes are computed once, for a large graph in the background."""
+
+    tag = "classes"
+
+    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
+        super().__init__(served, on_step)
+        self._scores: NDArray[np.float32] | None = None  # [num_nodes, num_classes]
+        if served.is_large:
+            run_later("rgcn-classify", self._score_all)
+        else:
+            on_step("classifying every node")
+            self._score_all()
+        self._labels: dict[int, tuple[Class, Any]] = {}
+        if (labels := served.graph.labels) is not None:
+            rows = zip(labels.nodes.tolist(), labels.classes.tolist(), labels.splits.tolist(), strict=True)
+            self._labels = {node: (served.classes[label], SPLITS[split]) for node, label, split in rows}
+        self._queue = RequestQueue((served.name, "classes"), self.answers, 64)
+
+    def _score_all(self) -> None:
+        if not self.served.opened.model.hooks_.hides_query:
+            self._scores = _finite_scores(self.served.opened, range(self.served.graph.num_nodes))
+
+    @endpoint("GET", "class")
+    async def predict_class(self, dispatcher: Dispatcher, query: ClassQuery) -> ClassAnswer:
+        """The most likely class of a node, and the scores of all classes."""
+        nodes = [self.served.names.node(query.node)]
+        answers = await dispatcher.ask(self._queue, nodes) if self._scores is None else self.answers(nodes)
+        return answers[0]
+
+    @endpoint("POST", "classes")
+    async def predict_classes(self, dispatcher: Dispatcher, body: ClassesBody) -> ClassAnswerList:
+        """The most likely classes of many nodes."""
+        nodes = await dispatcher.resolve_names(body.nodes, self.served.names.node)
+        # In the thread even if all scores are there: a thousand nodes would block the event loop for too long.
+        return ClassAnswerList(list(await dispatcher.ask(self._queue, nodes)))
+
+    def examples(self, entities: ExampleEntities) -> dict[str, Example]:
+        """Return a request with its response for each endpoint."""
+        node, [answer] = entities.parameters["node"], self.answers(entities.nodes[:1])
+        return {"GET class": ({"node": node}, answer), "POST classes": ({"nodes": [node]}, ClassAnswerList([answer]))}
+
+    def answers(self, nodes: Sequence[int]) -> list[ClassAnswer]:
+        """Return the answer for each node."""
+        all_scores, calibration = self._scores, self.served.calibration
+        scores = _finite_scores(self.served.opened, nodes) if all_scores is None else all_scores[nodes]
+        probabilities = np.empty((len(nodes), 0))
+        if calibration.fitted:
+            probabilities = calibration.class_probabilities(torch.from_numpy(scores)).numpy()
+        return list(map(self._answer, nodes, scores.tolist(), probabilities.tolist()))
+
+    def _answer(self, node: int, scores: list[float], probabilities: list[float]) -> ClassAnswer:
+        formatted = schemas.six_digits(probabilities) if probabilities else repeat(None)
+        rows = list(map(ScoredClass, self.served.classes, schemas.six_digits(scores), formatted))
+        rows = [rows[number] for number in sorted(range(len(rows)), key=scores.__getitem__, reverse=True)]
+        best, (label, split) = rows[0], self._labels.get(node, (None, None))
+        return ClassAnswer(self.served.node(node), best.class_, best.score, best.probability, rows, label, split)
+
+
+def _finite_scores(opened: OpenModel, nodes: Sequence[int]) -> NDArray[np.float32]:
+    """Return the scores of nodes, `[num_nodes, num_classes]`, in one pass through the network."""
+    scores = opened.logits(nodes).float().numpy()
+    if not np.isfinite(scores).all():
+        raise DataError(f"{opened.path}: the model's scores are not finite; its training has diverged: train it again")
+    return scores
+
+
+class MissingEnd(schemas.RequestSchema):
     """A triple with one end missing: give a subject to get objects, an object to get subjects."""
 
     relation: RelationName
@@ -61,7 +170,7 @@ class LinksQuery(MissingEnd):
     known: KnownAnswers = "mark"
 
 
-class LinksBody(RequestSchema):
+class LinksBody(schemas.RequestSchema):
     """Many questions."""
 
     queries: Many[MissingEnd]
@@ -69,7 +178,7 @@ class LinksBody(RequestSchema):
     known: KnownAnswers = "mark"
 
 
-class NamedTriple(RequestSchema):
+class NamedTriple(schemas.RequestSchema):
     """A triple by names."""
 
     subject: NodeName
@@ -77,7 +186,7 @@ class NamedTriple(RequestSchema):
     object: NodeName
 
 
-class ScoreBody(RequestSchema):
+class ScoreBody(schemas.RequestSchema):
     """Triples to score."""
 
     triples: Many[NamedTriple]
@@ -85,12 +194,12 @@ class ScoreBody(RequestSchema):
 
 IsKnown = Annotated[bool, Meta(description="True if it is a training triple.")]
 SplitOfTriple = Annotated[
-    schemas.Split | None,
+    Split | None,
     Meta(description="The triple's split, if the graph has splits. The model never saw `valid` and `test`."),
 ]
 
 
-class UnderstoodQuery(ResponseSchema):
+class UnderstoodQuery(schemas.ResponseSchema):
     """The question, with the nodes and the relation that were found; the missing end is null."""
 
     subject: Node | None
@@ -98,17 +207,17 @@ class UnderstoodQuery(ResponseSchema):
     object: Node | None
 
 
-class Link(ResponseSchema):
+class Link(schemas.ResponseSchema):
     """An answer: the node at the missing end."""
 
     node: Annotated[Node, Meta(description="The answer.")]
-    score: schemas.Score
+    score: Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
 
 
-class LinkAnswer(ResponseSchema):
+class LinkAnswer(schemas.ResponseSchema):
     """The most likely nodes at the missing end."""
 
     query: UnderstoodQuery
@@ -118,25 +227,25 @@ class LinkAnswer(ResponseSchema):
     ]
 
 
-class LinkAnswerList(ResponseSchema):
+class LinkAnswerList(schemas.ResponseSchema):
     """Answers in the order of the queries."""
 
     answers: list[LinkAnswer]
 
 
-class TripleScore(ResponseSchema):
+class TripleScore(schemas.ResponseSchema):
     """A triple with its score: the mean of both directions."""
 
     subject: Node
     relation: Relation
     object: Node
-    score: schemas.Score
+    score: Score
     probability: Probability
     known: IsKnown
     split: SplitOfTriple
 
 
-class Scores(ResponseSchema):
+class Scores(schemas.ResponseSchema):
     """Scores in the order of the triples."""
 
     triples: list[TripleScore]
