@@ -431,16 +431,11 @@ def _normalized(
         else:
             total = _group_sums(raw, groups)
         weight = _divide(raw, total.index_select(0, groups.row))
-    if aggregation == "mean":
-        weight = _divide(weight, _num_incoming_relations(structure, raw)[structure.target])
+    if aggregation == "mean":  # over the relations that have an edge of positive weight into the target
+        runs = structure.groups("relation")
+        present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
+        weight = _divide(weight, _group_sums(present.to(raw.dtype), structure.groups("node"))[structure.target])
     return weight
-
-
-def _num_incoming_relations(structure: EdgeStructure, raw: Tensor) -> Tensor:
-    """Count the relations that have an edge of positive weight into each target, [num_targets]."""
-    runs = structure.groups("relation")
-    present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
-    return _group_sums(present.to(raw.dtype), structure.groups("node"))
 
 
 def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:

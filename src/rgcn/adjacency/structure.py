@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.kernels.sparse import (
-    KernelStructure,
-    Pairs,
-    SparsePattern,
-    TripleIndex,
-    constant_when_compiled,
-    narrow,
-)
+from rgcn.kernels.sparse import KernelStructure, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow
 
 EDGE_FIELDS = ("relation", "source", "origin")  # the fields of `EdgeStructure` that have a number per edge
 
