@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -52,16 +52,15 @@ class EdgeOptions:
 
     def sizes(self, triples: int, nodes: int, relations: int) -> dict[str, Any]:
         """Return the sizes and flags of the `EdgeStructure` of a whole graph."""
-        return {
-            "num_targets": nodes,
-            "num_sources": nodes,
-            "num_relations": relations * (1 + self.inverse) + int(self.self_loops),
-            "num_data_relations": relations,
-            "has_inverse": self.inverse,
-            "has_self_loops": self.self_loops,
-            "num_triples": triples,
-            "num_nodes": nodes,
-        }
+        num_relations = relations * (1 + self.inverse) + int(self.self_loops)
+        counts = {"num_relations": num_relations, "num_data_relations": relations, "num_triples": triples}
+        flags = {"has_inverse": self.inverse, "has_self_loops": self.self_loops}
+        return {**dict.fromkeys(("num_targets", "num_sources", "num_nodes"), nodes), **counts, **flags}
+
+
+def edge_options(model: Any) -> dict[str, Any]:
+    """Return the fields of `EdgeOptions` that a model's configuration sets."""
+    return {each.name: getattr(model, each.name) for each in fields(EdgeOptions)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,8 @@ class ReceptiveField:
         layers: One operator per layer, the first layer's first; its targets are the sources of the next one.
         inputs: The nodes whose input vectors the first layer reads, int64.
         outputs: The nodes that the last layer computes, int64.
-        exchanges: If nodes are divided among processes, what fetches the rows that each layer reads; inputs and outputs
-            are then local nodes.
+        exchanges: If nodes are divided among processes, what fetches the rows that each layer reads from those of the
+            layer before; inputs and outputs are then local nodes.
     """
 
     layers: tuple[RelationalAdjacency, ...]
@@ -156,10 +156,6 @@ class ReceptiveField:
         exchanges = tuple(exchange.to(device) for exchange in self.exchanges)
         ends = {"inputs": self.inputs.to(device), "outputs": self.outputs.to(device)}
         return replace(self, layers=layers, exchanges=exchanges, **ends)
-
-    def layer_input(self, number: int, states: Tensor) -> Tensor:
-        """Return the states that layer `number` reads, given the states of the layer before."""
-        return self.exchanges[number](states) if self.exchanges else states
 
     def masked(self, keep: Tensor) -> ReceptiveField:
         """Drop the same edges in every layer; see `RelationalAdjacency.masked`."""

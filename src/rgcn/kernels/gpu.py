@@ -5,8 +5,6 @@ atomics: the same inputs give the same bits. No function waits for the device, s
 Tile sizes come from formulas, not from trials, which would make times and bits depend on chance.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

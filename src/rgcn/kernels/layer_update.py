@@ -6,8 +6,6 @@ the gradient: more memory traffic than the convolution itself. Here one kernel r
 cache. The backward pass computes the intermediate results again.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

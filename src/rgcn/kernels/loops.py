@@ -10,8 +10,6 @@ threads would update.
 
 # mypy: disable-error-code="no-untyped-def"
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -17,8 +17,6 @@ module, by two rules:
   type, and are not rounded to that of the rows: an edge's 1/3 stays 1/3 while the features are bfloat16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

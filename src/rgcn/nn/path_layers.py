@@ -37,20 +37,19 @@ class HiddenEdges(NamedTuple):
         edge: Indices of edges of the operator, int64 `[num_hidden]`.
         question: The question that each edge is hidden from, int64 `[num_hidden]`.
         share: Each edge's share of the weight into its target, `[num_hidden]`.
-        mean_log_degree: Mean logarithm of a degree in the training graph.
         num_questions: Number of questions in the batch.
     """
 
     edge: Tensor
     question: Tensor
     share: Tensor
-    mean_log_degree: Tensor
     num_questions: int
 
     def hidden_share(self, operator: RelationalAdjacency) -> Tensor:
         """Return the share of the weight into each target that is hidden, `[num_targets, num_questions]`."""
-        none = self.share.new_zeros(operator.num_targets, self.num_questions)
-        return none.index_put((operator.structure.target[self.edge].long(), self.question), self.share, accumulate=True)
+        edges = operator.structure
+        none = self.share.new_zeros(edges.num_targets, self.num_questions)
+        return none.index_put((edges.target[self.edge].long(), self.question), self.share, accumulate=True)
 
     def subtract(self, operator: RelationalAdjacency, total: Tensor, messages: Tensor) -> Tensor:
         """Subtract hidden messages `[num_hidden, dim]` from sums, and normalize again.
@@ -73,10 +72,6 @@ class HiddenEdges(NamedTuple):
         rest = torch.where((hidden != 0) & (rest.abs() <= bound * hidden.abs()), 0.0, rest)
         return sums.index_copy(0, place, rest).view_as(total)
 
-    def log_degree(self, operator: RelationalAdjacency, log_degree: Tensor) -> Tensor:
-        """Return the logarithms of degrees `[num_targets]` without the hidden edges, `[num_targets, num_questions]`."""
-        return log_degree[:, None] + torch.log1p(-self.hidden_share(operator)) / self.mean_log_degree
-
 
 class LayerEdges(NamedTuple):
     """The edges along which one layer passes messages.
@@ -84,7 +79,8 @@ class LayerEdges(NamedTuple):
     Attributes:
         operator: The edges with normalized weights, `[num_targets, num_sources]`.
         own_source: The source that is each target itself, int64 `[num_targets]`; None if both are the same nodes.
-        log_degree: Logarithm of each target's degree, relative to the mean of the training graph, `[num_targets]`.
+        log_degree: Logarithm of each target's degree, relative to the mean of the training graph, `[num_targets]`; or
+            `[num_targets, num_questions]`, without the hidden edges.
         hidden: Edges that are hidden from some of the questions; None without any.
     """
 
@@ -101,7 +97,10 @@ class LayerEdges(NamedTuple):
         edges = operator.structure
         own_source = None if edges.num_targets == edges.num_sources == edges.num_nodes else edges.target_sources
         # With its self-loop, an isolated node has log 1 = 0.
-        return cls(operator, own_source, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
+        log_degree = torch.log(operator.total().clamp(min=1.0)) / mean_log_degree
+        if hidden is not None:
+            log_degree = log_degree[:, None] + torch.log1p(-hidden.hidden_share(operator)) / mean_log_degree
+        return cls(operator, own_source, log_degree, hidden)
 
 
 class RelationStates(NamedTuple):
@@ -256,7 +255,7 @@ class PathLayer(nn.Module):
         squares = self.messages.squares(operator, table, x) if self.deviation else None
         if hidden is not None:
             messages = self._hidden_messages(hidden, table, x, operator)
-            sums, log_degree = hidden.subtract(operator, sums, messages), hidden.log_degree(operator, log_degree)
+            sums = hidden.subtract(operator, sums, messages)
             squares = None if squares is None else hidden.subtract(operator, squares, messages.square())
         settings = self.settings if self.training else self.settings._replace(dropout=0.0)
         weights = (self.weight, self.bias, self.gain, self.shift)

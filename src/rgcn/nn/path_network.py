@@ -222,7 +222,7 @@ class PathScorer(Scorer):
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         """Compute what all questions share."""
         self.network, self.adjacency = network, adjacency
-        self.num_nodes, self.device = adjacency.num_sources, adjacency.device
+        self.num_nodes, self.device = adjacency.structure.num_sources, adjacency.device
         bytes_per_value = 2 if adjacency.device.type == "cuda" else 4
         question_bytes = 16 * network.dim * network.num_states(self.num_nodes) * bytes_per_value
         available = available_bytes(adjacency.device)
@@ -241,9 +241,9 @@ class PathScorer(Scorer):
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Score in batches of questions; see `Scorer.scores`."""
         scores = self._allocate(questions, candidates) if out is None else out
-        for first in range(0, questions.size, self.questions_per_batch):
-            batch = questions.take(slice(first, first + self.questions_per_batch)).to(self.device)
-            scores[first : first + batch.size] = self._score_batch(batch, candidates)
+        parts = questions.to(self.device).parts(self.questions_per_batch)
+        for rows, batch in zip(torch.split(scores, self.questions_per_batch), parts, strict=False):
+            rows.copy_(self._score_batch(batch, candidates))
         return scores
 
     def _allocate(self, questions: Questions, candidates: Tensor | None) -> Tensor:
@@ -286,7 +286,7 @@ class PathScorer(Scorer):
         (edge, question), operator = self._edges_of(questions, answers), self.adjacency
         if operator.normalization in ("node", "none") and operator.aggregation == "sum":
             share = operator.raw[edge] / operator.total()[operator.structure.target[edge]]
-            hidden = HiddenEdges(edge, question, share, self.network.mean_log_degree, questions.size)
+            hidden = HiddenEdges(edge, question, share, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
         scores = []  # Other normalizations have groups of edges that share a weight: each question gets its own graph.
         for index in range(questions.size):

@@ -88,8 +88,8 @@ class RelationalEncoder(nn.Module):
             raise ConfigError(f"a receptive field of {len(operators)} layers for {depth} layers of the encoder")
         outputs: list[Tensor] = []
         for number, adjacency in enumerate(operators):
-            if x is not None and isinstance(over, ReceptiveField):
-                x = over.layer_input(number, x)
+            if x is not None and isinstance(over, ReceptiveField) and over.exchanges:
+                x = over.exchanges[number](x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if self._is_activated(number):
                 names = adjacency.structure.node_ids if isinstance(adjacency, RelationalAdjacency) else None
@@ -127,11 +127,6 @@ class RelationalEncoder(nn.Module):
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Subtract from vectors `[n, dim]` computed without messages what bypasses the messages; here nothing."""
         return vectors
-
-
-def edge_options(model: Any) -> dict[str, Any]:
-    """Return the options of a `RelationalAdjacency` that a model's configuration sets."""
-    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
 
 
 def _chunks(adjacency: RowSource, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
@@ -181,7 +176,7 @@ def build_layers(
     for dim, decomposition, bias in specs:
         options: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
         options["self_loop_dropout"] = self_loop_dropout
-        shape = MessageShape(adjacency.num_sources if in_dim is None else in_dim, dim, adjacency.num_relations)
+        shape = MessageShape(edges.num_sources if in_dim is None else in_dim, dim, edges.num_relations)
         options["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
         if in_dim is None:
             layer = RelationalGraphConv.one_hot(adjacency, dim, training=training, **options)

@@ -1,7 +1,5 @@
 """`RGCNConv`, a drop-in replacement for PyG's layer of that name, computed by rgcn's kernels."""
 
-from __future__ import annotations
-
 import weakref
 
 import torch

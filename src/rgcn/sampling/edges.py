@@ -1,7 +1,5 @@
 """Draw what a training step computes with: batches of triples, or the receptive field of a batch of nodes."""
 
-from __future__ import annotations
-
 import math
 import threading
 from abc import ABC, abstractmethod

@@ -3,8 +3,6 @@
 No draw depends on the last bit of a float, so that a seed gives the same graph on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency.operator import RelationalAdjacency, edge_options
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
-from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.sampling.edges import EdgeSampler, ScatteredEdges, prefetched
 from rgcn.sampling.negatives import HiddenTriples
@@ -143,12 +142,10 @@ class LinkTrainer(Trainer):
         available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
+            advice = f"set training.batch_edges to {fits:,} or less" if fits else "train with a smaller model.width"
             raise ConfigError(
                 f"a step of {size:,} questions about {self.num_nodes:,} nodes needs about {format_bytes(need)}, and "
-                f"{format_bytes(available)} are free: set training.batch_edges to {fits:,} or less"
-                if fits
-                else f"a question about {self.num_nodes:,} nodes needs about {format_bytes(need // size)}, "
-                f"and {format_bytes(available)} are free: train on a machine with more, or with a smaller model.width"
+                f"{format_bytes(available)} are free: {advice}, or on a machine with more"
             )
         self.sampler: EdgeSampler | None = None  # None: every step takes all triples
         if batch is not None:

@@ -107,7 +107,10 @@ class Adam(torch.optim.Optimizer):
         for parameter in group["params"]:
             factored = self.factored.get(parameter, ())
             if len(factored) == 1 and parameter.grad is None:
-                self._factored_step(parameter, factored[0], group)
+                state = self._state(parameter)
+                state["step"] += 1
+                table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
+                kernels_for(parameter).adam_bases(*table, factored[0], _adam_settings(group))
                 continue
             for gradient in factored:  # a table that is used more than once in a step
                 dense = spread_bases(*gradient)
@@ -125,13 +128,6 @@ class Adam(torch.optim.Optimizer):
         settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "amsgrad": False, "maximize": False}
         torch._fused_adam_(parameters, gradients, means, squares, [], steps, **settings)
 
-    def _factored_step(self, parameter: nn.Parameter, gradient: FactoredGradient, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        state["step"] += 1
-        table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
-        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-        kernels_for(parameter).adam_bases(*table, gradient, settings)
-
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
@@ -139,6 +135,10 @@ class Adam(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
             state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
+
+
+def _adam_settings(group: dict[str, Any]) -> AdamSettings:
+    return AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
 
 
 class RowOptimizer(Adam):
@@ -188,8 +188,7 @@ class RowOptimizer(Adam):
                 continue
             for rows, leaf in self.gathered_rows[table]:
                 if leaf.grad is not None:
-                    settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-                    self._update_rows(parameter, rows, leaf.grad, settings)
+                    self._update_rows(parameter, rows, leaf.grad, _adam_settings(group))
         self._update_others({**group, "params": others})
 
     def _update_others(self, group: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions, component_title
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.kernels.sparse import Pairs, SparsePattern, cached_per_object, constant_when_compiled, narrow, structure_for
+from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, narrow, structure_for
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.row_tables import RowTable
 from rgcn.plugins import DECOMPOSITIONS
@@ -162,7 +162,7 @@ class RelationWeights(nn.Module, ABC):
             order = self.compiled_order(adjacency.structure.handle, order)
         elif order == "auto":
             # The id of a freed module may occur again; its order is slower at worst.
-            chosen = _orders(adjacency.structure)
+            chosen = _orders.setdefault(adjacency.structure, {})
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         out: Tensor = getattr(self, order)(x, adjacency)
         return out
@@ -250,7 +250,7 @@ class LookupModule(nn.Module, ABC):
         )
 
     def _cached_lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        cache = _lookups(structure)
+        cache = _lookups.setdefault(structure, WeakKeyDictionary())
         if (cached := cache.get(self)) is not None:
             previous, found = cached  # a structure nearly always comes with the same nodes
             if previous is nodes or (previous is not None and nodes is not None and torch.equal(previous, nodes)):
@@ -261,16 +261,10 @@ class LookupModule(nn.Module, ABC):
         return found
 
 
-@cached_per_object
-def _orders(_: EdgeStructure) -> dict[int, Order]:
-    """Return the cache of the order that each module chose for these edges, by the module's id."""
-    return {}
-
-
-@cached_per_object
-def _lookups(_: EdgeStructure) -> WeakKeyDictionary[LookupModule, tuple[Tensor | None, Lookup]]:
-    """Return the cache of the last nodes and lookup of each module for these edges."""
-    return WeakKeyDictionary()
+# For edges, which must not be kept alive: the order that each module chose, by its id; and its last nodes and lookup.
+_orders: WeakKeyDictionary[EdgeStructure, dict[int, Order]] = WeakKeyDictionary()
+_lookups: WeakKeyDictionary[EdgeStructure, WeakKeyDictionary[LookupModule, tuple[Tensor | None, Lookup]]]
+_lookups = WeakKeyDictionary()
 
 
 class OneHotWeights(LookupModule):
