@@ -188,9 +188,8 @@ class StoredEdges:
 
     def num_edges_into(self, nodes: Tensor) -> Tensor:
         """Return an upper bound on the number of edges into each node, [n]: a loop counts twice."""
-        return torch.from_numpy(
-            self.graph.num_incident_triples(nodes.numpy()) + int(self.edges.get("self_loops", True))
-        )
+        num_loops = int(self.edges.get("self_loops", True))
+        return torch.from_numpy(self.graph.num_incident_triples(nodes.numpy()) + num_loops)
 
     def restrict(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
         """See `RelationalAdjacency.restrict`. Builds the operator of the triples that touch the targets, int64 [n]."""

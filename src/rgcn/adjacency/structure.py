@@ -95,6 +95,11 @@ class EdgeStructure(KernelStructure):
         return torch.cumsum(self.run_begins, 0) - 1
 
     @cached_property
+    def target_relation_first(self) -> Tensor:
+        """The first edge of each run, int64 [num_runs]."""
+        return torch.nonzero(self.run_begins).squeeze(1)
+
+    @cached_property
     def direction(self) -> Tensor:
         """0 for an edge along its triple, 1 for an inverse, 2 for a self-loop, [num_edges]."""
         out = torch.zeros_like(self.relation)
@@ -151,7 +156,7 @@ class EdgeStructure(KernelStructure):
     @cached_property
     def target_pairs_by_node(self) -> Pairs:
         """The (relation, target) pairs, sorted by target: the runs in the order of the edges."""
-        first, sizes = torch.nonzero(self.run_begins).squeeze(1), (self.num_targets, self.num_relations)
+        first, sizes = self.target_relation_first, (self.num_targets, self.num_relations)
         return Pairs.of(self.relation[first], self.target[first], self.target_relation_run, *sizes, node_major=True)
 
     def pairs_of(self, node: Tensor, num_nodes: int, node_major: bool) -> Pairs:
@@ -194,7 +199,7 @@ class EdgeStructure(KernelStructure):
     @cached_property
     def mix_target_pairs_by_node(self) -> SparsePattern:
         """The pattern [num_target_pairs, num_sources], one entry per edge, for pairs sorted by target."""
-        shape = (len(self.target_pairs_by_node), self.num_sources)
+        shape = (self.target_relation_first.numel(), self.num_sources)
         return SparsePattern.from_sorted_rows(self.target_relation_run, self.source, shape)
 
     @cached_property

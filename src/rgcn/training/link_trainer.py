@@ -43,7 +43,7 @@ class WeightUpdates:
         kind: type[Any] = OPTIMIZERS.resolve(training.optimizer or "adam")
         options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
         if issubclass(kind, RowOptimizer):
-            options["node_tables"] = network.node_tables()
+            options["tables"] = network.node_tables()
         self.optimizer = kind(network.parameters(), **options)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
         if device.type == "cuda":  # a recorded step reads each rate from a tensor
@@ -232,9 +232,8 @@ class LinkTrainer(Trainer):
         loss.backward()  # type: ignore[no-untyped-call]
         total = self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
         if self.training.clip is not None:
-            self.placement.clip_gradients(
-                self.network, row_optimizer.leaves() if row_optimizer else [], self.training.clip
-            )
+            leaves = row_optimizer.leaves() if row_optimizer else []
+            self.placement.clip_gradients(self.network, leaves, self.training.clip)
         self.optimizer.step()
         return total
 

@@ -137,18 +137,11 @@ class SampledCrossEntropy(Objective):
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
         """Draw the negatives of a batch."""
-        rate, chunk = self.training.negatives, self.training.shared_by
-        if chunk is not None:
-            return share(positives, self.num_nodes, rate=rate, chunk=chunk, generator=generator)
-        return corrupt(
-            positives,
-            self.num_nodes,
-            rate=rate,
-            head_probability=self.training.head_probability,
-            generator=generator,
-            known=self.never_drawn,
-            is_one_sided=self.is_one_sided,
-        )
+        options: dict[str, Any] = {"rate": self.training.negatives, "generator": generator}
+        if self.training.shared_by is not None:
+            return share(positives, self.num_nodes, chunk=self.training.shared_by, **options)
+        options |= {"head_probability": self.training.head_probability, "is_one_sided": self.is_one_sided}
+        return corrupt(positives, self.num_nodes, known=self.never_drawn, **options)
 
     def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: Negatives) -> Tensor:
         """Score the batch and its negatives, and compute the loss."""

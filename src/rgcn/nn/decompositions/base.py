@@ -245,9 +245,8 @@ class LookupModule(nn.Module, ABC):
         """Return a lookup as text. Runs uncompiled while a graph is traced."""
         found = self._cached_lookup(structure_for(EdgeStructure, structure_word), nodes)
         assert isinstance(found.pattern, SparsePattern)
-        return (
-            f"{found.in_trained},{found.pattern.handle},{found.pairs.handle if isinstance(found.pairs, Pairs) else ''}"
-        )
+        pairs = found.pairs.handle if isinstance(found.pairs, Pairs) else ""
+        return f"{found.in_trained},{found.pattern.handle},{pairs}"
 
     def _cached_lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
         cache = _lookups.setdefault(structure, WeakKeyDictionary())
