@@ -201,7 +201,13 @@ class VectorScorer(Scorer):
         if partition is None:
             node, relation, for_objects = questions.to(self.device)
             query_nodes = self.vectors(node) if self.query_nodes is None else self.query_nodes
-            return self.decoder.score_questions(query_nodes, relation, for_objects, self._vectors_of(candidates), out)
+            nodes = self.nodes
+            if candidates is not None:  # consecutive blocks of questions have the same ones
+                last = self._last
+                if last is None or last[0] is not candidates:
+                    self._last = last = candidates, nodes.index_select(0, candidates.to(self.device))
+                nodes = last[1]
+            return self.decoder.score_questions(query_nodes, relation, for_objects, nodes, out)
         nodes = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
         local_rows = partition.row(nodes[partition.is_local(nodes)])
         local_scores = self.local(questions).scores(questions, local_rows)
@@ -210,14 +216,6 @@ class VectorScorer(Scorer):
         order = torch.argsort(partition.owner(nodes), stable=True)
         scores = torch.empty_like(columns) if out is None else out
         return scores.index_copy_(1, order, columns.contiguous())
-
-    def _vectors_of(self, candidates: Tensor | None) -> Tensor:
-        if candidates is None:
-            return self.nodes
-        last = self._last
-        if last is None or last[0] is not candidates:  # consecutive blocks of questions have the same candidates
-            self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
-        return last[1]
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
