@@ -267,7 +267,7 @@ def test_the_operators_are_registered_as_pytorch_asks():
         ("scaled_sum", (edges, "target", False, False, numbers(entries), numbers(7, 3), numbers(columns, 6))),
         ("combine_bases", (pairs, numbers(7, 2), numbers(8, 2, 3))),
         ("spread_bases", (pairs, numbers(7, 2), numbers(len(structure.source_pairs), 3))),
-        ("grouped_product", (grouped, numbers(len(structure.source_pairs), 2, 3), numbers(7, 2, 3, 4))),
+        ("grouped_product", (grouped, numbers(7, 2, 3, 4), numbers(len(structure.source_pairs), 2, 3))),
         ("take_rows", (structure.source_pairs.select.handle, numbers(8, 3))),
     ):
         torch.library.opcheck(getattr(torch.ops.rgcn, name).default, arguments, test_utils=tests)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import rgcn
 from rgcn.adjacency import RelationalAdjacency
 from rgcn.errors import ConfigError, DataError
-from rgcn.nn.path_layers import LayerEdges, RelationStates, reached_layer_edges
+from rgcn.nn.path_layers import LayerEdges, RelationStates
 from rgcn.nn.scorer import Questions
 
 VARIANTS = [
@@ -84,7 +84,7 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
         total, square = ([torch.zeros_like(q) for _ in range(size)] for _ in range(2))
         for e, (v, r) in enumerate(edges):
             u = x[sources[e]]
-            if not layer.messages.is_sum:
+            if not layer.is_sum:
                 message = u * table[r]
             else:
                 message = u + table[r] if bool((u != 0).any()) else u
@@ -145,7 +145,7 @@ def test_only_what_is_reached_gives_the_same(seed, settings, layers):
 def test_the_first_hops_of_a_question_are_few():
     kg = rgcn.KnowledgeGraph.from_triples([(f"n{i}", "next", f"n{i + 1}") for i in range(100)])
     adjacency = RelationalAdjacency.from_graph(kg, normalization="node")
-    hops, nodes = reached_layer_edges(LayerEdges.along(adjacency, torch.tensor(1.0)), torch.tensor([50]), 3)
+    hops, nodes = LayerEdges.along(adjacency, torch.tensor(1.0)).reached(torch.tensor([50]), 3)
     assert [reached.tolist() for reached in nodes] == [[50], [49, 50, 51], [*range(48, 53)], [*range(47, 54)]]
     assert [hop.operator.num_targets for hop in hops] == [3, 5, 7]
 

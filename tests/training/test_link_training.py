@@ -405,7 +405,7 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
     for rows_of_nodes, old in zip(tables, before, strict=True):
         table = rows_of_nodes.trained
         assert table.grad is None
-        [(rows, leaf)] = trainer.optimizer.gathered_rows[rows_of_nodes]
+        [(rows, leaf)] = trainer.optimizer.gathered[rows_of_nodes]
         assert leaf.grad.shape == (len(rows), table.shape[1])
         assert 0 < len(rows) < 30
         still = torch.ones(60, dtype=torch.bool).index_fill(0, rows, False)

@@ -63,9 +63,9 @@ def test_a_factored_table_gets_no_written_gradient_and_outside_factoring_it_does
         out = layer(None, adjacency)
     out.sum().backward()
     assert table.grad is None
-    assert len(optimizer.factored[table]) == 1
+    assert len(optimizer.gathered[optimizer.tables[table]]) == 1
     optimizer.zero_grad()
-    assert not optimizer.factored[table]
+    assert not optimizer.gathered[optimizer.tables[table]]
     layer(None, adjacency).sum().backward()
     assert table.grad is not None
 
@@ -174,7 +174,7 @@ def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, 
     expected = naive_rows(
         kind, table.detach(), other.detach(), [(t, s.tolist(), o.tolist()) for t, s, o in steps], decay
     )
-    optimizer = kind([table, other], lr=RATE, weight_decay=decay, node_tables=[rows_of_nodes])
+    optimizer = kind([table, other], lr=RATE, weight_decay=decay, tables=[rows_of_nodes])
     start, seen = table.detach().clone(), sorted({row for touched in batches for row in touched})
     for touched, slope, other_slope in steps:
         optimizer.zero_grad()
@@ -222,7 +222,7 @@ def test_compiled_row_updates_equal_their_reference(width, dtype):
 def test_a_table_used_as_a_whole_moves_in_every_row():
     rows_of_nodes = NodeTable(torch.ones(3, 2))
     table = rows_of_nodes.trained
-    optimizer = RowAdagrad([table], lr=0.5, node_tables=[rows_of_nodes])
+    optimizer = RowAdagrad([table], lr=0.5, tables=[rows_of_nodes])
     with optimizer.factoring():
         loss = (table * torch.tensor([[1.0], [2.0], [0.0]])).sum() + rows_of_nodes.take(torch.tensor([1])).sum()
     loss.backward()

@@ -5,8 +5,6 @@
 
 # mypy: disable-error-code="no-untyped-def"
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

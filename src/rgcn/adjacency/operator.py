@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -52,16 +52,15 @@ class EdgeOptions:
 
     def sizes(self, triples: int, nodes: int, relations: int) -> dict[str, Any]:
         """Return the sizes and flags of the `EdgeStructure` of a whole graph."""
-        return {
-            "num_targets": nodes,
-            "num_sources": nodes,
-            "num_relations": relations * (1 + self.inverse) + int(self.self_loops),
-            "num_data_relations": relations,
-            "has_inverse": self.inverse,
-            "has_self_loops": self.self_loops,
-            "num_triples": triples,
-            "num_nodes": nodes,
-        }
+        num_relations = relations * (1 + self.inverse) + int(self.self_loops)
+        counts = {"num_relations": num_relations, "num_data_relations": relations, "num_triples": triples}
+        flags = {"has_inverse": self.inverse, "has_self_loops": self.self_loops}
+        return {**dict.fromkeys(("num_targets", "num_sources", "num_nodes"), nodes), **counts, **flags}
+
+
+def edge_options(model: Any) -> dict[str, Any]:
+    """Return the fields of `EdgeOptions` that a model's configuration sets."""
+    return {each.name: getattr(model, each.name) for each in fields(EdgeOptions)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,16 +430,11 @@ def _normalized(
         else:
             total = _group_sums(raw, groups)
         weight = _divide(raw, total.index_select(0, groups.row))
-    if aggregation == "mean":
-        weight = _divide(weight, _num_incoming_relations(structure, raw)[structure.target])
+    if aggregation == "mean":  # over the relations that have an edge of positive weight into the target
+        runs = structure.groups("relation")
+        present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
+        weight = _divide(weight, _group_sums(present.to(raw.dtype), structure.groups("node"))[structure.target])
     return weight
-
-
-def _num_incoming_relations(structure: EdgeStructure, raw: Tensor) -> Tensor:
-    """Count the relations that have an edge of positive weight into each target, [num_targets]."""
-    runs = structure.groups("relation")
-    present = structure.run_begins & (_group_sums(raw.detach(), runs).index_select(0, runs.row) > 0)
-    return _group_sums(present.to(raw.dtype), structure.groups("node"))
 
 
 def _group_sums(values: Tensor, groups: SparsePattern) -> Tensor:

@@ -29,8 +29,8 @@ class ReceptiveField:
         layers: One operator per layer, the first layer's first; its targets are the sources of the next one.
         inputs: The nodes whose input vectors the first layer reads, int64.
         outputs: The nodes that the last layer computes, int64.
-        exchanges: If nodes are divided among processes, what fetches the rows that each layer reads; inputs and outputs
-            are then local nodes.
+        exchanges: If nodes are divided among processes, what fetches the rows that each layer reads from those of the
+            layer before; inputs and outputs are then local nodes.
     """
 
     layers: tuple[RelationalAdjacency, ...]
@@ -157,10 +157,6 @@ class ReceptiveField:
         ends = {"inputs": self.inputs.to(device), "outputs": self.outputs.to(device)}
         return replace(self, layers=layers, exchanges=exchanges, **ends)
 
-    def layer_input(self, number: int, states: Tensor) -> Tensor:
-        """Return the states that layer `number` reads, given the states of the layer before."""
-        return self.exchanges[number](states) if self.exchanges else states
-
     def masked(self, keep: Tensor) -> ReceptiveField:
         """Drop the same edges in every layer; see `RelationalAdjacency.masked`."""
         return replace(self, layers=tuple(layer.masked(keep) for layer in self.layers))
@@ -192,9 +188,8 @@ class StoredEdges:
 
     def num_edges_into(self, nodes: Tensor) -> Tensor:
         """Return an upper bound on the number of edges into each node, [n]: a loop counts twice."""
-        return torch.from_numpy(
-            self.graph.num_incident_triples(nodes.numpy()) + int(self.edges.get("self_loops", True))
-        )
+        num_loops = int(self.edges.get("self_loops", True))
+        return torch.from_numpy(self.graph.num_incident_triples(nodes.numpy()) + num_loops)
 
     def restrict(self, targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
         """See `RelationalAdjacency.restrict`. Builds the operator of the triples that touch the targets, int64 [n]."""

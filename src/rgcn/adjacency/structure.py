@@ -10,14 +10,7 @@ import torch
 from torch import Tensor
 
 from rgcn.errors import ConfigError
-from rgcn.kernels.sparse import (
-    KernelStructure,
-    Pairs,
-    SparsePattern,
-    TripleIndex,
-    constant_when_compiled,
-    narrow,
-)
+from rgcn.kernels.sparse import KernelStructure, Pairs, SparsePattern, TripleIndex, constant_when_compiled, narrow
 
 EDGE_FIELDS = ("relation", "source", "origin")  # the fields of `EdgeStructure` that have a number per edge
 
@@ -192,7 +185,7 @@ class EdgeStructure(KernelStructure):
 
     def targets_from(self, pairs: Pairs) -> SparsePattern:
         """Return the pattern [num_targets, num_pairs] with one entry per edge."""
-        return SparsePattern(self.pattern.pointer, pairs.edge_pair, len(pairs))
+        return SparsePattern(self.pointer, pairs.edge_pair, len(pairs))
 
     @cached_property
     def mix_target_pairs(self) -> SparsePattern:
@@ -234,8 +227,8 @@ class EdgeStructure(KernelStructure):
     @cached_property
     def sum_messages(self) -> SparsePattern:
         """The pattern [num_targets, num_edges] that sums each target's edges."""
-        edges = torch.arange(self.num_edges, device=self.source.device, dtype=self.pattern.pointer.dtype)
-        return SparsePattern(self.pattern.pointer, edges, self.num_edges, None, self.transient)
+        edges = torch.arange(self.num_edges, device=self.source.device, dtype=self.pointer.dtype)
+        return SparsePattern(self.pointer, edges, self.num_edges, None, self.transient)
 
     @cached_property
     def target_sources(self) -> Tensor:

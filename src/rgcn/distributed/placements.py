@@ -65,7 +65,7 @@ class DataParallel(Placement):
         summed = [p for p in network.parameters() if p.requires_grad and id(p) not in local]
         if isinstance(optimizer, RowOptimizer):
             self._gather_taken_rows(optimizer)
-            summed = [parameter for parameter in summed if not optimizer.updates_rows_of(parameter)]
+            summed = [parameter for parameter in summed if parameter not in optimizer.tables]
         for parameter in summed:
             if parameter.grad is None:  # another process's share of the batch may use it
                 parameter.grad = torch.zeros_like(parameter)
@@ -75,7 +75,7 @@ class DataParallel(Placement):
 
     def _gather_taken_rows(self, optimizer: RowOptimizer) -> None:
         """Give every process the rows that any process took from replicated tables in this step, with gradients."""
-        for table, taken in optimizer.gathered_rows.items():
+        for table, taken in optimizer.gathered.items():
             if table.partition is not None:
                 continue
             optimizer.leaves()

@@ -7,8 +7,6 @@ are built. To compile everything while installing, for instance in the image of 
     python -m rgcn.kernels.ahead
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -9,8 +9,6 @@ threads, and must not be called from two threads. Work is split at places that d
 and partial sums are added in order, so the result is bit for bit the same on one core and on many.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence

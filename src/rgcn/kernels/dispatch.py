@@ -1,7 +1,5 @@
 """Choose the implementation of each primitive, by device, precision and shape. No other module chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache

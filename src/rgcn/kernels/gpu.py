@@ -5,8 +5,6 @@ atomics: the same inputs give the same bits. No function waits for the device, s
 Tile sizes come from formulas, not from trials, which would make times and bits depend on chance.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,7 +16,7 @@ from triton import cdiv
 from rgcn.kernels import reference, triton_pairs, triton_sums, triton_update
 from rgcn.kernels.layer_update import UpdateInputs
 from rgcn.kernels.reference import EPSILON, MIN_VARIANCE, AdamSettings, FactoredGradient
-from rgcn.kernels.sparse import MAX_PIECE, Pairs, RowPieces, SparsePattern, cached_per_object
+from rgcn.kernels.sparse import MAX_PIECE, Pairs, RowPieces, SparsePattern
 
 # Bytes that partial results may take; beyond, the work is split differently.
 MAX_PARTIAL_BYTES = 512 << 20
@@ -137,7 +135,7 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
     """See `reference.grouped_product`."""
     _, num_blocks, width_in, width_out = weight.shape
-    out, parts, sizes = x.new_empty(x.shape[0], num_blocks, width_out), pairs.pieces.parts, _product_sizes(weight, x)
+    out, parts, sizes = x.new_empty(x.shape[0], num_blocks, width_out), pairs.pieces().parts, _product_sizes(weight, x)
     if sizes["DOT"]:
         is_exact = sizes["PRECISION"] == "ieee"
         block, block_in = _dot_block(width_out, is_exact), 16 if is_exact else min(32, max(16, _power_of_2(width_in)))
@@ -280,18 +278,7 @@ def _worthwhile_pieces(pairs: Pairs, width_in: int, width_out: int, size: int) -
         piece * (width_in + width_out) < 2 * width_in * width_out or 8 * len(pairs) // piece * size > MAX_PARTIAL_BYTES
     ):
         piece *= 2
-    if piece == MAX_PIECE:
-        return pairs.pieces
-    by_length = _longer_pieces(pairs)
-    if piece not in by_length:
-        by_length[piece] = RowPieces.of(pairs.pointer, piece)
-    return by_length[piece]
-
-
-@cached_per_object
-def _longer_pieces(_: Pairs) -> dict[int, RowPieces]:
-    """Cache of `_worthwhile_pieces`, by their length."""
-    return {}
+    return pairs.pieces(piece)
 
 
 def _dot_block(width: int, is_exact: bool) -> int:

@@ -6,8 +6,6 @@ the gradient: more memory traffic than the convolution itself. Here one kernel r
 cache. The backward pass computes the intermediate results again.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,8 +73,9 @@ def layer_update(inputs: UpdateInputs) -> Tensor:
     if torch.compiler.is_compiling() or dispatch.use_reference:
         row_degree = degree.view(*degree.shape, *[1] * (states.ndim - degree.ndim))
         return reference_update(inputs._replace(degree=row_degree, dropout_mask=_draw_mask(states, settings.dropout)))
-    kernels = _fused_kernels(states)
-    if kernels is not None:
+    width, kernels = states.shape[-1], dispatch.kernels_for(states)
+    is_supported = width in (16, 32, 64) if states.is_cuda else width > 0 and width % 32 == 0
+    if is_supported and hasattr(kernels, "layer_update"):  # in one pass
         return _LayerUpdate.apply(kernels, settings, *inputs[:4], *weights)  # type: ignore[no-any-return, no-untyped-call]
     num_rows = states.shape[0] * states.shape[1]
     if not num_rows:
@@ -145,11 +144,3 @@ class _LayerUpdate(torch.autograd.Function):
         inputs = UpdateInputs._make((*tensors, ctx.saved_tensors[5:], mask, ctx.settings))
         *of_rows, weight, bias, gain, shift = ctx.kernels.layer_update_gradients(inputs, gradient.contiguous())
         return None, None, *of_rows, None, weight, bias, gain, shift
-
-
-def _fused_kernels(states: Tensor) -> Any:
-    """Return the kernels that compute the update in one pass, if they support these states; else None."""
-    width = states.shape[-1]
-    is_supported = width in (16, 32, 64) if states.is_cuda else width > 0 and width % 32 == 0
-    kernels = dispatch.kernels_for(states)
-    return kernels if is_supported and hasattr(kernels, "layer_update") else None

@@ -10,8 +10,6 @@ threads would update.
 
 # mypy: disable-error-code="no-untyped-def"
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +116,7 @@ def combine_bases(first, last, bounds, coefficients, bases, pointer, relation, o
     """
     num_bases, width = bases.shape[1], bases.shape[2]
     rows, even, zero = bases.reshape((len(bases) * num_bases, width)), num_bases // 2 * 2, bases.dtype.type(0)
+    transposed = coefficients.T
     for n in range(bounds[first], bounds[last]):
         start = max(n * num_bases, 0)  # tells the compiler that no index is negative
         for p in range(pointer[n], pointer[n + 1]):
@@ -133,11 +132,7 @@ def combine_bases(first, last, bounds, coefficients, bases, pointer, relation, o
                         s = _add(s, _scale(coefficients[r, even], _load(rows, start + even, k)))
                     _store(out, p, k, _add(s, t))
             else:
-                for k in range(width):
-                    one = zero
-                    for b in range(num_bases):
-                        one += coefficients[r, b] * rows[start + b, k]
-                    out[p, k] = one
+                _sum_rows(transposed, None, r, rows, start, 0, num_bases, 1, out, p)
 
 
 @_jit
@@ -418,10 +413,8 @@ def grouped_outer(first, last, bounds, x, gradient, pointer, out):
     """out[r, j] = Σ_p x[p, j]ᵀ gradient[p, j] over the pairs p of relation r, for the blocks j."""
     num_blocks, width_in, width = out.shape[1], out.shape[2], out.shape[3]
     x_rows, gradients = x.reshape((len(x) * num_blocks, width_in)), gradient.reshape((len(x) * num_blocks, width))
-    matrices, transposed = (
-        out.reshape((len(out) * num_blocks * width_in, width)),
-        np.empty((width, width_in), out.dtype),
-    )
+    matrices = out.reshape((len(out) * num_blocks * width_in, width))
+    transposed = np.empty((width, width_in), out.dtype)
     for r in range(bounds[first], bounds[last]):
         for j in range(num_blocks):
             matrix = max((r * num_blocks + j) * width_in, 0)

@@ -17,8 +17,6 @@ module, by two rules:
   type, and are not rounded to that of the rows: an edge's 1/3 stays 1/3 while the features are bfloat16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -37,26 +35,25 @@ from rgcn.kernels.sparse import KernelStructure, Pairs, SparsePattern, TripleInd
 MIN_SORTED_ROWS = 4096
 HALF = (torch.bfloat16, torch.float16)
 
-Gradients = tuple[Tensor | None, ...]
-
 _library = torch.library.Library("rgcn", "DEF")  # type: ignore[no-untyped-call]
 
 
 def _operator(
     schema: str,
     empty: Callable[..., Tensor],
-    gradients: Callable[..., Gradients] | None = None,
-    saved: Callable[..., Gradients] = lambda *tensors: tensors,
+    *gradients: Callable[..., Tensor | None] | None,
+    saved: Callable[..., tuple[Tensor | None, ...]] = lambda *tensors: tensors,
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Register the decorated function, which computes on any device, as an operator; return the function to call.
 
     Args:
-        schema: A handle, then flags, then tensors. The functions get the structure in place of its handle.
+        schema: A handle, then flags, then tensors, the rows last: gradients are rounded to their type. The function
+            gets the structure in place of its handle.
         empty: Makes an empty tensor like the result, from the same arguments.
-        gradients: Takes (ctx, gradient of the result, and for each tensor whether its gradient is needed), and returns
-            the gradients of the tensors. ctx.options (handle and flags), ctx.saved_tensors and ctx.extra are the
-            arguments of the call. None: not differentiable.
-        saved: Which of the tensors `gradients` reads.
+        gradients: For each tensor, what computes its gradient from (ctx, gradient of the result, handle, flags, saved
+            tensors); None for a tensor without gradient. Without any the operator is not differentiable. ctx.structure
+            is the structure, ctx.extra an object that the call passes on.
+        saved: Which of the tensors the gradients read.
     """
     name, num_options = schema.partition("(")[0], schema.count("str ") + schema.count("bool ")
 
@@ -78,24 +75,30 @@ def _operator(
             def forward(
                 ctx: Any, run: Callable[..., Tensor], options: tuple[Any, ...], extra: Any, *inputs: Any
             ) -> Any:
-                ctx.options, ctx.extra = options, extra
+                ctx.options, ctx.extra, ctx.rows = options, extra, getattr(inputs[-1], "dtype", None)
                 ctx.structure = structure_for(KernelStructure, options[0])  # keeps it alive for the backward pass
                 ctx.save_for_backward(*saved(*inputs))
                 return run(*options, *inputs)
 
             @staticmethod
             @once_differentiable
-            def backward(ctx: Any, gradient: Tensor) -> Gradients:
-                assert gradients is not None
-                return None, None, None, *gradients(ctx, gradient, *ctx.needs_input_grad[3:])
+            def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+                arguments = (ctx, gradient.to(ctx.rows), *ctx.options, *ctx.saved_tensors)
+                each = zip(gradients, ctx.needs_input_grad[3:], strict=True)
+                return None, None, None, *(f(*arguments) if f and is_needed else None for f, is_needed in each)
 
-        def call(*inputs: Any, extra: Any = None) -> Any:
+        def call(structure: SparsePattern | Pairs | TripleIndex | str, *rest: Any, extra: Any = None) -> Any:
+            if not isinstance(structure, str):
+                if torch.compiler.is_compiling():
+                    structure.prepare_for_tracing()
+                structure = structure.handle
+            inputs = structure, *rest
             if dispatch.use_reference:
                 return compute(*inputs)
             if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
                 return operator(*inputs)
             # Nothing is traced: the dispatcher would make the same calls, 10 to 30 µs later.
-            if gradients is not None and torch.is_grad_enabled():
+            if gradients and torch.is_grad_enabled():
                 return Differentiable.apply(compute, inputs[:num_options], extra, *inputs[num_options:])  # type: ignore[no-untyped-call]
             return compute(*inputs)
 
@@ -106,19 +109,11 @@ def _operator(
         def with_gradient(*inputs: Any) -> Any:
             return Differentiable.apply(below_autograd, inputs[:num_options], None, *inputs[num_options:])  # type: ignore[no-untyped-call]
 
-        if gradients is not None:
+        if gradients:
             _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
         return call
 
     return register
-
-
-def _handle(structure: SparsePattern | Pairs | TripleIndex | str) -> str:
-    if isinstance(structure, str):
-        return structure
-    if torch.compiler.is_compiling():
-        structure.prepare_for_tracing()
-    return structure.handle
 
 
 def _like_last(structure: KernelStructure, *tensors: Tensor) -> Tensor:
@@ -169,21 +164,13 @@ def _sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, cache: bool = 
     return kernels_for(wide).gather_sum(pattern, _ordered(pattern, value, wide, cache), wide).to(x.dtype)  # type: ignore[no-any-return]
 
 
-def _gather_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_x: bool) -> Gradients:
-    (pattern, is_transposed, cache), (value, x) = ctx.options, ctx.saved_tensors
-    left, right = (x, gradient) if is_transposed else (gradient, x)
-    return (
-        _entry_dot(pattern, left, right, value) if for_value else None,
-        _gather_sum(pattern, not is_transposed, cache, value, gradient) if for_x else None,
-    )
-
-
 @_operator(
     "gather_sum(str pattern, bool is_transposed, bool cache, Tensor? value, Tensor x)",
     lambda pattern, is_transposed, cache, value, x: x.new_empty(
         pattern.num_columns if is_transposed else pattern.num_rows, x.shape[1]
     ),
-    _gather_sum_gradients,
+    lambda ctx, g, pattern, transposed, _, value, x: _entry_dot(pattern, *((x, g) if transposed else (g, x)), value),
+    lambda ctx, g, pattern, transposed, cache, value, x: _gather_sum(pattern, not transposed, cache, value, g),
     saved=lambda value, x: (value, x if value is not None and value.requires_grad else None),
 )
 def _gather_sum(pattern: SparsePattern, is_transposed: bool, cache: bool, value: Tensor | None, x: Tensor) -> Tensor:
@@ -194,21 +181,14 @@ def _dot_type(left: Tensor, right: Tensor, value: Tensor | None) -> torch.dtype:
     return torch.promote_types(left.dtype, right.dtype) if value is None else value.dtype
 
 
-def _entry_dot_gradients(ctx: Any, gradient: Tensor, for_left: bool, for_right: bool, for_value: bool) -> Gradients:
-    (pattern,), (left, right, _) = ctx.options, ctx.saved_tensors
-    return (
-        _gather_sum(pattern, False, False, gradient, right).to(left.dtype) if for_left else None,
-        _gather_sum(pattern, True, False, gradient, left).to(right.dtype) if for_right else None,
-        None,
-    )
-
-
 @_operator(
     "entry_dot(str pattern, Tensor left, Tensor right, Tensor? value)",
     lambda pattern, left, right, value: left.new_empty(
         pattern.num_entries if value is None else len(value), dtype=_dot_type(left, right, value)
     ),
-    _entry_dot_gradients,
+    lambda ctx, g, pattern, left, right, value: _gather_sum(pattern, False, False, g, right).to(left.dtype),
+    lambda ctx, g, pattern, left, right, value: _gather_sum(pattern, True, False, g, left).to(right.dtype),
+    None,
 )
 def _entry_dot(pattern: SparsePattern, left: Tensor, right: Tensor, value: Tensor | None) -> Tensor:
     """⟨left[row], right[column]⟩ of each entry, in the order of the values and, if there are any, of their type."""
@@ -229,7 +209,7 @@ def gather_sum(pattern: SparsePattern | str, value: Tensor | None, x: Tensor) ->
     Returns:
         [num_rows, width].
     """
-    return _gather_sum(_handle(pattern), False, not torch.compiler.is_compiling(), value, x)
+    return _gather_sum(pattern, False, not torch.compiler.is_compiling(), value, x)
 
 
 def pair_dot(left: Tensor, right: Tensor, pattern: SparsePattern | str) -> Tensor:
@@ -237,7 +217,7 @@ def pair_dot(left: Tensor, right: Tensor, pattern: SparsePattern | str) -> Tenso
 
     Differentiable. left [num_rows, width], right [num_columns, width] → [num_entries]. Gathered rows are not stored.
     """
-    return _entry_dot(_handle(pattern), left, right, None)
+    return _entry_dot(pattern, left, right, None)
 
 
 # -- selected rows ------------------------------------------------------------------------------------------
@@ -255,7 +235,7 @@ def _put_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
 @_operator(
     "take_rows(str pattern, Tensor x)",
     lambda pattern, x: x.new_empty(pattern.num_rows, *x.shape[1:]),
-    lambda ctx, gradient, for_x: (_put_rows(*ctx.options, gradient),),
+    lambda ctx, gradient, pattern: _put_rows(pattern, gradient),
     saved=lambda x: (),
 )
 def _take_rows(pattern: SparsePattern, x: Tensor) -> Tensor:
@@ -273,7 +253,7 @@ def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
         [n, width].
     """
     if not isinstance(index, Tensor):
-        return _take_rows(_handle(index), x)
+        return _take_rows(index, x)
     if torch.compiler.is_compiling():  # no pattern can be created while a graph is traced: use PyTorch's own gradient
         return x.index_select(0, index)
     selection = SparsePattern.selection(index, x.shape[0], transient=True)
@@ -284,22 +264,14 @@ def take_rows(x: Tensor, index: Tensor | SparsePattern | str) -> Tensor:
 # It is linear in the value, the scale and x, so each gradient is the same sum, viewed from another end of the edges.
 
 
-def _scaled_sum_gradients(ctx: Any, gradient: Tensor, for_value: bool, for_scale: bool, for_x: bool) -> Gradients:
-    (edges, _, cache, _), (value, scale, x) = ctx.options, ctx.saved_tensors
-    gradient = gradient.to(x.dtype)
-    return (
-        _entry_product(edges, gradient, scale, x, value) if for_value else None,
-        _scale_gradient(edges, cache, value, x, gradient, scale) if for_scale else None,
-        _scaled_sum(edges, "source", cache, False, value, scale, gradient) if for_x else None,
-    )
-
-
 @_operator(
     "scaled_sum(str edges, str role, bool cache, bool exact, Tensor? value, Tensor scale, Tensor x)",
     lambda edges, role, cache, exact, value, scale, x: x.new_empty(
         edges.size_of(role), x.shape[1], dtype=_sum_type(x) if exact else x.dtype
     ),
-    _scaled_sum_gradients,
+    lambda ctx, g, edges, _, cache, exact, value, scale, x: _entry_product(edges, g, scale, x, value),
+    lambda ctx, g, edges, _, cache, exact, value, scale, x: _scale_gradient(edges, cache, value, x, g, scale),
+    lambda ctx, g, edges, _, cache, exact, value, scale, x: _scaled_sum(edges, "source", cache, False, value, scale, g),
 )
 def _scaled_sum(
     edges: TripleIndex, role: str, cache: bool, exact: bool, value: Tensor | None, scale: Tensor, x: Tensor
@@ -353,45 +325,36 @@ def scaled_sum(edges: TripleIndex, value: Tensor | None, scale: Tensor, x: Tenso
             f"The relations' table has {scale.shape[1]} columns, x has {x.shape[1]}. Give a table as wide as x, or as "
             "wide as one of several equal parts of it."
         )
-    return _scaled_sum(_handle(edges), "target", not torch.compiler.is_compiling(), exact, value, scale, x)
+    return _scaled_sum(edges, "target", not torch.compiler.is_compiling(), exact, value, scale, x)
 
 
 # -- bases combined into rows of pairs and, its transpose, rows of pairs summed into bases ----------------------
 
 
-def _combine_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_bases: bool) -> Gradients:
-    (pairs,), (coefficients, bases), factored = ctx.options, ctx.saved_tensors, ctx.extra
-    if for_bases and factored is not None:
-        # A copy, because the optimizer may change the coefficients before the bases.
-        factored.append(FactoredGradient(coefficients.clone(), gradient, ctx.structure))
-    return (
-        _coefficient_gradient(pairs, bases, gradient, coefficients) if for_coefficients else None,
-        _spread_bases(pairs, coefficients, gradient) if for_bases and factored is None else None,
-    )
+def _bases_gradient(ctx: Any, gradient: Tensor, pairs: str, coefficients: Tensor, bases: Tensor) -> Tensor | None:
+    if ctx.extra is None:
+        return _spread_bases(pairs, coefficients, gradient)
+    # A copy, because the optimizer may change the coefficients before the bases.
+    ctx.extra.append(FactoredGradient(coefficients.clone(), gradient, ctx.structure))
+    return None
 
 
 @_operator(
     "combine_bases(str pairs, Tensor coefficients, Tensor bases)",
     lambda pairs, coefficients, bases: bases.new_empty(len(pairs), bases.shape[2]),
-    _combine_gradients,
+    lambda ctx, g, pairs, coefficients, bases: _coefficient_gradient(pairs, bases, g, coefficients),
+    _bases_gradient,
 )
 def _combine_bases(pairs: Pairs, coefficients: Tensor, bases: Tensor) -> Tensor:
     wide = _widened(bases)
     return kernels_for(wide).combine_bases(_weights_for(wide, coefficients), wide, pairs).to(bases.dtype)  # type: ignore[no-any-return]
 
 
-def _spread_gradients(ctx: Any, gradient: Tensor, for_coefficients: bool, for_rows: bool) -> Gradients:
-    (pairs,), (coefficients, rows) = ctx.options, ctx.saved_tensors
-    return (
-        _coefficient_gradient(pairs, gradient, rows, coefficients) if for_coefficients else None,
-        _combine_bases(pairs, coefficients, gradient) if for_rows else None,
-    )
-
-
 @_operator(
     "spread_bases(str pairs, Tensor coefficients, Tensor rows)",
     lambda pairs, coefficients, rows: rows.new_empty(pairs.num_nodes, coefficients.shape[1], rows.shape[1]),
-    _spread_gradients,
+    lambda ctx, g, pairs, coefficients, rows: _coefficient_gradient(pairs, g, rows, coefficients),
+    lambda ctx, g, pairs, coefficients, rows: _combine_bases(pairs, coefficients, g),
 )
 def _spread_bases(pairs: Pairs, coefficients: Tensor, rows: Tensor) -> Tensor:
     wide = _widened(rows)
@@ -419,7 +382,7 @@ def combine_bases(
     Returns:
         [num_pairs, width].
     """
-    return _combine_bases(_handle(pairs), coefficients, bases, extra=factored)
+    return _combine_bases(pairs, coefficients, bases, extra=factored)
 
 
 def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs | str) -> Tensor:
@@ -428,7 +391,7 @@ def spread_bases(coefficients: Tensor, rows: Tensor, pairs: Pairs | str) -> Tens
     coefficients [num_relations, num_bases], rows [num_pairs, width], pairs sorted by node →
     [num_nodes, num_bases, width].
     """
-    return _spread_bases(_handle(pairs), coefficients, rows)
+    return _spread_bases(pairs, coefficients, rows)
 
 
 # -- a product with each relation's matrix --------------------------------------------------------------------
@@ -440,20 +403,13 @@ def _without_autocast(x: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
-def _product_gradients(ctx: Any, gradient: Tensor, for_x: bool, for_weight: bool) -> Gradients:
-    (pairs,), (x, weight) = ctx.options, ctx.saved_tensors
-    return (
-        _grouped_product(pairs, gradient, weight.transpose(2, 3)) if for_x else None,
-        _grouped_outer(pairs, x, gradient, weight) if for_weight else None,
-    )
-
-
 @_operator(
-    "grouped_product(str pairs, Tensor x, Tensor weight)",
-    lambda pairs, x, weight: x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]),
-    _product_gradients,
+    "grouped_product(str pairs, Tensor weight, Tensor x)",
+    lambda pairs, weight, x: x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]),
+    lambda ctx, g, pairs, weight, x: _grouped_outer(pairs, x, g, weight),
+    lambda ctx, g, pairs, weight, x: _grouped_product(pairs, weight.transpose(2, 3), g),
 )
-def _grouped_product(pairs: Pairs, x: Tensor, weight: Tensor) -> Tensor:
+def _grouped_product(pairs: Pairs, weight: Tensor, x: Tensor) -> Tensor:
     """Multiply in the type of x: matrix units take both factors in one type."""
     wide = _widened(x)
     weight = weight.to(wide.dtype)
@@ -473,4 +429,4 @@ def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs | str) -> Tensor:
 
     x [num_pairs, K, in], weight [num_relations, K, in, out], pairs sorted by relation → [num_pairs, K, out].
     """
-    return _grouped_product(_handle(pairs), x, weight)
+    return _grouped_product(pairs, weight, x)

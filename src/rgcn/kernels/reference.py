@@ -8,8 +8,6 @@ A *pair* is a (relation, node) that occurs among the edges. Pairs are sorted by 
 order of a pattern's entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property, wraps
 from itertools import count
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -21,8 +21,6 @@ MAX_PIECE = 64
 ROLES = ("target", "relation", "source")
 
 Structure = TypeVar("Structure")
-Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 Function = TypeVar("Function", bound=Callable[..., Any])
 _structures: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _numbers, _process = count(), uuid.uuid4().hex[:12]
@@ -67,24 +65,22 @@ def structure_for(kind: type[Structure], handle: str) -> Structure:
     return structure
 
 
-def cached_per_object(
-    function: Callable[Concatenate[Structure, Arguments], Result],
-) -> Callable[Concatenate[Structure, Arguments], Result]:
+def cached_per_object(function: Function) -> Function:
     """Cache a function's result for its first argument as long as that object exists; other arguments are ignored.
 
     It stores what one module computes from another module's immutable object. The result must not refer to the object,
     which would then never be freed.
     """
-    cache: WeakKeyDictionary[Structure, Result] = WeakKeyDictionary()
+    cache: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     @wraps(function)
-    def cached(first: Structure, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def cached(first: Any, /, *args: Any) -> Any:
         result = cache.get(first)
         if result is None:
-            result = cache[first] = function(first, *args, **kwargs)
+            result = cache[first] = function(first, *args)
         return result
 
-    return cached
+    return cast(Function, cached)
 
 
 def constant_when_compiled(function: Function) -> Function:
@@ -353,6 +349,7 @@ class Pairs(KernelStructure):
     edge_pair: Tensor
     num_nodes: int
     num_relations: int
+    _pieces: dict[int, RowPieces] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         """How many pairs there are."""
@@ -372,10 +369,11 @@ class Pairs(KernelStructure):
         """The numbers of `pointer`, read from the device once instead of in every step."""
         return self.pointer.tolist()
 
-    @cached_property
-    def pieces(self) -> RowPieces:
-        """The groups of `pointer` split for a GPU."""
-        return RowPieces.of(self.pointer)
+    def pieces(self, length: int = MAX_PIECE) -> RowPieces:
+        """Return the groups of `pointer` split for a GPU, into pieces of at most this length. Cached."""
+        if length not in self._pieces:
+            self._pieces[length] = RowPieces.of(self.pointer, length)
+        return self._pieces[length]
 
     @cached_property
     def select(self) -> SparsePattern:
@@ -392,4 +390,4 @@ class Pairs(KernelStructure):
     def prepare_for_tracing(self) -> None:
         """See `SparsePattern.prepare_for_tracing`."""
         if self.relation.is_cuda:
-            _ = self.bounds, self.pieces, self.by_relation.pieces
+            _ = self.bounds, self.pieces(), self.by_relation.pieces

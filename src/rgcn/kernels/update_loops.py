@@ -6,8 +6,6 @@ to a buffer that stays in the nearest cache, where the whole update is computed.
 
 # mypy: disable-error-code="no-untyped-def"
 
-from __future__ import annotations
-
 import numpy as np
 
 from rgcn.kernels.loops import _add, _inline, _jit, _load, _multiply, _scale, _store, _total, _zeros

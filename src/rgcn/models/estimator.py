@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
+from rgcn.adjacency.operator import edge_options
 from rgcn.adjacency.receptive_field import RowSource, StoredEdges
 from rgcn.config import Section, validate_section
 from rgcn.config.fields import chosen_components, find_option_problems, raise_problems
@@ -25,7 +26,6 @@ from rgcn.links.calibration import Calibration
 from rgcn.models.answer_kind import ClassKind, LinkKind, wrong_question_message
 from rgcn.models.storage import load_as, save_model
 from rgcn.models.task import Task, task_of
-from rgcn.nn.relational_encoder import edge_options
 from rgcn.nn.row_tables import gather_weights, partitions_by_name
 from rgcn.nn.scorer import Scorer
 from rgcn.placement import LOCAL, Placement, current

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import Self
 
-from rgcn.adjacency import ReceptiveField
-from rgcn.adjacency.receptive_field import StoredEdges
+from rgcn.adjacency.operator import edge_options
+from rgcn.adjacency.receptive_field import ReceptiveField, StoredEdges
 from rgcn.config import NodeModelConfig, NodeTrainingConfig, Scheme
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import SPLITS, KnowledgeGraph, NodeLabels
@@ -22,7 +22,7 @@ from rgcn.models.answer_kind import ClassKind
 from rgcn.models.estimator import Estimator, ModelHooks, Nodes, one_hot_message
 from rgcn.nn.decompositions import Decomposition
 from rgcn.nn.encoders import Encoder
-from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan, edge_options
+from rgcn.nn.relational_encoder import Head, NodeNetwork, NodePlan
 from rgcn.nn.relational_graph_conv import MessageFunction, RelationalGraphConv
 from rgcn.nn.row_tables import NodeEmbedding, NodeFeatures
 from rgcn.placement import current

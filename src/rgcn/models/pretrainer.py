@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency.operator import RelationalAdjacency, edge_options
 from rgcn.config import PretrainingConfig
 from rgcn.data.registry import load_or_read
 from rgcn.errors import ConfigError, DataError
 from rgcn.graph import KnowledgeGraph
 from rgcn.models.link_predictor import LinkPredictor
 from rgcn.nn.link_network import LinkNetwork, LinkPlan
-from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import ENCODERS
 from rgcn.sampling.synthetic_graphs import augment, draw_graph, node_classification_view
 from rgcn.training.fitting import Trainer

@@ -6,7 +6,7 @@ Encoders that run a computation for each question are in `path_network` and `uni
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,16 +20,8 @@ from rgcn.errors import ConfigError
 from rgcn.nn.decompositions import Decomposition, Diagonal
 from rgcn.nn.initialization import Initializer
 from rgcn.nn.link_network import LinkNetwork, LinkPlan, VectorNetwork
-from rgcn.nn.relational_encoder import (
-    EncoderInput,
-    LayerSpec,
-    NodeNetwork,
-    NodePlan,
-    RelationalEncoder,
-    build_layers,
-    build_link_layers,
-)
-from rgcn.nn.relational_graph_conv import RelationalGraphConv
+from rgcn.nn.relational_encoder import EncoderInput, NodeNetwork, NodePlan, RelationalEncoder
+from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv
 from rgcn.nn.row_tables import NodeEmbedding, NodeFeatures, NodeInput
 from rgcn.plugins import DECODERS, DECOMPOSITIONS, HEADS, MESSAGE_FUNCTIONS
 from rgcn.system.formatting import format_count
@@ -165,7 +157,7 @@ class RGCNEncoder(VectorEncoder):
         """Build the node input, the convolutions and the configured head."""
         model, source, specs = plan.model, cls.build_input(plan), cls.layer_specs(plan.model, plan.num_classes)
         init, dim = Initializer(model.init, model.gain, model.fans), None if source is None else source.dim
-        layers = build_layers(plan, dim, specs, init, field=plan.training)
+        layers = build_layers(plan, dim, specs, init)
         head = HEADS.resolve(model.head).build(specs[-1].dim, plan.num_classes, model.options, plan.generator)
         return NodeNetwork(source, layers, model.dropout, head)
 
@@ -328,11 +320,7 @@ class BottleneckEncoder(RelationalEncoder):
     source: NodeEmbedding
 
     def __init__(
-        self,
-        source: NodeEmbedding,
-        layers: Sequence[RelationalGraphConv],
-        init: Initializer,
-        generator: torch.Generator,
+        self, source: NodeEmbedding, layers: list[RelationalGraphConv], init: Initializer, generator: torch.Generator
     ) -> None:
         """Draw the initial projections."""
         super().__init__(source, layers, activated=True)
@@ -350,6 +338,65 @@ class BottleneckEncoder(RelationalEncoder):
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
         """Subtract the embeddings, which bypass the messages."""
         return vectors - self.source(nodes)  # type: ignore[no-any-return]
+
+
+class LayerSpec(NamedTuple):
+    """A convolution to build: its output dimension, its decomposition, and whether it has a bias."""
+
+    dim: int
+    decomposition: Decomposition
+    bias: bool
+
+    def num_published_parameters(self, in_dim: int, num_relations: int, self_loops: bool) -> int:
+        """Count the parameters with a row for every input; num_relations includes inverses and the self-loop."""
+        apart = int(self.decomposition.self_loop_apart and self_loops)
+        decomposed = self.decomposition.num_parameters(num_relations - apart, in_dim, self.dim)
+        return decomposed + apart * in_dim * self.dim + self.bias * self.dim
+
+
+def build_layers(
+    plan: LinkPlan | NodePlan, in_dim: int | None, specs: list[LayerSpec], init: Initializer, loop_dropout: float = 0.0
+) -> list[RelationalGraphConv]:
+    """Build a stack of convolutions with initial weights.
+
+    Args:
+        plan: The configuration, the adjacency and the random generator.
+        in_dim: Dimension of the node input; None for one-hot nodes, of which only those in the receptive field of
+            `NodePlan.training` are trained.
+        specs: The convolutions.
+        init: How weights are initialized.
+        loop_dropout: Dropout rate of self-loop messages.
+    """
+    layers: list[RelationalGraphConv] = []
+    field = plan.training if isinstance(plan, NodePlan) else None
+    training = None if field is None else (field.layers[0], field.inputs)
+    adjacency, edges, generator = plan.adjacency, plan.adjacency.structure, plan.generator
+    messages: type[MessageFunction] = MESSAGE_FUNCTIONS.resolve(plan.model.message_function)
+    for dim, decomposition, bias in specs:
+        options: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
+        options["self_loop_dropout"] = loop_dropout
+        shape = MessageShape(edges.num_sources if in_dim is None else in_dim, dim, edges.num_relations)
+        options["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
+        if in_dim is None:
+            layer = RelationalGraphConv.one_hot(adjacency, dim, training=training, **options)
+        else:
+            options |= {"inverse": edges.has_inverse, "self_loops": edges.has_self_loops}
+            layer = RelationalGraphConv(in_dim, dim, edges.num_data_relations, **options)
+        layers.append(layer)
+        in_dim = dim
+    return layers
+
+
+def build_link_layers(plan: LinkPlan, dim: int, one_hot: bool = False) -> list[RelationalGraphConv]:
+    """Build the convolutions of a link encoder, all of the same dimension."""
+    model, training = plan.model, plan.training
+    init = Initializer(model.init, model.gain)
+    if model.fans == "published" and model.blocks is not None:
+        init = Initializer(model.init, model.gain, fans=(plan.num_relations, dim // model.blocks))
+    dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
+    spec = LayerSpec(dim, DECOMPOSITIONS.resolve(model.decomposition).build(model, dim), model.bias)
+    in_dim = None if one_hot else dim
+    return build_layers(plan, in_dim, [spec] * model.layers, init, dropout)
 
 
 def build_embedding(plan: LinkPlan, activated: bool = False) -> NodeEmbedding:

@@ -16,7 +16,7 @@ from rgcn.kernels.sparse import padded_unique
 from rgcn.nn.decoders import BatchScores, Decoder
 from rgcn.nn.relational_encoder import EncoderInput, RelationalEncoder
 from rgcn.nn.row_tables import NodeEmbedding, NodeTable
-from rgcn.nn.scorer import PartitionedScorer, Questions, Scorer, VectorScorer
+from rgcn.nn.scorer import Questions, Scorer, VectorScorer
 from rgcn.placement import LOCAL, Placement
 from rgcn.sampling.negatives import Negatives
 
@@ -284,14 +284,13 @@ class VectorNetwork(LinkNetwork):
     def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
         """Compute the vectors of the local nodes once."""
         vectors = self.encode_local_nodes(adjacency).detach()
-        if self.placement.partition is None:
-            return VectorScorer(self.decoder, vectors)
-        return PartitionedScorer(self.decoder, vectors, self.placement)
+        return VectorScorer(self.decoder, vectors, self.placement)
 
     def node_vectors(self, adjacency: RelationalAdjacency) -> Tensor:
         """Return the vectors without the decoder's node biases, which say how frequent a node is, not what it is."""
         scorer = self.scorer(adjacency)
         assert isinstance(scorer, VectorScorer)
+        assert scorer.partition is None
         return scorer.nodes[:, : self.decoder.dim]
 
     def relation_vectors(self) -> Tensor | None:

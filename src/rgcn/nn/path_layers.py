@@ -1,4 +1,4 @@
-"""Parts of a path network: messages, the layer, relation vectors, the head, and the edges that questions can reach.
+"""Parts of a path network: the edges that questions can reach, relation vectors, the layer and the head.
 
 States are `[num_nodes, num_questions, dim]`: a batch of questions side by side, each with a convolution of its own over
 the same edges. In memory that is one matrix `[num_nodes, num_questions * dim]`, and the convolution H = Σ_r A_r X W_r
@@ -37,20 +37,19 @@ class HiddenEdges(NamedTuple):
         edge: Indices of edges of the operator, int64 `[num_hidden]`.
         question: The question that each edge is hidden from, int64 `[num_hidden]`.
         share: Each edge's share of the weight into its target, `[num_hidden]`.
-        mean_log_degree: Mean logarithm of a degree in the training graph.
         num_questions: Number of questions in the batch.
     """
 
     edge: Tensor
     question: Tensor
     share: Tensor
-    mean_log_degree: Tensor
     num_questions: int
 
     def hidden_share(self, operator: RelationalAdjacency) -> Tensor:
         """Return the share of the weight into each target that is hidden, `[num_targets, num_questions]`."""
-        none = self.share.new_zeros(operator.num_targets, self.num_questions)
-        return none.index_put((operator.structure.target[self.edge].long(), self.question), self.share, accumulate=True)
+        edges = operator.structure
+        none = self.share.new_zeros(edges.num_targets, self.num_questions)
+        return none.index_put((edges.target[self.edge].long(), self.question), self.share, accumulate=True)
 
     def subtract(self, operator: RelationalAdjacency, total: Tensor, messages: Tensor) -> Tensor:
         """Subtract hidden messages `[num_hidden, dim]` from sums, and normalize again.
@@ -73,10 +72,6 @@ class HiddenEdges(NamedTuple):
         rest = torch.where((hidden != 0) & (rest.abs() <= bound * hidden.abs()), 0.0, rest)
         return sums.index_copy(0, place, rest).view_as(total)
 
-    def log_degree(self, operator: RelationalAdjacency, log_degree: Tensor) -> Tensor:
-        """Return the logarithms of degrees `[num_targets]` without the hidden edges, `[num_targets, num_questions]`."""
-        return log_degree[:, None] + torch.log1p(-self.hidden_share(operator)) / self.mean_log_degree
-
 
 class LayerEdges(NamedTuple):
     """The edges along which one layer passes messages.
@@ -84,7 +79,8 @@ class LayerEdges(NamedTuple):
     Attributes:
         operator: The edges with normalized weights, `[num_targets, num_sources]`.
         own_source: The source that is each target itself, int64 `[num_targets]`; None if both are the same nodes.
-        log_degree: Logarithm of each target's degree, relative to the mean of the training graph, `[num_targets]`.
+        log_degree: Logarithm of each target's degree, relative to the mean of the training graph, `[num_targets]`; or
+            `[num_targets, num_questions]`, without the hidden edges.
         hidden: Edges that are hidden from some of the questions; None without any.
     """
 
@@ -101,7 +97,46 @@ class LayerEdges(NamedTuple):
         edges = operator.structure
         own_source = None if edges.num_targets == edges.num_sources == edges.num_nodes else edges.target_sources
         # With its self-loop, an isolated node has log 1 = 0.
-        return cls(operator, own_source, torch.log(operator.total().clamp(min=1.0)) / mean_log_degree, hidden)
+        log_degree = torch.log(operator.total().clamp(min=1.0)) / mean_log_degree
+        if hidden is not None:
+            log_degree = log_degree[:, None] + torch.log1p(-hidden.hidden_share(operator)) / mean_log_degree
+        return cls(operator, own_source, log_degree, hidden)
+
+    def reached(self, start: Tensor | None, num_layers: int) -> tuple[list[LayerEdges], list[Tensor | None]]:
+        """Find what each layer must compute, of these edges of the whole graph, for questions that start at some nodes.
+
+        Weights and degrees are those of the whole graph.
+
+        Args:
+            start: Nodes that questions start at, int64 `[num_questions]`; None for all nodes.
+            num_layers: Number of layers.
+
+        Returns:
+            The edges of each layer, whose sources are its targets; and the nodes that have a state before the first
+            layer and after each layer, int64 and ascending, or None for all nodes.
+        """
+        if start is None:
+            return [self] * num_layers, [None] * (num_layers + 1)
+        edges, operator = self.operator.structure, self.operator
+        by_source, _ = edges.triple_index.view_from("source")
+        numbers = by_source.value_id
+        assert numbers is not None  # edges are sorted by target
+        layers: list[LayerEdges] = []
+        nodes: list[Tensor | None] = [torch.unique(start)]
+        for _ in range(num_layers):
+            entry = None if nodes[-1] is None else entries_of_rows(by_source.pointer, nodes[-1])[0]
+            if entry is None or len(entry) > MAX_EDGE_SHARE * edges.num_edges:
+                layers.append(self)
+                nodes.append(None)
+                continue
+            edge = torch.sort(numbers[entry]).values.long()
+            reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
+            source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
+            size, pointer = len(reached), pointer_from_sorted(target, len(reached))
+            part = operator.select_edges(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
+            layers.append(LayerEdges(part, None, self.log_degree[reached]))
+            nodes.append(reached)
+        return layers, nodes
 
 
 class RelationStates(NamedTuple):
@@ -120,42 +155,16 @@ class RelationStates(NamedTuple):
     distinct: Tensor | None = None
 
 
-class EdgeMessages(NamedTuple):
-    """The message of an edge (u, s, v): x_u ⊙ w_s as in DistMult, or x_u + w_s as in TransE.
-
-    Sums take the operator, a table of relation vectors (`[num_relations, dim]`, or `[num_relations, num_questions *
-    dim]` if they depend on the question) and states `[num_sources, num_questions, dim]`; they return `[num_targets,
-    num_questions, dim]`.
-
-    Attributes:
-        is_sum: True for x_u + w_s; a node with state zero sends no message.
-    """
-
-    is_sum: bool = False
-
-    def sums(self, operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
-        """Return Σ over edges of weight · message; in float32 even for half precision, if `exact`."""
-        if not self.is_sum:
-            return _scaled_sum(operator, table, x, exact)
-        return _sum(operator, x) + _scaled_sum(operator, table, _has_state(x), exact)
-
-    def squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
-        """Return Σ over edges of weight · message²."""
-        if not self.is_sum:
-            return _scaled_sum(operator, table.square(), x.square(), exact=True)
-        mixed = 2 * _scaled_sum(operator, table, x)
-        return _sum(operator, x.square()) + mixed + _scaled_sum(operator, table.square(), _has_state(x), exact=True)
-
-    def of_edges(self, row: Tensor, x: Tensor) -> Tensor:
-        """Return the message of each edge from relation vectors and states, `[num_edges, dim]` each."""
-        return x + row * _has_state(x) if self.is_sum else row * x
-
-
 def _has_state(x: Tensor) -> Tensor:
     return (x != 0).any(-1, keepdim=True).to(x.dtype).expand_as(x)
 
 
 def _scaled_sum(operator: RelationalAdjacency, table: Tensor, x: Tensor, exact: bool = False) -> Tensor:
+    """Return Σ over edges of weight · w ⊙ x, of the shape of x; in float32 even for half precision, if `exact`.
+
+    The table of relation vectors w is `[num_relations, dim]`, or `[num_relations, num_questions * dim]` if they depend
+    on the question.
+    """
     out = scaled_sum(operator.structure.triple_index, operator.weight, table, x.flatten(1), exact=exact)
     return out.view(-1, *x.shape[1:])
 
@@ -200,6 +209,9 @@ class QueryRelationTable(nn.Module):
         return (torch.matmul(states.query, self.matrices) + self.biases).flatten(1)
 
 
+RELATION_TABLES: dict[str, type[nn.Module]] = {"own": RelationTable, "question": QueryRelationTable}
+
+
 class PathLayer(nn.Module):
     """One layer: x_v ← x_v + ReLU(LayerNorm(W [x_v, a_v, s_v a_v])) for nodes that received a message.
 
@@ -208,7 +220,8 @@ class PathLayer(nn.Module):
 
     Args:
         relations: Module that computes relation vectors from `RelationStates`.
-        messages: The kind of messages.
+        is_sum: True for the messages x_u + w_s of edges (u, s, v), as in TransE, where a node with state zero sends
+            none; False for x_u ⊙ w_s, as in DistMult.
         dim: Dimension of a state.
         generator: Source of the initial weights.
         settings: Settings of the update.
@@ -220,7 +233,7 @@ class PathLayer(nn.Module):
     def __init__(
         self,
         relations: nn.Module,
-        messages: EdgeMessages,
+        is_sum: bool,
         dim: int,
         generator: torch.Generator,
         settings: UpdateSettings = UpdateSettings(),  # noqa: B008 (a tuple)
@@ -228,7 +241,7 @@ class PathLayer(nn.Module):
     ) -> None:
         """Draw the initial weights."""
         super().__init__()
-        self.relations, self.messages, self.settings, self.deviation = relations, messages, settings, deviation
+        self.relations, self.is_sum, self.settings, self.deviation = relations, is_sum, settings, deviation
         inputs = dim * (1 + (1 + deviation) * (1 + settings.degree_scaling))
         self.weight = uniform_weight(dim, inputs, generator=generator)
         self.bias = uniform_weight(dim, generator=generator, fan_in=inputs)
@@ -252,22 +265,31 @@ class PathLayer(nn.Module):
         operator, own_source, log_degree, hidden = edges
         own = x if own_source is None else x.index_select(0, own_source)
         # Half precision is too coarse for the difference of two moments.
-        sums = self.messages.sums(operator, table, x, exact=self.deviation)
-        squares = self.messages.squares(operator, table, x) if self.deviation else None
+        sums = _scaled_sum(operator, table, _has_state(x) if self.is_sum else x, exact=self.deviation)
+        sums = _sum(operator, x) + sums if self.is_sum else sums
+        squares = self._squares(operator, table, x) if self.deviation else None
         if hidden is not None:
             messages = self._hidden_messages(hidden, table, x, operator)
-            sums, log_degree = hidden.subtract(operator, sums, messages), hidden.log_degree(operator, log_degree)
+            sums = hidden.subtract(operator, sums, messages)
             squares = None if squares is None else hidden.subtract(operator, squares, messages.square())
         settings = self.settings if self.training else self.settings._replace(dropout=0.0)
         weights = (self.weight, self.bias, self.gain, self.shift)
         return layer_update(UpdateInputs(own, sums, squares, log_degree, weights, None, settings))
+
+    def _squares(self, operator: RelationalAdjacency, table: Tensor, x: Tensor) -> Tensor:
+        """Return Σ over edges of weight · message², `[num_targets, num_questions, dim]`."""
+        if not self.is_sum:
+            return _scaled_sum(operator, table.square(), x.square(), exact=True)
+        mixed = 2 * _scaled_sum(operator, table, x)
+        return _sum(operator, x.square()) + mixed + _scaled_sum(operator, table.square(), _has_state(x), exact=True)
 
     def _hidden_messages(self, hidden: HiddenEdges, table: Tensor, x: Tensor, operator: RelationalAdjacency) -> Tensor:
         """Return the messages of the hidden edges, `[num_hidden, dim]`."""
         edges, index = operator.structure, torch.arange(len(hidden.edge), device=x.device)
         rows = table[edges.relation[hidden.edge]].view(len(index), -1, x.shape[-1])
         row = rows[index, hidden.question if rows.shape[1] > 1 else 0]
-        return self.messages.of_edges(row, x[edges.source[hidden.edge], hidden.question])
+        state = x[edges.source[hidden.edge], hidden.question]
+        return state + row * _has_state(state) if self.is_sum else row * state
 
 
 class NeighborhoodEncoder(nn.Module):
@@ -288,8 +310,7 @@ class NeighborhoodEncoder(nn.Module):
         super().__init__()
         self.start = nn.Parameter(torch.randn(dim, generator=generator))
         self.layers = nn.ModuleList(
-            PathLayer(RelationTable(num_relations, dim, generator), EdgeMessages(), dim, generator)
-            for _ in range(depth)
+            PathLayer(RelationTable(num_relations, dim, generator), False, dim, generator) for _ in range(depth)
         )
 
     def forward(self, edges: Sequence[LayerEdges]) -> Tensor:
@@ -358,42 +379,3 @@ class AnswerHead(nn.Module):
             fit = neighborhoods.squeeze(1) @ query.T if is_shared else (neighborhoods * query).sum(-1)
             scores = scores + fit
         return scores.T
-
-
-def reached_layer_edges(
-    whole: LayerEdges, start: Tensor | None, num_layers: int
-) -> tuple[list[LayerEdges], list[Tensor | None]]:
-    """Find what each layer must compute for questions that start at some nodes.
-
-    Weights and degrees are those of the whole graph.
-
-    Args:
-        whole: All edges of the graph.
-        start: Nodes that questions start at, int64 `[num_questions]`; None for all nodes.
-        num_layers: Number of layers.
-
-    Returns:
-        The edges of each layer, whose sources are its targets; and the nodes that have a state before the first layer
-        and after each layer, int64 and ascending, or None for all nodes.
-    """
-    if start is None:
-        return [whole] * num_layers, [None] * (num_layers + 1)
-    edges, operator = whole.operator.structure, whole.operator
-    by_source, _ = edges.triple_index.view_from("source")
-    numbers = torch.arange(edges.num_edges, device=start.device) if by_source.value_id is None else by_source.value_id
-    layers: list[LayerEdges] = []
-    nodes: list[Tensor | None] = [torch.unique(start)]
-    for _ in range(num_layers):
-        entry = None if nodes[-1] is None else entries_of_rows(by_source.pointer, nodes[-1])[0]
-        if entry is None or len(entry) > MAX_EDGE_SHARE * edges.num_edges:
-            layers.append(whole)
-            nodes.append(None)
-            continue
-        edge = torch.sort(numbers[entry]).values.long()
-        reached, target = torch.unique_consecutive(edges.target[edge].long(), return_inverse=True)
-        source = torch.searchsorted(reached, edges.source[edge].long())  # self-loops make every source a target
-        size, pointer = len(reached), pointer_from_sorted(target, len(reached))
-        part = operator.select_edges(edge, pointer=pointer, source=source, num_targets=size, num_sources=size)
-        layers.append(LayerEdges(part, None, whole.log_degree[reached]))
-        nodes.append(reached)
-    return layers, nodes

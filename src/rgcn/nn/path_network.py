@@ -15,17 +15,7 @@ from rgcn.kernels.sparse import expanded_ranges
 from rgcn.nn.decoders import BatchScores
 from rgcn.nn.encoders import Encoder
 from rgcn.nn.link_network import ExplainedTriple, LinkNetwork, LinkPlan, MessageAdjacency
-from rgcn.nn.path_layers import (
-    AnswerHead,
-    EdgeMessages,
-    HiddenEdges,
-    LayerEdges,
-    PathLayer,
-    QueryRelationTable,
-    RelationStates,
-    RelationTable,
-    reached_layer_edges,
-)
+from rgcn.nn.path_layers import RELATION_TABLES, AnswerHead, HiddenEdges, LayerEdges, PathLayer, RelationStates
 from rgcn.nn.scorer import Questions, Scorer, not_finite
 from rgcn.sampling.negatives import Negatives
 from rgcn.system.formatting import format_bytes, format_count
@@ -89,13 +79,11 @@ class PathNetwork(LinkNetwork):
         if not (edges.has_inverse and edges.has_self_loops):
             raise ConfigError("the encoder path needs inverse edges and self-loops: set inverse and self_loops to true")
         self.dim, self.num_layers, self.num_relations = model.width, model.layers, plan.num_relations
-        self.updates_unreached, messages = model.unreached == "awake", EdgeMessages(model.messages == "add")
+        self.updates_unreached, is_sum = model.unreached == "awake", model.messages == "add"
         options = (model.degree_scaling, model.layer_norm, model.skip, model.dropout, self.updates_unreached)
         self.init_relations(plan)
         self.layers = nn.ModuleList(
-            PathLayer(
-                self.relation_table(plan), messages, self.dim, generator, UpdateSettings(*options), model.deviation
-            )
+            PathLayer(self.relation_table(plan), is_sum, self.dim, generator, UpdateSettings(*options), model.deviation)
             for _ in range(model.layers)
         )
         self.ignores_unreached_nodes = not (model.surroundings or self.updates_unreached)
@@ -109,7 +97,7 @@ class PathNetwork(LinkNetwork):
 
     def relation_table(self, plan: LinkPlan) -> nn.Module:
         """Create the module that computes one layer's relation vectors from `RelationStates`."""
-        kind = QueryRelationTable if plan.model.relation_vectors == "question" else RelationTable
+        kind = RELATION_TABLES[plan.model.relation_vectors]
         return kind(plan.adjacency.structure.num_relations, self.dim, plan.generator)
 
     def relation_states(self, relations: Tensor) -> RelationStates:
@@ -222,7 +210,7 @@ class PathScorer(Scorer):
     def __init__(self, network: PathNetwork, adjacency: RelationalAdjacency) -> None:
         """Compute what all questions share."""
         self.network, self.adjacency = network, adjacency
-        self.num_nodes, self.device = adjacency.num_sources, adjacency.device
+        self.num_nodes, self.device = adjacency.structure.num_sources, adjacency.device
         bytes_per_value = 2 if adjacency.device.type == "cuda" else 4
         question_bytes = 16 * network.dim * network.num_states(self.num_nodes) * bytes_per_value
         available = available_bytes(adjacency.device)
@@ -241,9 +229,9 @@ class PathScorer(Scorer):
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
         """Score in batches of questions; see `Scorer.scores`."""
         scores = self._allocate(questions, candidates) if out is None else out
-        for first in range(0, questions.size, self.questions_per_batch):
-            batch = questions.take(slice(first, first + self.questions_per_batch)).to(self.device)
-            scores[first : first + batch.size] = self._score_batch(batch, candidates)
+        parts = questions.to(self.device).parts(self.questions_per_batch)
+        for rows, batch in zip(torch.split(scores, self.questions_per_batch), parts, strict=False):
+            rows.copy_(self._score_batch(batch, candidates))
         return scores
 
     def _allocate(self, questions: Questions, candidates: Tensor | None) -> Tensor:
@@ -254,7 +242,7 @@ class PathScorer(Scorer):
         network = self.network
         states = network.relation_states(questions.edge_relation(network.num_relations))
         start = None if network.updates_unreached else questions.node
-        edges, nodes = reached_layer_edges(self.edges, start, network.num_layers)
+        edges, nodes = self.edges.reached(start, network.num_layers)
         start = questions.node if nodes[0] is None else torch.searchsorted(nodes[0], questions.node.contiguous())
         x = network.initial_states(start, states.query, self.num_nodes if nodes[0] is None else len(nodes[0]))
         for layer, layer_edges, sources, targets in zip(network.layers, edges, nodes[:-1], nodes[1:], strict=True):
@@ -286,14 +274,12 @@ class PathScorer(Scorer):
         (edge, question), operator = self._edges_of(questions, answers), self.adjacency
         if operator.normalization in ("node", "none") and operator.aggregation == "sum":
             share = operator.raw[edge] / operator.total()[operator.structure.target[edge]]
-            hidden = HiddenEdges(edge, question, share, self.network.mean_log_degree, questions.size)
+            hidden = HiddenEdges(edge, question, share, questions.size)
             return torch.log_softmax(self.network.score_nodes(operator, questions, hidden), dim=1)
-        scores = []  # Other normalizations have groups of edges that share a weight: each question gets its own graph.
-        for index in range(questions.size):
-            raw = operator.raw.index_fill(0, edge[question == index], 0.0)
-            one = questions.take(slice(index, index + 1))
-            scores.append(self.network.score_nodes(operator.with_raw_weights(raw), one))
-        return torch.log_softmax(torch.cat(scores), dim=1)
+        # Other normalizations have groups of edges that share a weight: each question gets its own graph.
+        raw = (operator.raw.index_fill(0, edge[question == index], 0.0) for index in range(questions.size))
+        pairs = zip(map(operator.with_raw_weights, raw), questions.parts(1), strict=True)
+        return torch.log_softmax(torch.cat([self.network.score_nodes(*pair) for pair in pairs]), dim=1)
 
     def _edges_of(self, questions: Questions, answers: Tensor) -> tuple[Tensor, Tensor]:
         """Return (edge, index of its question) of every edge from a question's node to its answer, and its inverse."""

@@ -49,15 +49,14 @@ class PopularityNetwork(LinkNetwork):
         assert adjacency is not None
         _, relation, object_ = positives.unbind(1)
         edge_relation = relation[negatives.positive] + negatives.is_subject.long() * self.num_relations
-        counts = _Counts(adjacency)
-        positive, negative = counts.of(relation, object_), counts.of(edge_relation, negatives.node)
-        zero = self.bias.new_zeros(())
-        return BatchScores(torch.log1p(positive) + self.bias, torch.log1p(negative) + self.bias, zero)
+        counts = PopularityScorer(self, adjacency)
+        positive, negative = counts.score(relation, object_), counts.score(edge_relation, negatives.node)
+        return BatchScores(positive, negative, self.bias.new_zeros(()))
 
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         """Score all nodes by their counts."""
         assert adjacency is not None
-        return torch.log1p(_Counts(adjacency).of_all_nodes(questions.edge_relation(self.num_relations))) + self.bias
+        return PopularityScorer(self, adjacency).score_nodes(questions.edge_relation(self.num_relations))
 
     def score_explained(self, triple: ExplainedTriple) -> Tensor:
         """Score a triple by the weights of the edges that are counted."""
@@ -74,48 +73,40 @@ class PopularityNetwork(LinkNetwork):
 
 
 class PopularityScorer(Scorer):
-    """Scores answers by counts of edges that were computed once."""
+    """Scores answers by counts of edges, which are stored for (relation, target) pairs that occur: others are many."""
 
     def __init__(self, network: PopularityNetwork, adjacency: RelationalAdjacency) -> None:
         """Count the edges."""
-        self.network, self.counts = network, _Counts(adjacency)
-        self.num_nodes, self.device = adjacency.num_targets, adjacency.device
-
-    @torch.no_grad()
-    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """Look up the counts of all nodes; see `Scorer.scores`."""
-        counts = self.counts.of_all_nodes(questions.to(self.device).edge_relation(self.network.num_relations))
-        counts = counts if candidates is None else counts[:, candidates.to(self.device)]
-        return torch.log1p(counts) + self.network.bias
-
-    @torch.no_grad()
-    def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
-        """Look up the count of one answer to each question."""
-        relation = questions.to(self.device).edge_relation(self.network.num_relations)
-        return torch.log1p(self.counts.of(relation, answers.to(self.device))) + self.network.bias
-
-
-class _Counts:
-    """Number of edges by (relation, target), stored for pairs that occur, since there are many of all pairs."""
-
-    def __init__(self, adjacency: RelationalAdjacency) -> None:
         structure, weight = adjacency.structure, adjacency.weight
-        self.pairs, self.num_nodes = structure.target_pairs, structure.num_targets
+        self.network, self.num_nodes, self.device = network, structure.num_targets, adjacency.device
+        self.pairs = structure.target_pairs
         self.keys = self.pairs.relation.long() * self.num_nodes + self.pairs.node
         ones = weight.new_ones(structure.num_sources, 1)
         self.count = gather_sum(structure.mix_target_pairs, weight, ones).squeeze(1)
 
-    def of(self, relation: Tensor, node: Tensor) -> Tensor:
-        """Return the number of edges of relation[i] into node[i], `[n]`."""
+    def score(self, relation: Tensor, node: Tensor) -> Tensor:
+        """Score node[i] by the number of edges of relation[i] into it, `[n]`."""
         key = relation * self.num_nodes + node
         index = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
-        return self.count[index] * (self.keys[index] == key)
+        return torch.log1p(self.count[index] * (self.keys[index] == key)) + self.network.bias
 
-    def of_all_nodes(self, relation: Tensor) -> Tensor:
-        """Return the number of edges of relation[i] into every node, `[n, num_nodes]`."""
+    def score_nodes(self, relation: Tensor) -> Tensor:
+        """Score every node by the number of edges of relation[i] into it, `[n, num_nodes]`."""
         distinct, row = torch.unique(relation, return_inverse=True)
         counts, bounds = self.count.new_zeros(len(distinct), self.num_nodes), self.pairs.bounds
         for index, number in enumerate(distinct.tolist()):
             pairs = slice(bounds[number], bounds[number + 1])
             counts[index, self.pairs.node[pairs].long()] = self.count[pairs]
-        return counts[row]
+        return torch.log1p(counts[row]) + self.network.bias
+
+    @torch.no_grad()
+    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+        """Look up the counts of all nodes; see `Scorer.scores`."""
+        scores = self.score_nodes(questions.to(self.device).edge_relation(self.network.num_relations))
+        return scores if candidates is None else scores[:, candidates.to(self.device)]
+
+    @torch.no_grad()
+    def answer_scores(self, questions: Questions, answers: Tensor) -> Tensor:
+        """Look up the count of one answer to each question."""
+        relation = questions.to(self.device).edge_relation(self.network.num_relations)
+        return self.score(relation, answers.to(self.device))

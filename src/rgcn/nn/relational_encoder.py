@@ -1,11 +1,11 @@
-"""`RelationalEncoder`, the stack of relational convolutions; how configurations build it; and heads for classes."""
+"""`RelationalEncoder`, the stack of relational convolutions; heads for classes; and `NodeNetwork`, both together."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +17,9 @@ from rgcn.config import NodeModelConfig
 from rgcn.config.fields import HasOptions, component_title
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
-from rgcn.nn.decompositions import Decomposition
-from rgcn.nn.initialization import Initializer
-from rgcn.nn.relational_graph_conv import MessageFunction, MessageShape, RelationalGraphConv, node_dropout
+from rgcn.nn.relational_graph_conv import RelationalGraphConv, node_dropout
 from rgcn.nn.row_tables import NodeInput
 from rgcn.placement import LOCAL, Placement
-from rgcn.plugins import DECOMPOSITIONS, MESSAGE_FUNCTIONS
-
-if TYPE_CHECKING:
-    from rgcn.nn.link_network import LinkPlan
 
 MAX_FIELD_EDGES = 8_000_000  # in all layers of a receptive field that is computed at once: about a gigabyte
 MAX_CHUNK_EDGES = 1_000_000  # in a chunk of nodes, if it is larger
@@ -88,8 +82,8 @@ class RelationalEncoder(nn.Module):
             raise ConfigError(f"a receptive field of {len(operators)} layers for {depth} layers of the encoder")
         outputs: list[Tensor] = []
         for number, adjacency in enumerate(operators):
-            if x is not None and isinstance(over, ReceptiveField):
-                x = over.layer_input(number, x)
+            if x is not None and isinstance(over, ReceptiveField) and over.exchanges:
+                x = over.exchanges[number](x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
             if self._is_activated(number):
                 names = adjacency.structure.node_ids if isinstance(adjacency, RelationalAdjacency) else None
@@ -129,80 +123,11 @@ class RelationalEncoder(nn.Module):
         return vectors
 
 
-def edge_options(model: Any) -> dict[str, Any]:
-    """Return the options of a `RelationalAdjacency` that a model's configuration sets."""
-    return {name: getattr(model, name) for name in ("inverse", "self_loops", "normalization", "aggregation")}
-
-
 def _chunks(adjacency: RowSource, nodes: Tensor, num_edges: int) -> Iterable[Tensor]:
     """Split nodes, in order, into chunks with about so many incoming edges; a hub may have more."""
     degree = adjacency.num_edges_into(nodes)
     _, sizes = torch.unique_consecutive((torch.cumsum(degree, 0) - degree) // num_edges, return_counts=True)
     return torch.split(nodes, sizes.tolist())
-
-
-class LayerSpec(NamedTuple):
-    """A convolution to build: its output dimension, its decomposition, and whether it has a bias."""
-
-    dim: int
-    decomposition: Decomposition
-    bias: bool
-
-    def num_published_parameters(self, in_dim: int, num_relations: int, self_loops: bool) -> int:
-        """Count the parameters with a row for every input; num_relations includes inverses and the self-loop."""
-        apart = int(self.decomposition.self_loop_apart and self_loops)
-        decomposed = self.decomposition.num_parameters(num_relations - apart, in_dim, self.dim)
-        return decomposed + apart * in_dim * self.dim + self.bias * self.dim
-
-
-def build_layers(
-    plan: LinkPlan | NodePlan,
-    in_dim: int | None,
-    specs: Iterable[LayerSpec],
-    init: Initializer,
-    *,
-    field: ReceptiveField | None = None,
-    self_loop_dropout: float = 0.0,
-) -> list[RelationalGraphConv]:
-    """Build a stack of convolutions with initial weights.
-
-    Args:
-        plan: The configuration, the adjacency and the random generator.
-        in_dim: Dimension of the node input; None for one-hot nodes.
-        specs: The convolutions.
-        init: How weights are initialized.
-        field: For one-hot nodes, the receptive field of the training nodes: other rows are not trained.
-        self_loop_dropout: Dropout rate of self-loop messages.
-    """
-    layers: list[RelationalGraphConv] = []
-    training = None if field is None else (field.layers[0], field.inputs)
-    adjacency, edges, generator = plan.adjacency, plan.adjacency.structure, plan.generator
-    messages: type[MessageFunction] = MESSAGE_FUNCTIONS.resolve(plan.model.message_function)
-    for dim, decomposition, bias in specs:
-        options: dict[str, Any] = {"decomposition": decomposition, "bias": bias, "init": init, "generator": generator}
-        options["self_loop_dropout"] = self_loop_dropout
-        shape = MessageShape(adjacency.num_sources if in_dim is None else in_dim, dim, adjacency.num_relations)
-        options["message_function"] = messages.build(shape, plan.model.convolution_options, generator)
-        if in_dim is None:
-            layer = RelationalGraphConv.one_hot(adjacency, dim, training=training, **options)
-        else:
-            options |= {"inverse": edges.has_inverse, "self_loops": edges.has_self_loops}
-            layer = RelationalGraphConv(in_dim, dim, edges.num_data_relations, **options)
-        layers.append(layer)
-        in_dim = dim
-    return layers
-
-
-def build_link_layers(plan: LinkPlan, dim: int, one_hot: bool = False) -> list[RelationalGraphConv]:
-    """Build the convolutions of a link encoder, all of the same dimension."""
-    model, training = plan.model, plan.training
-    init = Initializer(model.init, model.gain)
-    if model.fans == "published" and model.blocks is not None:
-        init = Initializer(model.init, model.gain, fans=(plan.num_relations, dim // model.blocks))
-    dropout = training.self_loop_dropout if training.self_loop_dropout_on == "message" else 0.0
-    spec = LayerSpec(dim, DECOMPOSITIONS.resolve(model.decomposition).build(model, dim), model.bias)
-    in_dim = None if one_hot else dim
-    return build_layers(plan, in_dim, [spec] * model.layers, init, self_loop_dropout=dropout)
 
 
 class Head(nn.Module, HasOptions, ABC):

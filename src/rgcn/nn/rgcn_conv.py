@@ -1,7 +1,5 @@
 """`RGCNConv`, a drop-in replacement for PyG's layer of that name, computed by rgcn's kernels."""
 
-from __future__ import annotations
-
 import weakref
 
 import torch
@@ -74,9 +72,7 @@ class RGCNConv(nn.Module):
         self.root = nn.Parameter(torch.empty(root_width, out_channels)) if root_weight else None
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         # Weak references to edge_index and edge_type, their versions and other sizes, and the operator.
-        self._cached: list[
-            tuple[weakref.ref[Tensor], weakref.ref[Tensor], tuple[object, ...], RelationalAdjacency]
-        ] = []
+        self._cached: list[tuple[weakref.ref[Tensor], weakref.ref[Tensor], object, RelationalAdjacency]] = []
         self._functions: tuple[RelationWeights, ...] = ()  # in a tuple, so that parameters are registered only once
         self.reset_parameters()
 
@@ -158,14 +154,9 @@ class RGCNConv(nn.Module):
                 return adjacency
         first = 0 if num_targets is None else num_sources
         triples = torch.stack([edge_index[0], edge_type, edge_index[1] + first], dim=1)
-        adjacency = RelationalAdjacency.from_triples(
-            triples.long(),
-            num_sources + (num_targets or 0),
-            self.num_relations,
-            inverse=False,
-            self_loops=False,
-            normalization=NORMALIZATIONS[self.aggr],
-        )
+        sizes = num_sources + (num_targets or 0), self.num_relations
+        edges = {"inverse": False, "self_loops": False, "normalization": NORMALIZATIONS[self.aggr]}
+        adjacency = RelationalAdjacency.from_triples(triples.long(), *sizes, **edges)  # type: ignore[arg-type]
         if dtype == torch.float64:
             adjacency = adjacency.to(dtype)
         cached = weakref.ref(edge_index), weakref.ref(edge_type), key, adjacency

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rgcn.data.registry import cache_folder
 from rgcn.errors import DataError
-from rgcn.kernels import FactoredGradient, take_rows
+from rgcn.kernels import take_rows
 from rgcn.kernels.sparse import SparsePattern
 from rgcn.nn.initialization import Initializer
 from rgcn.placement import NodePartition, Placement
@@ -145,11 +145,12 @@ class NodeTable(nn.Module):
         partition: Which nodes are local, if nodes are partitioned over processes.
 
     Attributes:
-        gathered_rows: Within `RowOptimizer.factoring`, the rows that the step has read so far; else None.
+        gathered: Within `Adam.factoring`, where the table's gradients are collected: the rows that the step has read so
+            far, or factors of the gradient (`FactoredGradient`); else None.
     """
 
     partition: NodePartition | None
-    gathered_rows: list[GatheredRows] | None = None
+    gathered: list[Any] | None = None
 
     def __init__(self, values: Tensor, partition: NodePartition | None = None) -> None:
         """Create a table of these values."""
@@ -162,10 +163,11 @@ class NodeTable(nn.Module):
 
     def take(self, rows: Tensor) -> Tensor:
         """Return `trained[rows]`; within `RowOptimizer.factoring` as a leaf, so that no dense gradient is made."""
-        if self.gathered_rows is None:
+        if self.gathered is None:
             return take_rows(self.trained, rows)
-        self.gathered_rows.append(GatheredRows(rows, self.trained.detach().index_select(0, rows).requires_grad_()))
-        return self.gathered_rows[-1].leaf
+        leaf = self.trained.detach().index_select(0, rows).requires_grad_()
+        self.gathered.append(GatheredRows(rows, leaf))
+        return leaf
 
 
 class RowTable(NodeTable):
@@ -181,14 +183,10 @@ class RowTable(NodeTable):
         values: The initial rows `[num_rows, ...]`, which the table takes over.
         trained: Which rows can receive a gradient, bool `[num_rows]`; None for all.
         partition: Which nodes are local, if nodes are partitioned over processes.
-
-    Attributes:
-        factored_gradients: Where an optimizer collects this table's gradients as factors; None for dense gradients.
     """
 
     position: Tensor
     still: Tensor
-    factored_gradients: list[FactoredGradient] | None = None
 
     def __init__(self, values: Tensor, trained: Tensor | None = None, partition: NodePartition | None = None) -> None:
         """Create a table of these values."""
@@ -285,7 +283,7 @@ class NodeEmbedding(nn.Module):
         """Look up the vectors of nodes int64 `[n]`, or of all nodes: `[n, dim]`."""
         if nodes is None:
             rows = self.rows.values()
-        elif self.rows.gathered_rows is not None:  # then every row is trained, in the order of the nodes
+        elif self.rows.gathered is not None:  # then every row is trained, in the order of the nodes
             rows = self.rows.take(NodeTable.rows_of(self.rows, nodes))
         else:
             in_trained, pattern = self._lookup(nodes)

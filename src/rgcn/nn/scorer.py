@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rgcn.nn.decoders import Decoder
-from rgcn.placement import LOCAL, NodePartition, Placement
+from rgcn.placement import LOCAL, Placement
 
 MAX_SCORES_AT_ONCE = 1 << 24  # held while known triples are scored: 64 MB of float32
 NOT_FINITE = "the model's weights or vectors contain NaN or infinity: its training has diverged"
@@ -158,84 +158,56 @@ class Scorer(ABC):
 class VectorScorer(Scorer):
     """Scores by comparing node vectors that were computed once.
 
+    If the nodes are partitioned over the ranks, all ranks ask the same questions together. Callers that need only the
+    scores of local nodes, and reduce what follows from them, use `local`.
+
     Args:
         decoder: Scores triples of vectors.
-        nodes: A vector for each node, `[num_nodes, dim]`, as `Decoder.prepare` returns them.
+        nodes: A vector for each node, or for each local node, `[num_nodes, dim]`, as `Decoder.prepare` returns them.
+        placement: Which nodes are local.
         query_nodes: Vectors of the questions' nodes, `[num_questions, dim]`, for a scorer of certain questions. None:
             they are looked up in `nodes`.
     """
 
     has_cheap_candidates = True
 
-    def __init__(self, decoder: Decoder, nodes: Tensor, query_nodes: Tensor | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, nodes: Tensor, placement: Placement = LOCAL, query_nodes: Tensor | None = None
+    ) -> None:
         """Keep the decoder and the vectors."""
-        self.decoder, self.nodes, self.query_nodes = decoder, nodes, query_nodes
-        self.num_nodes, self.device = len(nodes), nodes.device
+        self.decoder, self.nodes, self.placement, self.query_nodes = decoder, nodes, placement, query_nodes
+        self.partition, self.device = placement.partition, nodes.device
+        self.num_nodes = len(nodes) if self.partition is None else self.partition.num_nodes
         self._last: tuple[Tensor, Tensor] | None = None  # candidates and their vectors
-
-    @torch.no_grad()
-    def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """Score with the decoder; see `Scorer.scores`."""
-        node, relation, for_objects = questions.to(self.device)
-        query_nodes = self.nodes.index_select(0, node) if self.query_nodes is None else self.query_nodes
-        return self.decoder.score_questions(query_nodes, relation, for_objects, self._vectors_of(candidates), out)
-
-    def _vectors_of(self, candidates: Tensor | None) -> Tensor:
-        if candidates is None:
-            return self.nodes
-        last = self._last
-        if last is None or last[0] is not candidates:  # consecutive blocks of questions have the same candidates
-            self._last = last = candidates, self.nodes.index_select(0, candidates.to(self.device))
-        return last[1]
-
-    @torch.no_grad()
-    def triple_scores(self, triples: Tensor) -> Tensor:
-        """Score triples with the decoder: its score is the same in both directions, and vectors hide no triple."""
-        parts = [
-            self.decoder.score(self.nodes.index_select(0, s), r, self.nodes.index_select(0, o))
-            for s, r, o in (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
-        ]
-        return torch.cat(parts)
-
-    def problem(self) -> str | None:
-        """Check the vectors, the decoder's weights and a score for NaN and infinity."""
-        return not_finite(self.nodes, *self.decoder.parameters()) or super().problem()
-
-
-class PartitionedScorer(Scorer):
-    """Scores by comparing vectors of nodes partitioned over the ranks; all ranks ask the same questions together.
-
-    Callers that need only the scores of local nodes, and reduce what follows from them, use `local`.
-
-    Args:
-        decoder: Scores triples of vectors.
-        nodes: A vector for each local node, `[num_local_nodes, dim]`.
-        placement: Which nodes are local; it has a partition.
-    """
-
-    has_cheap_candidates = True
-
-    def __init__(self, decoder: Decoder, nodes: Tensor, placement: Placement) -> None:
-        """Keep the decoder and the local vectors."""
-        assert placement.partition is not None
-        self.decoder, self.nodes, self.placement = decoder, nodes, placement
-        self.partition: NodePartition = placement.partition
-        self.num_nodes, self.device = self.partition.num_nodes, nodes.device
 
     def vectors(self, nodes: Tensor) -> Tensor:
         """Return the vectors `[n, dim]` of nodes int64 `[n]`, whichever rank holds them."""
+        if self.partition is None:
+            return self.nodes.index_select(0, nodes)
         distinct, index = torch.unique(nodes.to(self.device), return_inverse=True)
         exchange = self.placement.exchange(distinct)
         return exchange(self.nodes[self.partition.row(exchange.needed)])[index]
 
     def local(self, questions: Questions) -> VectorScorer:
         """Fetch the vectors of the questions' nodes, to compare them with the local nodes."""
-        return VectorScorer(self.decoder, self.nodes, self.vectors(questions.node))
+        if self.partition is None:
+            return self
+        return VectorScorer(self.decoder, self.nodes, query_nodes=self.vectors(questions.node))
 
     @torch.no_grad()
     def scores(self, questions: Questions, candidates: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-        """Score the local candidates and gather the scores of all ranks; see `Scorer.scores`."""
+        """Score with the decoder, on each rank its nodes; see `Scorer.scores`."""
         partition = self.partition
+        if partition is None:
+            node, relation, for_objects = questions.to(self.device)
+            query_nodes = self.vectors(node) if self.query_nodes is None else self.query_nodes
+            nodes = self.nodes
+            if candidates is not None:  # consecutive blocks of questions have the same ones
+                last = self._last
+                if last is None or last[0] is not candidates:
+                    self._last = last = candidates, nodes.index_select(0, candidates.to(self.device))
+                nodes = last[1]
+            return self.decoder.score_questions(query_nodes, relation, for_objects, nodes, out)
         nodes = torch.arange(self.num_nodes, device=self.device) if candidates is None else candidates.to(self.device)
         local_rows = partition.row(nodes[partition.is_local(nodes)])
         local_scores = self.local(questions).scores(questions, local_rows)
@@ -247,16 +219,23 @@ class PartitionedScorer(Scorer):
 
     @torch.no_grad()
     def triple_scores(self, triples: Tensor) -> Tensor:
-        """Score a share of the triples on each rank and gather the scores of all; see `Scorer.triple_scores`."""
-        share = triples[self.placement.share(len(triples))].to(self.device)
-        subject, relation, object_ = share.unbind(1)
-        ends = self.vectors(torch.cat([subject, object_]))
-        return self.placement.all_gather(self.decoder.score(ends[: len(share)], relation, ends[len(share) :]))
+        """Score triples with the decoder: its score is the same in both directions, and vectors hide no triple.
+
+        If the nodes are partitioned, each rank scores a share of the triples.
+        """
+        if self.partition is not None:
+            subject, relation, object_ = triples[self.placement.share(len(triples))].to(self.device).unbind(1)
+            subjects, objects = self.vectors(torch.cat([subject, object_])).tensor_split(2)
+            return self.placement.all_gather(self.decoder.score(subjects, relation, objects))
+        parts = (part.unbind(1) for part in torch.split(triples.to(self.device), 2**17))
+        return torch.cat([self.decoder.score(self.vectors(s), r, self.vectors(o)) for s, r, o in parts])
 
     def problem(self) -> str | None:
         """Check the vectors of all ranks, the decoder's weights and a score for NaN and infinity."""
-        has_problem = not_finite(self.nodes, *self.decoder.parameters()) is not None
-        return NOT_FINITE if self.placement.any(has_problem)[0] else super().problem()
+        problem = not_finite(self.nodes, *self.decoder.parameters())
+        if self.partition is not None:
+            problem = NOT_FINITE if self.placement.any(problem is not None)[0] else None
+        return problem or super().problem()
 
 
 def not_finite(*tensors: Tensor) -> str | None:

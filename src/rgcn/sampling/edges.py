@@ -1,7 +1,5 @@
 """Draw what a training step computes with: batches of triples, or the receptive field of a batch of nodes."""
 
-from __future__ import annotations
-
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -338,12 +336,10 @@ class FieldSampler:
     def field(self, nodes: Tensor, seed: Seed) -> ReceptiveField:
         """Return the receptive field of nodes int64 [n], distinct, on the CPU."""
         dropout_key, *layer_keys = seed_words(seed, 1 + self.num_layers)
-        keys = iter(layer_keys)
-
-        def rows(targets: Tensor) -> tuple[RelationalAdjacency, Tensor]:
-            return self._rows(targets, dropout_key, next(keys))
-
-        return ReceptiveField.walk(rows, nodes, self.num_layers, self.placement)
+        keys = iter(layer_keys)  # one for each layer
+        return ReceptiveField.walk(
+            lambda targets: self._rows(targets, dropout_key, next(keys)), nodes, self.num_layers, self.placement
+        )
 
     def _rows(self, nodes: Tensor, dropout_key: np.uint64, key: np.uint64) -> tuple[RelationalAdjacency, Tensor]:
         """Return the operator of a layer into these nodes, and the nodes that it reads."""

@@ -3,8 +3,6 @@
 No draw depends on the last bit of a float, so that a seed gives the same graph on every machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -119,9 +117,8 @@ class _World:
         s = np.repeat(subjects, degree if degree == 1 else rng.integers(1, 2 * degree, size=len(subjects)))
         liked = rng.integers(len(objects), size=(len(self.types), int(rng.integers(1, 3))))
         skewed = rng.random(len(s)) * rng.random(len(s))
-        o = liked[s // self.group_size, rng.integers(liked.shape[1], size=len(s))] + (self.group_size * skewed).astype(
-            np.int64
-        )
+        o = liked[s // self.group_size, rng.integers(liked.shape[1], size=len(s))]
+        o = o + (self.group_size * skewed).astype(np.int64)
         anyone = rng.random(len(s)) < rng.choice([0.0, 0.1, 0.3])
         o = np.where(anyone, (len(objects) * skewed * rng.random(len(s))).astype(np.int64), o)
         return np.unique(s * len(self.types) + objects[o % len(objects)])
@@ -130,10 +127,8 @@ class _World:
         """Few objects and many subjects, like classes: by node number, by group, or by group and grid position."""
         rng, s, values = self.rng, self.members(size), self.members(int(self.rng.integers(2, 20)))
         table = rng.integers(len(values), size=(len(self.types), 4))
-        by_number = np.arange(len(s)) * len(values) // len(s)
-        o = (by_number, table[s // self.group_size, 0], table[s // self.group_size, s % self.columns % 4])[
-            rng.integers(3)
-        ]
+        by_number, group = np.arange(len(s)) * len(values) // len(s), s // self.group_size
+        o = (by_number, table[group, 0], table[group, s % self.columns % 4])[rng.integers(3)]
         o = np.where(rng.random(len(s)) < rng.choice([0.0, 0.05, 0.2]), rng.permutation(o), o)
         return np.unique(s * len(self.types) + values[o])
 

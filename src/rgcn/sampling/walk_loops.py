@@ -4,8 +4,6 @@ The generator is implemented here so that a seed gives the same edges on every p
 and so that the whole sampling state of a run is one integer.
 """
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

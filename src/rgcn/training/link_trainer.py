@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rgcn.adjacency import RelationalAdjacency
+from rgcn.adjacency.operator import RelationalAdjacency, edge_options
 from rgcn.config import LinkModelConfig, LinkTrainingConfig
 from rgcn.errors import ConfigError
 from rgcn.graph import KnowledgeGraph
 from rgcn.nn.link_network import LinkNetwork, VectorNetwork
-from rgcn.nn.relational_encoder import edge_options
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 from rgcn.sampling.edges import EdgeSampler, ScatteredEdges, prefetched
 from rgcn.sampling.negatives import HiddenTriples
@@ -44,7 +43,7 @@ class WeightUpdates:
         kind: type[Any] = OPTIMIZERS.resolve(training.optimizer or "adam")
         options: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
         if issubclass(kind, RowOptimizer):
-            options["node_tables"] = network.node_tables()
+            options["tables"] = network.node_tables()
         self.optimizer = kind(network.parameters(), **options)
         self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]  # before any schedule
         if device.type == "cuda":  # a recorded step reads each rate from a tensor
@@ -143,12 +142,10 @@ class LinkTrainer(Trainer):
         available = available_bytes(adjacency.device)
         if available is not None and need > available:
             fits = int(size * available / need)
+            advice = f"set training.batch_edges to {fits:,} or less" if fits else "train with a smaller model.width"
             raise ConfigError(
                 f"a step of {size:,} questions about {self.num_nodes:,} nodes needs about {format_bytes(need)}, and "
-                f"{format_bytes(available)} are free: set training.batch_edges to {fits:,} or less"
-                if fits
-                else f"a question about {self.num_nodes:,} nodes needs about {format_bytes(need // size)}, "
-                f"and {format_bytes(available)} are free: train on a machine with more, or with a smaller model.width"
+                f"{format_bytes(available)} are free: {advice}, or on a machine with more"
             )
         self.sampler: EdgeSampler | None = None  # None: every step takes all triples
         if batch is not None:
@@ -235,9 +232,8 @@ class LinkTrainer(Trainer):
         loss.backward()  # type: ignore[no-untyped-call]
         total = self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
         if self.training.clip is not None:
-            self.placement.clip_gradients(
-                self.network, row_optimizer.leaves() if row_optimizer else [], self.training.clip
-            )
+            leaves = row_optimizer.leaves() if row_optimizer else []
+            self.placement.clip_gradients(self.network, leaves, self.training.clip)
         self.optimizer.step()
         return total
 

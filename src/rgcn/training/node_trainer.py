@@ -143,10 +143,8 @@ class NodeTrainer(Trainer):
                 logits = self.network.head(self.network.node_states(self.adjacency, self.valid))
         loss = F.cross_entropy(logits, self.valid_target, reduction="sum").double()
         self.placement.all_reduce(loss)
-        return {
-            "loss": float(loss) / self.num_valid,
-            "accuracy": self._accuracy(logits, self.valid_target, self.num_valid),
-        }
+        accuracy = self._accuracy(logits, self.valid_target, self.num_valid)
+        return {"loss": float(loss) / self.num_valid, "accuracy": accuracy}
 
     def _on_own_threads(self) -> tuple[Tensor, Tensor]:
         with single_threaded_torch():

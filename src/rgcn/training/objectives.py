@@ -134,21 +134,16 @@ class SampledCrossEntropy(Objective):
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
         self.never_drawn = plan.known() if plan.training.filtered_negatives else None
+        # Triples that do not count as negatives where they are drawn.
+        self.known = None if plan.training.shared_by is None else self.never_drawn
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Negatives:
         """Draw the negatives of a batch."""
-        rate, chunk = self.training.negatives, self.training.shared_by
-        if chunk is not None:
-            return share(positives, self.num_nodes, rate=rate, chunk=chunk, generator=generator)
-        return corrupt(
-            positives,
-            self.num_nodes,
-            rate=rate,
-            head_probability=self.training.head_probability,
-            generator=generator,
-            known=self.never_drawn,
-            is_one_sided=self.is_one_sided,
-        )
+        options: dict[str, Any] = {"rate": self.training.negatives, "generator": generator}
+        if self.training.shared_by is not None:
+            return share(positives, self.num_nodes, chunk=self.training.shared_by, **options)
+        options |= {"head_probability": self.training.head_probability, "is_one_sided": self.is_one_sided}
+        return corrupt(positives, self.num_nodes, known=self.never_drawn, **options)
 
     def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: Negatives) -> Tensor:
         """Score the batch and its negatives, and compute the loss."""
@@ -161,9 +156,7 @@ class SampledCrossEntropy(Objective):
 
     def excluded(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
         """Return which negatives are known triples and do not count, bool [num_negatives]; None: all count."""
-        if self.training.shared_by is None or self.never_drawn is None:
-            return None
-        return self.never_drawn.contains(drawn.triples(positives))
+        return None if self.known is None else self.known.contains(drawn.triples(positives))
 
     def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
         """Compute the loss from scores; `excluded` is as `excluded` returns it."""
@@ -196,10 +189,6 @@ class SelfAdversarial(SampledCrossEntropy):
         # With shared nodes, every triple with every node would be looked up: only if negatives are to be filtered.
         use_filtered = self.never_drawn is not None or plan.training.shared_by is not None
         self.known = self.never_drawn if use_filtered else plan.known()
-
-    def excluded(self, positives: Tensor, drawn: Negatives) -> Tensor | None:
-        """Return which negatives are known triples and do not count, bool [num_negatives]; None: all count."""
-        return None if self.known is None else self.known.contains(drawn.triples(positives))
 
     def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
         """Compute the loss from scores; `excluded` is as `excluded` returns it."""

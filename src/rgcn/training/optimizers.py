@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rgcn.kernels import FactoredGradient, gather_sum, spread_bases
+from rgcn.kernels import gather_sum, spread_bases
 from rgcn.kernels.dispatch import kernels_for
 from rgcn.kernels.reference import AdamSettings
 from rgcn.kernels.sparse import SparsePattern
-from rgcn.nn.row_tables import GatheredRows, NodeTable, RowTable, zeros_stored_like
+from rgcn.nn.row_tables import GatheredRows, NodeTable, zeros_stored_like
 
 
 class Adam(torch.optim.Optimizer):
@@ -36,8 +36,8 @@ class Adam(torch.optim.Optimizer):
         betas: Decay rates of the moments.
         eps: Added to the denominator.
         weight_decay: Added to the gradient, times the parameter.
-        tables: Tables whose gradients stay factored in what is computed within `with optimizer.factoring():`. Their
-            `.grad` stays None then; their `trained` must be among `params`.
+        tables: Tables that collect gradients of what is computed within `with optimizer.factoring():`, instead of in
+            `.grad`: here as factors. Their `trained` must be among `params`.
 
     Example:
         >>> weight = nn.Parameter(torch.ones(2))
@@ -56,15 +56,11 @@ class Adam(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        tables: Sequence[RowTable] = (),
+        tables: Sequence[NodeTable] = (),
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-        self.tables = tuple(tables)
-        self.factored: dict[nn.Parameter, list[FactoredGradient]] = {table.trained: [] for table in tables}
-        # (table, the attribute of it that collects gradients, the list they are collected in)
-        self.gathered: list[tuple[nn.Module, str, list[Any]]] = [
-            (table, "factored_gradients", self.factored[table.trained]) for table in tables
-        ]
+        self.tables = {table.trained: table for table in tables}
+        self.gathered: dict[NodeTable, list[Any]] = {table: [] for table in tables}
 
     # Without PyTorch's wrapper, which loads its compiler.
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
@@ -72,20 +68,20 @@ class Adam(torch.optim.Optimizer):
     @contextmanager
     def factoring(self) -> Iterator[None]:
         """Within the context, collect the tables' gradients as factors, or as rows."""
-        for table, attribute, found in self.gathered:
-            setattr(table, attribute, found)
+        for table, found in self.gathered.items():
+            table.gathered = found
         try:
             yield
         finally:
-            for table, attribute, _ in self.gathered:
-                setattr(table, attribute, None)
+            for table in self.gathered:
+                table.gathered = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Remove all gradients."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
-        for _, _, found in self.gathered:
+        for found in self.gathered.values():
             found.clear()
 
     @torch.no_grad()
@@ -105,9 +101,12 @@ class Adam(torch.optim.Optimizer):
     def _step(self, group: dict[str, Any]) -> None:
         parameters: list[Tensor] = []
         for parameter in group["params"]:
-            factored = self.factored.get(parameter, ())
+            factored = self.gathered[self.tables[parameter]] if parameter in self.tables else ()
             if len(factored) == 1 and parameter.grad is None:
-                self._factored_step(parameter, factored[0], group)
+                state = self._state(parameter)
+                state["step"] += 1
+                table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
+                kernels_for(parameter).adam_bases(*table, factored[0], _adam_settings(group))
                 continue
             for gradient in factored:  # a table that is used more than once in a step
                 dense = spread_bases(*gradient)
@@ -125,13 +124,6 @@ class Adam(torch.optim.Optimizer):
         settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1], "amsgrad": False, "maximize": False}
         torch._fused_adam_(parameters, gradients, means, squares, [], steps, **settings)
 
-    def _factored_step(self, parameter: nn.Parameter, gradient: FactoredGradient, group: dict[str, Any]) -> None:
-        state = self._state(parameter)
-        state["step"] += 1
-        table = (parameter, state["exp_avg"], state["exp_avg_sq"], state["step"])
-        settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-        kernels_for(parameter).adam_bases(*table, gradient, settings)
-
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
@@ -141,31 +133,22 @@ class Adam(torch.optim.Optimizer):
         return state
 
 
+def _adam_settings(group: dict[str, Any]) -> AdamSettings:
+    return AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
+
+
 class RowOptimizer(Adam):
     """Base of optimizers that update only the rows of node tables that a step took within `factoring`.
 
-    Args:
-        params: Parameters or parameter groups.
-        node_tables: The node tables; their `trained` must be among `params`.
-        settings: Arguments of `Adam`, which updates all other parameters.
+    Args: as for `Adam`, which updates all other parameters; `tables` are the node tables.
     """
-
-    def __init__(self, params: Iterable[Any], *, node_tables: Sequence[NodeTable] = (), **settings: Any) -> None:
-        super().__init__(params, **settings)
-        self.gathered_rows: dict[NodeTable, list[GatheredRows]] = {table: [] for table in node_tables}
-        self._table_of = {table.trained: table for table in node_tables}
-        self.gathered = [(table, "gathered_rows", gathered_rows) for table, gathered_rows in self.gathered_rows.items()]
-
-    def updates_rows_of(self, parameter: Tensor) -> bool:
-        """Return whether a parameter is one of the node tables."""
-        return parameter in self._table_of
 
     def leaves(self) -> list[Tensor]:
         """Return the leaf tensors that hold the tables' gradients after a backward pass: one for each table.
 
         A leaf has each row once.
         """
-        for table, gathered_rows in self.gathered_rows.items():
+        for table, gathered_rows in self.gathered.items():
             whole = table.trained
             if whole.grad is not None:  # the whole table was used
                 gathered_rows.append(GatheredRows(torch.arange(len(whole), device=whole.device), whole))
@@ -173,23 +156,21 @@ class RowOptimizer(Adam):
                 rows, place = torch.unique(torch.cat([rows for rows, _ in gathered_rows]), return_inverse=True)
                 adding = SparsePattern.selection(place, len(rows), transient=True).transpose
                 parts = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for _, leaf in gathered_rows]
-                gathered_rows[:] = [
-                    GatheredRows(rows, torch.empty_like(gradient := gather_sum(adding, None, torch.cat(parts))))
-                ]
+                gradient = gather_sum(adding, None, torch.cat(parts))
+                gathered_rows[:] = [GatheredRows(rows, torch.empty_like(gradient))]
                 gathered_rows[0].leaf.grad = gradient
-        return [leaf for gathered_rows in self.gathered_rows.values() for _, leaf in gathered_rows]
+        return [leaf for gathered_rows in self.gathered.values() for _, leaf in gathered_rows]
 
     def _step(self, group: dict[str, Any]) -> None:
         self.leaves()
         others = []
         for parameter in group["params"]:
-            if (table := self._table_of.get(parameter)) is None:
+            if (table := self.tables.get(parameter)) is None:
                 others.append(parameter)
                 continue
-            for rows, leaf in self.gathered_rows[table]:
+            for rows, leaf in self.gathered[table]:
                 if leaf.grad is not None:
-                    settings = AdamSettings(group["lr"], group["betas"], group["eps"], group["weight_decay"])
-                    self._update_rows(parameter, rows, leaf.grad, settings)
+                    self._update_rows(parameter, rows, leaf.grad, _adam_settings(group))
         self._update_others({**group, "params": others})
 
     def _update_others(self, group: dict[str, Any]) -> None:

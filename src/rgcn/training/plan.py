@@ -199,9 +199,8 @@ def _one_hot_numbers(model: NodeModelConfig, graph: KnowledgeGraph) -> int:
     if model.decomposition == "basis":
         return graph.num_nodes * (model.bases or 1) * model.hidden
     subject, relation, object_ = graph.triples.T
-    pairs = len(np.unique(relation * graph.num_nodes + subject)) + graph.num_nodes * model.self_loops
-    if model.inverse:
-        pairs += len(np.unique(relation * graph.num_nodes + object_))
+    ends = (subject, object_)[: 1 + model.inverse]
+    pairs = sum(len(np.unique(relation * graph.num_nodes + end)) for end in ends) + graph.num_nodes * model.self_loops
     return pairs * model.hidden // (model.blocks or 1)
 
 

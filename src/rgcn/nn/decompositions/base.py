@@ -17,7 +17,7 @@ from rgcn.config import LinkModelConfig, NodeModelConfig
 from rgcn.config.fields import HasOptions, component_title
 from rgcn.errors import ConfigError
 from rgcn.kernels import gather_sum
-from rgcn.kernels.sparse import Pairs, SparsePattern, cached_per_object, constant_when_compiled, narrow, structure_for
+from rgcn.kernels.sparse import Pairs, SparsePattern, constant_when_compiled, narrow, structure_for
 from rgcn.nn.initialization import Initializer, WeightShape
 from rgcn.nn.row_tables import RowTable
 from rgcn.plugins import DECOMPOSITIONS
@@ -27,7 +27,7 @@ Evaluation = Literal["auto", "horizontal", "vertical", "edgewise"]
 
 # Bytes that an edgewise evaluation may move. It moves a matrix for each edge about six times, so it may hold 1 GiB.
 MAX_EDGEWISE_BYTES = 6 << 30
-FLOAT_BYTES = INDEX_BYTES = 4
+NUMBER_BYTES = 4  # of a number, and of an index
 
 
 @dataclass(frozen=True)
@@ -73,20 +73,18 @@ class Cost:
 
         In each direction an entry reads a row, its column and its value; a row reads its pointer and writes its sum.
         """
-        per_entry = dim * FLOAT_BYTES + INDEX_BYTES + weighted * FLOAT_BYTES
-        per_row = INDEX_BYTES + dim * FLOAT_BYTES
-        return cls(2 * entries * dim, 2 * entries * per_entry + (rows + columns) * per_row)
+        numbers = 2 * entries * (dim + 1 + weighted) + (rows + columns) * (1 + dim)
+        return cls(2 * entries * dim, numbers * NUMBER_BYTES)
 
     @classmethod
     def entry_dot(cls, entries: int, dim: int) -> Cost:
         """Return the cost of ⟨left[i], right[j]⟩ for each entry: the gradient of learned values of `gather_sum`."""
-        return cls(entries * dim, entries * (2 * dim * FLOAT_BYTES + 2 * INDEX_BYTES + FLOAT_BYTES))
+        return cls(entries * dim, entries * (2 * dim + 3) * NUMBER_BYTES)
 
     @classmethod
     def take_rows(cls, picks: int, rows: int, dim: int) -> Cost:
         """Return the cost of copying rows, and of summing their gradients."""
-        vector = dim * FLOAT_BYTES
-        return cls(picks * dim, picks * (3 * vector + 2 * INDEX_BYTES) + rows * (INDEX_BYTES + vector))
+        return cls(picks * dim, (picks * (3 * dim + 2) + rows * (1 + dim)) * NUMBER_BYTES)
 
     @classmethod
     def grouped_product(cls, pairs: int, relations: int, num_blocks: int, rows: int, columns: int) -> Cost:
@@ -96,8 +94,8 @@ class Cost:
         One relation and one block make it a dense product.
         """
         block = num_blocks * rows * columns
-        numbers = pairs * num_blocks * (rows + columns) + relations * block
-        return cls(3 * pairs * block, 3 * (numbers * FLOAT_BYTES + relations * INDEX_BYTES))
+        numbers = pairs * num_blocks * (rows + columns) + relations * (block + 1)
+        return cls(3 * pairs * block, 3 * numbers * NUMBER_BYTES)
 
     @classmethod
     def combined_bases(cls, pairs: int, nodes: int, relations: int, num_bases: int, dim: int) -> Cost:
@@ -106,8 +104,8 @@ class Cost:
         Forward, backward for that operand and backward for the coefficients each touch the bases, the pairs' rows, the
         coefficients, the pairs' relations and the pointers of the nodes.
         """
-        numbers = nodes * num_bases * dim + pairs * dim + relations * num_bases
-        return cls(3 * pairs * num_bases * dim, 3 * (numbers * FLOAT_BYTES + (pairs + nodes) * INDEX_BYTES))
+        numbers = nodes * (num_bases * dim + 1) + pairs * (dim + 1) + relations * num_bases
+        return cls(3 * pairs * num_bases * dim, 3 * numbers * NUMBER_BYTES)
 
     @classmethod
     def scaled_sum(cls, targets: int, sources: int, relations: int, edges: int, dim: int) -> Cost:
@@ -116,9 +114,8 @@ class Cost:
         An edge multiplies twice for each number. It reads one row in a sum over targets or sources (the few scales stay
         in the cache), two in the sum over relations; and two indices and its value.
         """
-        vector = dim * FLOAT_BYTES
-        read = edges * (4 * vector + 3 * (2 * INDEX_BYTES + FLOAT_BYTES)) + 2 * relations * vector
-        return cls(3 * 2 * edges * dim, read + (targets + sources + relations) * (INDEX_BYTES + vector))
+        numbers = edges * (4 * dim + 9) + 2 * relations * dim + (targets + sources + relations) * (1 + dim)
+        return cls(3 * 2 * edges * dim, numbers * NUMBER_BYTES)
 
 
 class RelationWeights(nn.Module, ABC):
@@ -165,7 +162,7 @@ class RelationWeights(nn.Module, ABC):
             order = self.compiled_order(adjacency.structure.handle, order)
         elif order == "auto":
             # The id of a freed module may occur again; its order is slower at worst.
-            chosen = _orders(adjacency.structure)
+            chosen = _orders.setdefault(adjacency.structure, {})
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         out: Tensor = getattr(self, order)(x, adjacency)
         return out
@@ -248,12 +245,11 @@ class LookupModule(nn.Module, ABC):
         """Return a lookup as text. Runs uncompiled while a graph is traced."""
         found = self._cached_lookup(structure_for(EdgeStructure, structure_word), nodes)
         assert isinstance(found.pattern, SparsePattern)
-        return (
-            f"{found.in_trained},{found.pattern.handle},{found.pairs.handle if isinstance(found.pairs, Pairs) else ''}"
-        )
+        pairs = found.pairs.handle if isinstance(found.pairs, Pairs) else ""
+        return f"{found.in_trained},{found.pattern.handle},{pairs}"
 
     def _cached_lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        cache = _lookups(structure)
+        cache = _lookups.setdefault(structure, WeakKeyDictionary())
         if (cached := cache.get(self)) is not None:
             previous, found = cached  # a structure nearly always comes with the same nodes
             if previous is nodes or (previous is not None and nodes is not None and torch.equal(previous, nodes)):
@@ -264,16 +260,10 @@ class LookupModule(nn.Module, ABC):
         return found
 
 
-@cached_per_object
-def _orders(_: EdgeStructure) -> dict[int, Order]:
-    """Return the cache of the order that each module chose for these edges, by the module's id."""
-    return {}
-
-
-@cached_per_object
-def _lookups(_: EdgeStructure) -> WeakKeyDictionary[LookupModule, tuple[Tensor | None, Lookup]]:
-    """Return the cache of the last nodes and lookup of each module for these edges."""
-    return WeakKeyDictionary()
+# For edges, which must not be kept alive: the order that each module chose, by its id; and its last nodes and lookup.
+_orders: WeakKeyDictionary[EdgeStructure, dict[int, Order]] = WeakKeyDictionary()
+_lookups: WeakKeyDictionary[EdgeStructure, WeakKeyDictionary[LookupModule, tuple[Tensor | None, Lookup]]]
+_lookups = WeakKeyDictionary()
 
 
 class OneHotWeights(LookupModule):

@@ -192,7 +192,7 @@ class OneHotBasisWeights(OneHotWeights):
         """Combine the bases for each pair, then sum; see `OneHotWeights.forward`."""
         found = self.lookup(adjacency.structure, nodes)
         assert found.pairs is not None
-        factored = self.rows.factored_gradients if found.in_trained and found.batch_rows is None else None
+        factored = self.rows.gathered if found.in_trained and found.batch_rows is None else None
         rows = combine_bases(self.coefficients, found.table(self.rows), found.pairs, factored)
         return gather_sum(found.pattern, adjacency.weight, rows)
 

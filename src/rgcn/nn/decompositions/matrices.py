@@ -210,7 +210,7 @@ class OneHotBlockWeights(OneHotWeights):
         found = self.lookup(adjacency.structure, nodes)
         table = found.table(self.rows)
         blocks = gather_sum(found.pattern, adjacency.weight, table)
-        return blocks.view(adjacency.num_targets, self.num_blocks * table.shape[1])
+        return blocks.view(-1, self.num_blocks * table.shape[1])
 
     def locate_rows(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
         """Find the rows; block k of target t is row t · B + k of the pattern, whose values are in edge order."""
@@ -218,7 +218,7 @@ class OneHotBlockWeights(OneHotWeights):
         position = self.rows.position[self._find_pairs(structure.relation.long() * self.num_nodes + node)]
         position, size, batch_rows = Lookup.locate(self.rows, position, structure)
         if self.num_blocks == 1:
-            pattern = SparsePattern(structure.pattern.pointer, narrow(position, size), size)
+            pattern = SparsePattern(structure.pointer, narrow(position, size), size)
         else:
             row = structure.target.long() * self.num_blocks + node // self.run
             edge = torch.argsort(row, stable=True)
