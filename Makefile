@@ -41,7 +41,7 @@ wheel: $(STAMP)  ## Build the wheel, install it in a new environment and ask it 
 	cd dist && ../.venv-wheel/bin/rgcn predict world --subject Switzerland --relation exports_to -k 3
 
 docs: $(STAMP)  ## Build the site in docs/_build/html; chapters run, warnings and broken links are errors
-	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page

@@ -52,6 +52,8 @@ autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 add_module_names = False
+maximum_signature_line_length = 90
+smartquotes = False  # -- in the text of a command stays an option
 
 html_theme = "furo"
 html_title = f"rgcn {release}"

@@ -113,6 +113,8 @@ def configuration(report: Report, runs: Iterable[type[Any]] | None = None) -> st
         for key, field in _fields(run):
             if not field.description:
                 report(f"the key `{key}` of {run.__name__} has no description: write a docstring below the field")
+            if key == "task":  # each run has its own
+                field = field.__class__(annotation=str, description=f"The task: {_listed(map(_task, runs))}.")
             about = (_annotation(field.annotation, field.metadata), _default(field), field.description or "")
             entries.setdefault(key, {}).setdefault(about, []).append(_task(run))
     count, lines, section = len(list(runs)), list[str](), None
@@ -156,7 +158,7 @@ def _default(field: Any) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
-    return json.dumps(value, default=str, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _annotation(kind: Any, metadata: Iterable[Any] = ()) -> str:
@@ -180,8 +182,16 @@ def _annotation(kind: Any, metadata: Iterable[Any] = ()) -> str:
         return "`null`"
     words = {bool: "true or false", int: "integer", float: "number", str: "text"}
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    bounds = [f"{sign} {getattr(m, name):g}" for m in metadata for name, sign in signs.items() if hasattr(m, name)]
+    bounds = [f"{sign} {getattr(m, name):g}" for m in metadata for name, sign in signs.items() if _matters(m, name)]
     return " ".join([words.get(kind, getattr(kind, "__name__", str(kind))), *bounds[:1], *(f"and {b}" for b in bounds[1:])])
+
+
+def _matters(mark: Any, name: str) -> bool:
+    return hasattr(mark, name) and abs(getattr(mark, name)) < 1e15  # more is what a file can hold, not a choice
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 # -- HTTP -------------------------------------------------------------------------------------------------------------
@@ -279,7 +289,7 @@ def _schema(schema: dict[str, Any]) -> str:
     for key in ("anyOf", "oneOf"):
         if key in schema:
             return " or ".join(map(_schema, schema[key]))
-    if "enum" in schema:
+    if "enum" in schema and len(schema["enum"]) > 1:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_schema(schema.get('items', {}))}"
@@ -364,6 +374,34 @@ def _soften(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, con
     return content
 
 
+def _signature(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, str] | None:
+    """Return the signature as the source has it: `NDArray[np.int64]`, and not what that is an alias of."""
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return None
+    if signature is None or any(isinstance(p.annotation, type) for p in found.parameters.values()):
+        return None
+    parameters = list(found.parameters.values())
+    if parameters and parameters[0].name in ("self", "cls") and what == "method":
+        parameters = parameters[1:]
+    result = "" if found.return_annotation in (inspect.Signature.empty, "None") or what == "class" else found.return_annotation
+    shown = [p.replace(annotation=_Source(p.annotation)) if isinstance(p.annotation, str) else p for p in parameters]
+    text = str(found.replace(parameters=shown, return_annotation=inspect.Signature.empty)).replace("<factory>", "...")
+    return text, str(result)
+
+
+class _Source(str):
+    """An annotation that is shown as it is written."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def _is_in_description(node: nodes.Node | None) -> bool:
     while node is not None:
         if isinstance(node, addnodes.desc):
@@ -376,4 +414,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", _fill)
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
