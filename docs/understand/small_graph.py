@@ -57,7 +57,7 @@ LABEL_SIDES = {  # in points from the node, where the place above or below it is
     "Germany": (9, 0, "left", "center"),
     "Belgium": (9, 1, "left", "center"),
 }
-# Middle tones: they can be told apart on white and on black.
+# Middle tones: they stand out from white and from black.
 COLORS = {"located_in": "#3b8edb", "capital_of": "#e07b2a", "borders": "#35a267", "self-loop": "#8a8a8a"}
 NEGATIVE, POSITIVE = "#e07b2a", "#3b8edb"  # of matrix entries
 CLASS_COLORS = {"city": "#9a6fd0", "country": "#c8a415"}
