@@ -57,7 +57,7 @@ LABEL_SIDES = {  # in points from the node, where the place above or below it is
     "Germany": (9, 0, "left", "center"),
     "Belgium": (9, 1, "left", "center"),
 }
-# Middle tones: they can be told apart on white and on black.
+# Middle tones: they stand out from white and from black.
 COLORS = {"located_in": "#3b8edb", "capital_of": "#e07b2a", "borders": "#35a267", "self-loop": "#8a8a8a"}
 NEGATIVE, POSITIVE = "#e07b2a", "#3b8edb"  # of matrix entries
 CLASS_COLORS = {"city": "#9a6fd0", "country": "#c8a415"}
@@ -260,6 +260,7 @@ def matrix(
     title: str = "",
     numbers: str | None = None,
     color: str | Sequence[str] | None = None,
+    row_color: Sequence[str] | None = None,
     scale: float | None = None,
     lines: Sequence[int] = (),
     row_lines: Sequence[int] = (),
@@ -274,6 +275,7 @@ def matrix(
         title: Text above.
         numbers: A format for the entries, for example ".2f"; None to write no numbers.
         color: Color of the entries, or of each column; None for blue where positive and orange where negative.
+        row_color: Color of each row.
         scale: The value that gets the full color; None for the largest.
         lines: Columns before which to draw a line, between stacked matrices.
         row_lines: Rows before which to draw a line.
@@ -284,7 +286,7 @@ def matrix(
     ax.add_patch(Rectangle((0, 0), width, height, fill=False, ec=INK, lw=0.8))
     for i, j in zip(*np.nonzero(array), strict=True):
         fill = color if isinstance(color, str) else None if color is None else color[j]
-        fill = fill or (POSITIVE if array[i, j] > 0 else NEGATIVE)
+        fill = row_color[i] if row_color else fill or (POSITIVE if array[i, j] > 0 else NEGATIVE)
         strength = 0.12 + 0.78 * min(1.0, abs(array[i, j]) / scale)
         ax.add_patch(Rectangle((j, i), 1, 1, fc=fill, alpha=strength, lw=0))
     if max(height, width) <= 16:
