@@ -23,11 +23,22 @@ GRAY = "#8a8a8a"
 
 def result(name: str) -> Any:
     """Read a committed file of measured results, from the repository or from beside the notebook."""
-    places = [HERE / name, HERE.parents[1] / "results" / name]
+    places = [HERE / Path(name).name, HERE.parents[1] / "results" / name]
     for path in places:
         if path.exists():
             return json.loads(path.read_text(encoding="utf-8"))
     raise FileNotFoundError(f"{name}: download it from this page, and put it beside the notebook")
+
+
+def fb_toy() -> rgcn.KnowledgeGraph | None:
+    """Load FB-Toy without the network: from RGCN_MIRROR, the cache, or shared/data beside the repository; else None."""
+    beside = HERE.parents[2] / "shared" / "data" if len(HERE.parents) > 2 else HERE
+    for mirror in (None, beside):
+        try:
+            return rgcn.load("fb-toy", mirror=mirror, offline=True)
+        except rgcn.RgcnError:
+            pass
+    return None
 
 
 def class_colors(labels: rgcn.NodeLabels) -> dict[str, str]:
