@@ -20,6 +20,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "mathml",
+    "reference",
 ]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 nitpicky = True
@@ -38,7 +39,9 @@ copybutton_exclude = ".linenos, .gp, .go"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+default_role = "py:obj"  # `KnowledgeGraph` in a docstring is a link, as far as the site has such a name
 autodoc_typehints = "signature"
+autodoc_default_options = {"inherited-members": "Module,Exception,BaseModel,tuple,Enum,str,int"}
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
 add_module_names = False

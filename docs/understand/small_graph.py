@@ -52,15 +52,22 @@ POSITIONS = {
     "Brussels": (2.85, 0.35),
     "Berlin": (3.65, 3.0),
 }
+LABEL_SIDES = {  # in points from the node, where the place above or below it is taken by arrows
+    "The_Netherlands": (-9, 0, "right", "center"),
+    "Germany": (9, 0, "left", "center"),
+    "Belgium": (9, 1, "left", "center"),
+}
 # Middle tones: they can be told apart on white and on black.
 COLORS = {"located_in": "#3b8edb", "capital_of": "#e07b2a", "borders": "#35a267", "self-loop": "#8a8a8a"}
 NEGATIVE, POSITIVE = "#e07b2a", "#3b8edb"  # of matrix entries
 CLASS_COLORS = {"city": "#9a6fd0", "country": "#c8a415"}
 
 # A figure is 4.2 inches wide, about 400 pixels, so that its text can be read on a phone. `show` replaces the color INK
-# by the color of the text around the figure, so that a figure follows light and dark mode.
+# by the color of the text around the figure and PAPER by the color behind it, so that a figure follows light and dark
+# mode.
 WIDTH = 4.2
-INK = "#0b0c0d"
+INK, PAPER = "#0b0c0d", "#f0f1f2"
+BEHIND = "var(--color-background-primary, var(--jp-layout-color0, #fff))"  # in Furo and in Jupyter
 STYLE = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
@@ -144,10 +151,13 @@ def show(figure: Figure, alt: str) -> Picture:
     plt.close(figure)
     svg = re.sub(r"<\?xml.*?<svg ", "<svg ", text.getvalue(), flags=re.DOTALL)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<!--.*?-->\s*|\n\s*", "", svg, flags=re.DOTALL).replace(INK, "currentColor")
+    svg = re.sub(r"<!--.*?-->\s*|\n\s*", "", svg, flags=re.DOTALL)
+    halo = f'<g style="paint-order: stroke; stroke: {BEHIND}; stroke-width: 2000; stroke-linejoin: round"'
+    svg = re.sub(r'<g id="halo"', halo, svg).replace(INK, "currentColor").replace(PAPER, BEHIND)
     name = html.escape(alt, quote=True)
-    start = f'<svg role="img" aria-label="{name}" style="width: 100%; height: auto" '
-    return Picture(re.sub(r'<svg ([^>]*?)(?:width|height)="[\d.]+pt" ?([^>]*?)(?:width|height)="[\d.]+pt"', rf"{start}\1\2", svg, count=1), alt)
+    head, body = svg.split(">", 1)
+    head = re.sub(r' (width|height)="[\d.]+pt"', "", head)
+    return Picture(f'{head} role="img" aria-label="{name}" style="width: 100%; height: auto">{body}', alt)
 
 
 def axes(count: int, columns: int = 1, height: float = 2.6, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -213,9 +223,11 @@ def draw(
             ax.plot(x, y, "o", ms=19, mfc="none", mec=COLORS["self-loop"], ls="none", mew=1.2)
         ax.plot(x, y, "o", ms=12, mfc=nodes.get(name, "#8a8a8a"), mec=INK, mew=0.8, zorder=3)
         label = short(name) + (f"\n{values[name]}" if name in values else "")
-        ax.annotate(label, (x, y), (0, -10), textcoords="offset points", ha="center", va="top", fontsize=8, zorder=4)
+        dx, dy, ha, va = LABEL_SIDES.get(name, (0, 9, "center", "bottom") if y >= 3.0 else (0, -9, "center", "top"))
+        options = {"ha": ha, "va": va, "fontsize": 8, "zorder": 4, "gid": "halo"}
+        ax.annotate(label, (x, y), (dx, dy), textcoords="offset points", **options)
     ax.set_xlim(-0.45, 4.2)
-    ax.set_ylim(-0.05, 3.35)
+    ax.set_ylim(-0.05, 3.45)
     ax.axis("off")
     used = [r for r in graph.relations if any(r == edge[1] for edge in [*edges, *dashed])]
     if legend and used:
