@@ -97,10 +97,24 @@ def bars(ax: Axes, values: Mapping[str, float], colors: str | Sequence[str], tex
     ax.margins(x=0.15)
 
 
+def dots(ax: Axes, values: Mapping[str, float], colors: str | Sequence[str], text: str = "{:.2f}") -> None:
+    """Draw one dot for each entry, the first on top, with its value beside it: for numbers that may be negative."""
+    names, numbers = list(values), list(values.values())
+    ax.hlines(range(len(names)), min(numbers), max(numbers), color=GRAY, lw=0.4, alpha=0.6)
+    ax.scatter(numbers, range(len(names)), c=colors, s=26, zorder=3, linewidths=0)
+    for row, value in enumerate(numbers):
+        at = (value, row), (7, 0)
+        ax.annotate(text.format(value), *at, textcoords="offset points", va="center", fontsize=8)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.15)
+
+
 def guide(ax: Axes, value: float, text: str, horizontal: bool = False) -> None:
     """Draw a dashed line at a value, with a text beside it."""
     draw = ax.axhline if horizontal else ax.axvline
-    draw(value, color=INK, lw=0.8, ls=(0, (4, 3)))
+    draw(value, color=GRAY, lw=0.9, ls=(0, (4, 3)), zorder=0)
     at = (0.99, value) if horizontal else (value, 1.0)
     transform = ax.get_yaxis_transform() if horizontal else ax.get_xaxis_transform()
     ax.annotate(text, at, (0, 3), xycoords=transform, textcoords="offset points", ha="right" if horizontal else "center", fontsize=8)
