@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,9 @@ from matplotlib.collections import LineCollection
 from numpy.typing import NDArray
 
 import rgcn
-from small_graph import INK
 
 HERE = Path(__file__).parent
-# Middle tones, as in small_graph: they can be told apart on white and on black, and by readers who confuse red and green.
+# Middle tones, as in small_graph: they can be read on white and on black.
 PALETTE = ["#3b8edb", "#e07b2a", "#9a6fd0", "#35a267", "#d35f8d", "#c8a415"]
 GRAY = "#8a8a8a"
 
@@ -34,10 +34,8 @@ def fb_toy() -> rgcn.KnowledgeGraph | None:
     """Load FB-Toy without the network: from RGCN_MIRROR, the cache, or shared/data beside the repository; else None."""
     beside = HERE.parents[2] / "shared" / "data" if len(HERE.parents) > 2 else HERE
     for mirror in (None, beside):
-        try:
+        with suppress(rgcn.RgcnError):
             return rgcn.load("fb-toy", mirror=mirror, offline=True)
-        except rgcn.RgcnError:
-            pass
     return None
 
 
@@ -100,7 +98,7 @@ def bars(ax: Axes, values: Mapping[str, float], colors: str | Sequence[str], tex
 def dots(ax: Axes, values: Mapping[str, float], colors: str | Sequence[str], text: str = "{:.2f}") -> None:
     """Draw one dot for each entry, the first on top, with its value beside it: for numbers that may be negative."""
     names, numbers = list(values), list(values.values())
-    ax.hlines(range(len(names)), min(numbers), max(numbers), color=GRAY, lw=0.4, alpha=0.6)
+    ax.hlines(range(len(names)), min(numbers), numbers, color=GRAY, lw=0.6, alpha=0.6)
     ax.scatter(numbers, range(len(names)), c=colors, s=26, zorder=3, linewidths=0)
     for row, value in enumerate(numbers):
         at = (value, row), (7, 0)
@@ -111,10 +109,8 @@ def dots(ax: Axes, values: Mapping[str, float], colors: str | Sequence[str], tex
     ax.margins(x=0.15)
 
 
-def guide(ax: Axes, value: float, text: str, horizontal: bool = False) -> None:
-    """Draw a dashed line at a value, with a text beside it."""
-    draw = ax.axhline if horizontal else ax.axvline
-    draw(value, color=GRAY, lw=0.9, ls=(0, (4, 3)), zorder=0)
-    at = (0.99, value) if horizontal else (value, 1.0)
-    transform = ax.get_yaxis_transform() if horizontal else ax.get_xaxis_transform()
-    ax.annotate(text, at, (0, 3), xycoords=transform, textcoords="offset points", ha="right" if horizontal else "center", fontsize=8)
+def guide(ax: Axes, value: float, text: str) -> None:
+    """Draw a dashed vertical line at a value, with a text above it."""
+    ax.axvline(value, color=GRAY, lw=0.9, ls=(0, (4, 3)), zorder=0)
+    at = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points", "ha": "center", "fontsize": 8}
+    ax.annotate(text, (value, 1.0), (0, 3), **at)
