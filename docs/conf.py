@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import rgcn
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 project = "rgcn"
 author = "The rgcn founders"
@@ -20,8 +23,11 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "mathml",
+    "notebooks",
     "reference",
+    "repository",
 ]
+suppress_warnings = ["ref.python"]  # several methods of one name: a docstring that says the name alone is not wrong
 exclude_patterns = ["_build", "**/.ipynb_checkpoints"]
 nitpicky = True
 # Only names of this package must resolve: types of other libraries would need their sites.
@@ -44,6 +50,7 @@ autodoc_typehints = "signature"
 autodoc_default_options = {"inherited-members": "Module,Exception,BaseModel,tuple,Enum,str,int"}
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 add_module_names = False
 
 html_theme = "furo"

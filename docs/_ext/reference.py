@@ -29,6 +29,8 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
+import rgcn
+
 MARK = re.compile(r"^<!-- generated: (\w+) ?(.*?) -->$", re.MULTILINE)
 LOGGER = logging.getLogger(__name__)
 KINDS_OF_VALUES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH"}
@@ -296,8 +298,8 @@ def names(report: Report, module: str, *chosen: str) -> str:
     for name in chosen or imported.__all__:
         value = getattr(imported, name)
         kind = _kind(value)
-        if kind is None:  # a submodule, or __version__
-            continue
+        if kind is None or (module != "rgcn" and name in rgcn.__all__):
+            continue  # a submodule, __version__, or a name that stands on the page of `rgcn`
         for undocumented in _undocumented(f"{module}.{name}", value):
             report(f"the public name `{undocumented}` has no docstring")
         lines += [f".. auto{kind}:: {module}.{name}"]
@@ -311,7 +313,7 @@ def _kind(value: Any) -> str | None:
         return "exception" if issubclass(value, BaseException) else "class"
     if inspect.ismodule(value) or isinstance(value, str):
         return None
-    return "function" if callable(value) else "data"
+    return "function" if callable(value) and get_origin(value) is None else "data"
 
 
 def _undocumented(name: str, value: Any) -> Iterator[str]:
