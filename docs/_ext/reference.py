@@ -45,7 +45,7 @@ def commands(report: Report, application: str = "rgcn.cli.commands:app") -> str:
     import typer
 
     module, _, name = application.partition(":")
-    importlib.import_module(module.rpartition(".")[0])  # it registers the commands
+    importlib.import_module(module.rpartition(".")[0] or module)  # it registers the commands
     group = typer.main.get_command(getattr(importlib.import_module(module), name))
     return "\n".join(_command([group.name or "rgcn"], group, report))
 
