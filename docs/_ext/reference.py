@@ -183,7 +183,9 @@ def _annotation(kind: Any, metadata: Iterable[Any] = ()) -> str:
     words = {bool: "true or false", int: "integer", float: "number", str: "text"}
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{sign} {getattr(m, name):g}" for m in metadata for name, sign in signs.items() if _matters(m, name)]
-    return " ".join([words.get(kind, getattr(kind, "__name__", str(kind))), *bounds[:1], *(f"and {b}" for b in bounds[1:])])
+    return " ".join(
+        [words.get(kind, getattr(kind, "__name__", str(kind))), *bounds[:1], *(f"and {b}" for b in bounds[1:])]
+    )
 
 
 def _matters(mark: Any, name: str) -> bool:
@@ -341,7 +343,12 @@ def _undocumented(name: str, value: Any) -> Iterator[str]:
 # -- Sphinx -----------------------------------------------------------------------------------------------------------
 
 
-KINDS: dict[str, Callable[..., str]] = {"commands": commands, "configuration": configuration, "http": http, "names": names}
+KINDS: dict[str, Callable[..., str]] = {
+    "commands": commands,
+    "configuration": configuration,
+    "http": http,
+    "names": names,
+}
 
 
 def _escape(text: str) -> str:
@@ -387,7 +394,11 @@ def _signature(
     parameters = list(found.parameters.values())
     if parameters and parameters[0].name in ("self", "cls") and what == "method":
         parameters = parameters[1:]
-    result = "" if found.return_annotation in (inspect.Signature.empty, "None") or what == "class" else found.return_annotation
+    result = (
+        ""
+        if found.return_annotation in (inspect.Signature.empty, "None") or what == "class"
+        else found.return_annotation
+    )
     shown = [p.replace(annotation=_Source(p.annotation)) if isinstance(p.annotation, str) else p for p in parameters]
     text = str(found.replace(parameters=shown, return_annotation=inspect.Signature.empty)).replace("<factory>", "...")
     return text, str(result)
@@ -411,6 +422,7 @@ def _is_in_description(node: nodes.Node | None) -> bool:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to the reading of pages and of docstrings."""
     app.connect("source-read", _fill)
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)
