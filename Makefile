@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test bounds coverage wheel lint format types setup browser clean help
+.PHONY: demo test bounds coverage wheel docs lint format types setup browser clean help
 
 help:  ## Say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -14,7 +14,7 @@ setup: $(STAMP)  ## Make .venv with exact versions
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("rgcn needs Python 3.10 or newer; call make PYTHON=python3.11") if sys.version_info < (3, 10) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 # Bytecode, which pip would make first, on one core, and the kernels on another.
 	$(BIN)/python -m compileall -qq $(VENV)/lib & $(BIN)/python -m rgcn.kernels.ahead && wait
 	@touch $@
@@ -40,6 +40,10 @@ wheel: $(STAMP)  ## Build the wheel, install it in a new environment and ask it 
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd dist && ../.venv-wheel/bin/rgcn predict world --subject Switzerland --relation exports_to -k 3
 
+docs: $(STAMP)  ## Build the site in docs/_build/html; chapters run, warnings and broken links are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page
 	@$(BIN)/python tools/install_browser.py --asked
 
@@ -55,4 +59,4 @@ format: $(STAMP)  ## Tidy the code
 	$(BIN)/ruff format .
 
 clean:  ## Remove what make made
-	rm -rf $(VENV) .venv-bounds .venv-wheel .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-bounds .venv-wheel .mypy_cache .ruff_cache .hypothesis build dist docs/_build

@@ -1,6 +1,6 @@
 """Measure time and peak memory on growing graphs, until one runs out, and the slope of each curve.
 
-    python benchmarks/scaling.py --json results/scaling-cpu.json --plot docs/scaling-cpu.svg
+    python benchmarks/scaling.py --json results/scaling-cpu.json --plot docs/reference/scaling-cpu.svg
     python benchmarks/scaling.py --sizes 1e8 --json results/scaling-cpu.json     # adds to what the file has
     python benchmarks/scaling.py --device cuda --series rgcn e-rgcn --sizes 1e4 1e5 1e6 1e7 --json out.json
     python benchmarks/scaling.py --from-json out.json --plot out.svg             # the table and the picture alone

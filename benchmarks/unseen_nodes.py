@@ -41,7 +41,7 @@ from rgcn.runs.assembly import make_model
 from rgcn.sampling.known_triples import KnownTriples, splits_up_to
 
 INDUCTIVE = ("fb237_v1", "WN18RR_v1")
-# Chosen on the validation triples of the `_ind` graphs, among a handful (docs/results.md).
+# Chosen on the validation triples of the `_ind` graphs, among a handful (docs/reference/results.md).
 LINK_SETTINGS = {
     "model": "c-rgcn",
     "embedding": 64,

@@ -17,7 +17,8 @@ def test_the_tables_are_those_of_the_results():
     assert done.returncode == 0, done.stderr
 
 
-PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+SITE = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("docs/**/*.md")) if "_build" not in path.parts]
+PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", *SITE]
 
 
 @pytest.mark.parametrize("page", PAGES)

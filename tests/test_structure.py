@@ -53,7 +53,7 @@ def test_a_dynamic_attribute_is_found_behind_a_condition(tmp_path):
 
 
 def test_the_architecture_names_every_subpackage():
-    document = (ROOT / "docs" / "architecture.md").read_text()
+    document = (ROOT / "docs" / "reference" / "architecture.md").read_text()
     names = [path.name for path in structure.SOURCE.iterdir() if path.is_dir() and (path / "__init__.py").is_file()]
     assert [name for name in names if f"`{name}/`" not in document] == []
 

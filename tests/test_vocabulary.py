@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "rgcn").rglob("*.py"))
-DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+SITE = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+DOCUMENTS = [*SITE, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 # Whole identifiers, with the words that replace them.
 IDENTIFIERS = {

@@ -47,14 +47,16 @@ def main() -> None:
     }
     pages = {
         "README.md": {"headline": headline_table()},
-        "docs/performance.md": performance,
-        "docs/results.md": {"node": node_table(), "link": link_table(), "spread": spread_table()},
+        "docs/reference/performance.md": performance,
+        "docs/reference/results.md": {"node": node_table(), "link": link_table(), "spread": spread_table()},
         "docs/paths.md": comparison_tables(),
         "docs/any-graph.md": {"any-graph": any_graph_table()},
     }
-    for path, tables in ((ROOT / name, tables) for name, tables in pages.items()):
+    for page, tables in pages.items():
+        path, to_root = ROOT / page, "../" * page.count("/")
         before = after = path.read_text(encoding="utf-8")
         for name, table in tables.items():
+            table = table.replace("](../", f"]({to_root}")
             pattern = re.compile(rf"(<!-- results: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
             after = pattern.sub(lambda match, table=table: match[1] + table + match[2], after)
         if "--check" in sys.argv and after != before:
@@ -230,7 +232,7 @@ def kernel_table() -> str:
 
 
 def link(name: str) -> str:
-    """Return a Markdown link from a page in docs/ to a result file."""
+    """Return a Markdown link to a result file, from a page in docs/ itself; `main` adapts it to other folders."""
     return f"[{name}](../{result_file(name)})"
 
 

@@ -1,4 +1,4 @@
-"""Write docs/reproduction.md from the files under results/.
+"""Write docs/reference/reproduction.md from the files under results/.
 
     python tools/reproduction_page.py           # rewrite it
     python tools/reproduction_page.py --check   # exit 1 if it is not what the results say
@@ -37,7 +37,7 @@ from rgcn.paper.trainings import CONFIGURATIONS, TrainingResult, subject, traini
 from rgcn.runs import load_configuration
 from rgcn.system.formatting import format_duration, format_setting
 
-PAGE = ROOT / "docs" / "reproduction.md"
+PAGE = ROOT / "docs" / "reference" / "reproduction.md"
 STEPS_ONLY = "no whole training was timed on a GPU; [performance.md](performance.md) has its steps"
 UNKNOWN_EPOCHS = "not measured: the paper does not say how many epochs these runs had"
 NO_DATA = "the data are on no machine we had; the configuration is shipped and runs where they are"
@@ -135,7 +135,7 @@ def main() -> None:
     page = compose()
     if "--check" in sys.argv:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page:
-            sys.exit("docs/reproduction.md does not show what results/ holds: run tools/reproduction_page.py")
+            sys.exit("docs/reference/reproduction.md does not show what results/ holds: run tools/reproduction_page.py")
     else:
         PAGE.write_text(page, encoding="utf-8")
 
@@ -182,7 +182,7 @@ def kept(name: str) -> tuple[PaperTable, str]:
     data = result(file)
     if data is None:
         sys.exit(f"results/{file}.json is missing: rgcn reproduce {name} --json > results/{file}.json")
-    return PaperTable.from_dict(data["tables"][0]), f"[{file}.json](../{result_file(file)}): {about_text(data)}."
+    return PaperTable.from_dict(data["tables"][0]), f"[{file}.json](../../{result_file(file)}): {about_text(data)}."
 
 
 def sources(names: Any) -> str:
@@ -191,7 +191,7 @@ def sources(names: Any) -> str:
     for name in names:
         data = result(name)
         if data is not None:
-            lines.append(f"- [{name}](../{result_file(name)}): `{data['command']}`, {place(data)}, {data['date']}")
+            lines.append(f"- [{name}](../../{result_file(name)}): `{data['command']}`, {place(data)}, {data['date']}")
     return "\n".join(lines)
 
 

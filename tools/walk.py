@@ -1,7 +1,7 @@
 """Trace which files of the package run during a training, a prediction for a file, and a request to the server.
 
     python tools/walk.py            # trace all three walks; report whether the written results are up to date
-    python tools/walk.py --write    # also rewrite results/walks.json and the section of docs/architecture.md
+    python tools/walk.py --write    # also rewrite results/walks.json and the section of docs/reference/architecture.md
 
 `tests/test_walks.py` fails where either file disagrees with the code. Rules for counting:
 
@@ -40,7 +40,7 @@ import rgcn
 
 PACKAGE = Path(rgcn.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, DOCUMENT = ROOT / "results" / "walks.json", ROOT / "docs" / "architecture.md"
+RESULTS, DOCUMENT = ROOT / "results" / "walks.json", ROOT / "docs" / "reference" / "architecture.md"
 BEGIN, END = "<!-- written by tools/walk.py -->\n", "<!-- end of what tools/walk.py writes -->\n"
 COMPILING = "rgcn-compile"  # the thread of `rgcn.kernels.ahead`
 
@@ -210,7 +210,7 @@ def trace(name: str) -> Walk:
 
 
 def section(walks: dict[str, Walk]) -> str:
-    """Return the text about the walks in docs/architecture.md, between `BEGIN` and `END`."""
+    """Return the text about the walks in docs/reference/architecture.md, between `BEGIN` and `END`."""
     lines = ["| walk | files | subpackages | changes of subpackage |", "|---|---|---|---|"]
     for name, walk in walks.items():
         lines.append(f"| {WALKS[name][0]} | {walk['files']} | {walk['subpackages']} | {walk['changes']} |")
@@ -240,7 +240,9 @@ def with_section(document: str, walks: dict[str, Walk]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="rewrite results/walks.json and docs/architecture.md")
+    parser.add_argument(
+        "--write", action="store_true", help="rewrite results/walks.json and docs/reference/architecture.md"
+    )
     parser.add_argument("--only", choices=WALKS, help="trace one walk in this process and print it as JSON")
     options = parser.parse_args()
     if options.only:

@@ -50,7 +50,7 @@ def facts_of(graph: KnowledgeGraph) -> list[tuple[str, str, str]]:
 
 
 def test_counts_are_those_of_the_documentation(world: KnowledgeGraph) -> None:
-    text = (ROOT / "docs" / "world.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "world.md").read_text(encoding="utf-8")
     documented = {
         name: int(count.replace(",", "")) for name, count in re.findall(r"^\| `?([\w ,]+)`? \| ([\d,]+) \|", text, re.M)
     }

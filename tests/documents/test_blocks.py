@@ -27,7 +27,9 @@ from rgcn import plugins as axis_tables
 from rgcn.plugins import ALLOW_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")))}
+# The chapters of docs/understand/ are notebooks: the build of the site runs them (test_site.py).
+SITE = [path for path in sorted(ROOT.glob("docs/**/*.md")) if not {"_build", "understand"} & set(path.parts)]
+DOCUMENTS = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *SITE)}
 BLOCK = re.compile(r"^(?:<!-- test: (?P<needs>[^\n]*?) -->\n)?```python\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="Estimator")
 Integers = NDArray[np.int64]
 
-# Of fitting new rows; chosen on the validation triples of the inductive data sets (docs/results.md).
+# Of fitting new rows; chosen on the validation triples of the inductive data sets (docs/reference/results.md).
 NUM_STEPS, LEARNING_RATE = 100, 0.02
 TRIPLES_PER_BLOCK = 1 << 16
 NODE_PARAMETERS = ("source.rows.", "source.features")  # parts of a network that have a row for each node

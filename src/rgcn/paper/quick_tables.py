@@ -98,7 +98,7 @@ def parameters_table(names: Sequence[str] = WITH_PARAMETERS, mirror: Path | None
         rule="equal: the share rounds to the paper's 8 %. The paper does not say of which data set its 8 % is.",
         notes=(
             "Counted as in the paper: a one-hot layer has a row for every relation and node, or with bases for "
-            "every basis and node. The stored parameters may be fewer (docs/results.md).",
+            "every basis and node. The stored parameters may be fewer (docs/reference/results.md).",
         ),
     )
 

@@ -26,7 +26,7 @@ TABLES = {  # title and note
     NODE: ("Node classification", "The configurations are those of the paper. ± is the standard error over the runs."),
     LINK: (
         "Link prediction, filtered, test split",
-        "The configurations differ from the paper's description (docs/reproduction.md).",
+        "The configurations differ from the paper's description (docs/reference/reproduction.md).",
     ),
 }
 

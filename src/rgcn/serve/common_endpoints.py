@@ -278,8 +278,8 @@ class ExplainQuery(schemas.RequestSchema):
         None, alias="class", description="Explain this class, by name or title. Default: the predicted one."
     )
     subject: NodeName | None = Field(None, description="With relation and object: explain this triple.")
-    relation: RelationName | None = None
-    object: NodeName | None = None
+    relation: RelationName | None = Field(None, description="The relation of the triple to explain.")
+    object: NodeName | None = Field(None, description="The object of the triple to explain.")
     method: Literal[EXPLAINERS.names()] | None = Field(  # type: ignore[valid-type]
         None, description="How importance is computed. Default: the model's first method."
     )
