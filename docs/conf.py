@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sys
 from pathlib import Path
@@ -33,10 +34,15 @@ nitpicky = True
 # Only names of this package must resolve: types of other libraries would need their sites.
 nitpick_ignore_regex = [(r"py:.*", r"(?!rgcn\b).*")]
 
+# The cache of executed notebooks compares only their cells. What they import is part of the folder's name.
+imported = [*Path(rgcn.__file__).parent.rglob("*.py"), *Path(__file__).parent.glob("*/*.py")]
+contents = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(imported))).hexdigest()[:12]
+
 # Pages are MyST Markdown; those with a Jupytext header are notebooks, executed here and cached in _build.
 myst_enable_extensions = ["amsmath", "attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
 nb_execution_mode = "cache"
+nb_execution_cache_path = str(Path(__file__).parent / "_build" / "executed" / contents)
 nb_execution_raise_on_error = False  # code that fails is a warning with its traceback, hence an error of `make docs`
 nb_execution_timeout = 180  # seconds a cell; a machine with other work is slow
 nb_execution_show_tb = True

@@ -41,6 +41,8 @@ class RepositoryLinks(SphinxTransform):
             *self.document.findall(addnodes.download_reference),
             *self.document.findall(addnodes.pending_xref),
         ]:
+            if node.get("reftype") == "download":  # an explicit {download} stays one
+                continue
             target = str(node.get("reftarget", ""))
             path = Path(os.path.normpath(folder / target.partition("#")[0])) if target else root
             if not path.is_relative_to(root) or not path.exists() or path.is_relative_to(root / "docs"):
