@@ -17,7 +17,7 @@ module, by two rules:
   type, and are not rounded to that of the rows: an edge's 1/3 stays 1/3 while the features are bfloat16.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -69,23 +69,7 @@ def _operator(
         _library.impl(name, compute, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"rgcn::{name}", make_empty, lib=_library)
         operator: Callable[..., Tensor] = getattr(torch.ops.rgcn, name).default
-
-        class Differentiable(torch.autograd.Function):
-            @staticmethod
-            def forward(
-                ctx: Any, run: Callable[..., Tensor], options: tuple[Any, ...], extra: Any, *inputs: Any
-            ) -> Any:
-                ctx.options, ctx.extra, ctx.rows = options, extra, getattr(inputs[-1], "dtype", None)
-                ctx.structure = structure_for(KernelStructure, options[0])  # keeps it alive for the backward pass
-                ctx.save_for_backward(*saved(*inputs))
-                return run(*options, *inputs)
-
-            @staticmethod
-            @once_differentiable
-            def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-                arguments = (ctx, gradient.to(ctx.rows), *ctx.options, *ctx.saved_tensors)
-                each = zip(gradients, ctx.needs_input_grad[3:], strict=True)
-                return None, None, None, *(f(*arguments) if f and is_needed else None for f, is_needed in each)
+        differentiable: Any = _make_differentiable(gradients, saved)
 
         def call(structure: SparsePattern | Pairs | TripleIndex | str, *rest: Any, extra: Any = None) -> Any:
             if not isinstance(structure, str):
@@ -99,7 +83,7 @@ def _operator(
                 return operator(*inputs)
             # Nothing is traced: the dispatcher would make the same calls, 10 to 30 µs later.
             if gradients and torch.is_grad_enabled():
-                return Differentiable.apply(compute, inputs[:num_options], extra, *inputs[num_options:])  # type: ignore[no-untyped-call]
+                return differentiable.apply(compute, inputs[:num_options], extra, *inputs[num_options:])
             return compute(*inputs)
 
         def below_autograd(*inputs: Any) -> Tensor:
@@ -107,13 +91,36 @@ def _operator(
                 return operator(*inputs)
 
         def with_gradient(*inputs: Any) -> Any:
-            return Differentiable.apply(below_autograd, inputs[:num_options], None, *inputs[num_options:])  # type: ignore[no-untyped-call]
+            return differentiable.apply(below_autograd, inputs[:num_options], None, *inputs[num_options:])
 
         if gradients:
             _library.impl(name, with_gradient, "Autograd")  # type: ignore[no-untyped-call]
         return call
 
     return register
+
+
+def _make_differentiable(
+    gradients: Sequence[Callable[..., Tensor | None] | None], saved: Callable[..., tuple[Tensor | None, ...]]
+) -> type[torch.autograd.Function]:
+    """Return what runs an operator and computes its gradients; arguments are those of `_operator`."""
+
+    class Differentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, run: Callable[..., Tensor], options: tuple[Any, ...], extra: Any, *inputs: Any) -> Any:
+            ctx.options, ctx.extra, ctx.rows = options, extra, getattr(inputs[-1], "dtype", None)
+            ctx.structure = structure_for(KernelStructure, options[0])  # keeps it alive for the backward pass
+            ctx.save_for_backward(*saved(*inputs))
+            return run(*options, *inputs)
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+            arguments = (ctx, gradient.to(ctx.rows), *ctx.options, *ctx.saved_tensors)
+            each = zip(gradients, ctx.needs_input_grad[3:], strict=True)
+            return None, None, None, *(f(*arguments) if f and is_needed else None for f, is_needed in each)
+
+    return Differentiable
 
 
 def _like_last(structure: KernelStructure, *tensors: Tensor) -> Tensor:
