@@ -29,7 +29,7 @@ from _about import write_result
 
 RGCN = (sys.executable, "-c", "from rgcn.cli import main; main()")
 SYLLABLES = [a + b for a in "bcdfghklmnprstvw" for b in "aeiou"]
-WORDS, RELATIONS, CLASSES, LABELLED, NODES_AN_EDGE = 50_000, 50, 10, 1000, 0.2
+WORDS, RELATIONS, CLASSES, LABELED, NODES_AN_EDGE = 50_000, 50, 10, 1000, 0.2
 TASKS = ("link-prediction", "node-classification")
 
 
@@ -83,14 +83,14 @@ def make(edges: int, width: int, task: str, folder: Path) -> None:
     subject = np.concatenate([np.arange(size), rng.integers(size, size=edges - size)])
     object_ = np.where(rng.random(edges) < 0.5, popular, rng.integers(size, size=edges))
     relation = (np.exp(rng.random(edges) * np.log(RELATIONS + 1)) - 1).astype(np.int64)
-    labelled = rng.choice(size, min(LABELLED, size // 2), replace=False)
+    labeled = rng.choice(size, min(LABELED, size // 2), replace=False)
     kinds = Vocabulary([f"class {number}" for number in range(CLASSES)], kind="class")
-    splits = np.where(np.arange(len(labelled)) % 10 == 0, 1, 0)
+    splits = np.where(np.arange(len(labeled)) % 10 == 0, 1, 0)
     graph = rgcn.KnowledgeGraph(
         np.stack([subject, relation, object_], axis=1),
         Vocabulary(names, kind="node"),
         Vocabulary([f"http://example.org/relation/{number}" for number in range(RELATIONS)], kind="relation"),
-        labels=NodeLabels(labelled, np.arange(len(labelled)) % CLASSES, kinds, splits.astype(np.int8)),
+        labels=NodeLabels(labeled, np.arange(len(labeled)) % CLASSES, kinds, splits.astype(np.int8)),
         triple_splits=np.where(rng.random(edges) < 1000 / edges, 1, 0).astype(np.int8),
         name="drawn",
     )

@@ -21,7 +21,7 @@ from rgcn.nn import Basis, BlockDiagonal, Full, RelationalGraphConv
 TRIPLES = [("a", "r", "b"), ("c", "r", "b"), ("c", "q", "a"), ("d", "q", "c")]
 
 
-def labelled_chain(length=12):
+def labeled_chain(length=12):
     return KnowledgeGraph.from_triples(chain(length), labels={"n0": "x", "n1": "y"})
 
 
@@ -159,13 +159,13 @@ def test_training_draws_other_edges_in_every_epoch_and_asking_drops_none(monkeyp
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 4])
 def test_pruning_goes_as_far_as_the_model_has_layers(layers):
-    classifier = NodeClassifier(layers=layers, prune=True, epochs=1).fit(labelled_chain())
+    classifier = NodeClassifier(layers=layers, prune=True, epochs=1).fit(labeled_chain())
     assert list(classifier.graph_.nodes) == [f"n{i}" for i in range(2 + layers)]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("normalization", ["relation", "node", "direction"])
-def test_pruning_changes_no_logit_of_a_labelled_node(layers, normalization):
+def test_pruning_changes_no_logit_of_a_labeled_node(layers, normalization):
     kg = load_world()
     few = {kg.nodes[n]: "x" for n in kg.labels.nodes[:2]}  # few labels, so that something is pruned
     kg = kg.with_labels({"train": few})
@@ -197,7 +197,7 @@ def test_pruning_changes_no_logit_of_a_labelled_node(layers, normalization):
 
 
 def test_two_hops_are_too_few_for_three_layers():
-    kg = labelled_chain()
+    kg = labeled_chain()
     field = ReceptiveField.of(RelationalAdjacency.from_graph(kg), torch.tensor([0, 1]), 3)
     assert field.inputs.tolist() == [0, 1, 2, 3, 4]
     assert kg.prune(2).num_nodes == 4 < kg.prune(3).num_nodes

@@ -63,9 +63,9 @@ def test_classes_of_a_file_of_nodes(runs, tmp_path):
 
 
 def test_all_nodes_to_the_terminal_and_as_json(runs):
-    like_labelled = rgcn("predict", runs / "nc")
-    assert "2,109 nodes not like labeled ones left out; --all-nodes" in like_labelled.stderr
-    assert "and 234 more predictions" in like_labelled.stdout
+    like_labeled = rgcn("predict", runs / "nc")
+    assert "2,109 nodes not like labeled ones left out; --all-nodes" in like_labeled.stderr
+    assert "and 234 more predictions" in like_labeled.stdout
     done = rgcn("predict", runs / "nc", "--all-nodes")
     assert done.returncode == 0, done.stderr
     assert "and 2,343 more predictions; --out FILE writes them all" in done.stdout
@@ -77,7 +77,7 @@ def test_all_nodes_to_the_terminal_and_as_json(runs):
     assert only["label_split"] in ("train", "valid", "test")
 
 
-def test_classes_of_unlabelled_nodes_as_rdf(runs, tmp_path):
+def test_classes_of_unlabeled_nodes_as_rdf(runs, tmp_path):
     done = rgcn("predict", runs / "nc", "--known", "drop", "--all-nodes", "--out", tmp_path / "new.nt", "--json")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")

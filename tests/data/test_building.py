@@ -367,7 +367,7 @@ def test_a_building_that_was_stopped_goes_on_once_the_files_were_read(tmp_path, 
         with pytest.raises(ZeroDivisionError):
             rgcn.read(path, out=out)
     assert not (out / "graph.json").exists()
-    with pytest.raises(DataError, match="is not whole"):
+    with pytest.raises(DataError, match="is not complete"):
         rgcn.read(out)
     if lost != "names":  # what was read is not read again
         monkeypatch.setattr(building, "TripleCollector", None)

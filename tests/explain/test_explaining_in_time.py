@@ -23,7 +23,7 @@ from rgcn.system.progress import Budget
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A path network over a hub: everything is in subgraph of everything."""
+    """A path network over a hub: every node is within reach of every other."""
     rows = [("hub", f"r{i % 2}", f"leaf{i}") for i in range(14)]
     rows += [(f"leaf{i}", "likes", f"leaf{i + 1}") for i in range(9)]
     model = rgcn.LinkPredictor("path", layers=3, width=4, steps=1, device="cpu").fit(KnowledgeGraph.from_triples(rows))

@@ -275,9 +275,9 @@ def test_models_and_labels_take_short_names() -> None:
     assert (
         named_rows(model.triples_frame([("sensor1", "hasquantity", "Temperature")]))[0].object == f"{BRICK}Temperature"
     )
-    labelled = LabelRelation("brick:hasQuantity", inverse="feeds").add_to(KG)
-    assert list(labelled.labels.names) == [f"{BRICK}Temperature"]
-    assert labelled.metadata["labels_from"] == [f"{BRICK}hasQuantity", "ex:feeds"]
-    assert labelled.num_relations == 2
+    labeled = LabelRelation("brick:hasQuantity", inverse="feeds").add_to(KG)
+    assert list(labeled.labels.names) == [f"{BRICK}Temperature"]
+    assert labeled.metadata["labels_from"] == [f"{BRICK}hasQuantity", "ex:feeds"]
+    assert labeled.num_relations == 2
     with pytest.raises(AmbiguousNameError):
         LabelRelation("type").add_to(KG)

@@ -376,7 +376,7 @@ def test_classes_have_the_same_bounds():
     scorer.changes["work"], scorer.num_questions = 1e11, 0
     found = calibrate_classes(model, "")
     assert (found.fitted, found.is_cut, scorer.num_questions) == (False, True, 0)
-    assert "20 labelled nodes at least" in found.words
+    assert "20 labeled nodes at least" in found.words
 
 
 def test_what_was_cut_is_kept_until_somebody_has_patience(tmp_path, monkeypatch, slow):
@@ -400,10 +400,10 @@ def test_classes_are_calibrated_on_labels_hidden_in_turn():
     model = rgcn.LinkClassifier("path", layers=2, width=4, steps=1).fit(graph)
     found = model.calibration_
     assert (found.fitted, found.hidden, found.examples) == (True, True, 50)
-    assert "50 labelled nodes, the label of each hidden" in found.words
+    assert "50 labeled nodes, the label of each hidden" in found.words
     assert "learned from these" in found.words
     few = graph.with_labels({"train": dict(list(labels.items())[20:35])})
-    assert "15 labelled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
+    assert "15 labeled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
 
 
 def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):

@@ -301,9 +301,9 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
     for damage in (b"", kept[:100], b"something else"):
         file.write_bytes(damage)
-        with pytest.raises(DataError, match="damaged, or no unfinished completion"):
+        with pytest.raises(DataError, match="damaged, or not an unfinished completion"):
             complete(with_dear_questions(), resume=file)
-    with pytest.raises(ConfigError, match="minutes is above 0"):
+    with pytest.raises(ConfigError, match="minutes must be above 0"):
         complete(with_dear_questions(), minutes=0)
 
 

@@ -98,7 +98,7 @@ def test_no_questions_no_answers():
 def test_what_cannot_be_asked():
     opened = with_whole_numbers(random_graph(0))
     one = torch.tensor([1])
-    with pytest.raises(ConfigError, match="k is at least 1"):
+    with pytest.raises(ConfigError, match="k must be at least 1"):
         answers_to(opened, one, one, True, 0)
     with pytest.raises(ConfigError, match='"mark" or "drop"'):
         answers_to(opened, one, one, True, 1, "hide")

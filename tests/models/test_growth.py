@@ -139,7 +139,7 @@ def test_edges_are_dropped_while_folding_in(predictor, monkeypatch):
     assert rates == [predictor.training.edge_dropout] * 3
 
 
-def test_a_pruned_model_takes_nodes_far_from_the_labelled_ones():
+def test_a_pruned_model_takes_nodes_far_from_the_labeled_ones():
     few = {name: LABELS[name] for name in ("p0", "p1", "p2")}
     graph = KnowledgeGraph.from_triples(TRIPLES, labels=few)
     model = rgcn.NodeClassifier("e-rgcn", embedding=8, epochs=5, seed=0, prune=True).fit(graph)

@@ -556,7 +556,7 @@ def test_e_rgcn_is_the_equation_of_the_paper_and_learns_as_it_does():
 # ----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():
+def test_labeled_nodes_nobody_speaks_to_can_still_be_trained_on():
     kg = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b")], labels={"a": "x", "c": "y"})
     for settings in ({}, {"decomposition": "basis", "bases": 2}, {"decomposition": "block", "blocks": 2}):
         classifier = NodeClassifier(inverse=False, self_loops=False, epochs=2, **settings).fit(kg)

@@ -108,7 +108,7 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         open_model(tmp_path / "nothing")
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="is not a run"):
         open_model(tmp_path)
     (tmp_path / "model.json").write_text(
         '{"format": "rgcn-model", "version": 2, "task": "oracle", "settings": {}, "graph": ""}'

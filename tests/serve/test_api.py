@@ -111,8 +111,8 @@ def test_the_class_of_a_node(client, models):
     assert answer["label_split"] in ("train", "valid", "test")
     many = checked(client.post(NC + "/classes", json={"nodes": ["Switzerland", "Peru"]}), ClassAnswerList)
     assert many["predictions"][0] == answer
-    unlabelled = client.get(NC + "/class", params={"node": "coffee"}).json()
-    assert (unlabelled["label"], unlabelled["label_split"]) == (None, None)
+    unlabeled = client.get(NC + "/class", params={"node": "coffee"}).json()
+    assert (unlabeled["label"], unlabeled["label_split"]) == (None, None)
 
 
 @pytest.mark.parametrize("known", ["mark", "drop"])

@@ -153,11 +153,11 @@ def bench(options: BenchOptions) -> None:
 
 @dataclass
 class PaperNameOptions:
-    """The data sets of a table.
+    """Options that select data sets.
 
     Attributes:
-        names: More data sets or models: --datasets aifb mutag.
-        datasets: Only these data sets, as in: aifb mutag.
+        names: Only these data sets. The same as --datasets.
+        datasets: Only these data sets: --datasets aifb mutag.
     """
 
     names: list[str] | None = Argument(None, metavar="[NAME]...")
@@ -204,7 +204,7 @@ class PaperTaskOptions(PaperNameOptions, PaperTrainingOptions, PaperOptions):
     """Options of commands that train the configurations of a task.
 
     Attributes:
-        models: Only these models, as in: rgcn e-rgcn.
+        models: Only these models: --models rgcn e-rgcn.
     """
 
     models: list[str] | None = None

@@ -348,7 +348,7 @@ class BottleneckEncoder(RelationalEncoder):
         return self.source(nodes) + self.convolve(x, over)[-1] @ self.up  # type: ignore[no-any-return]
 
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Subtract the embeddings, which bypass the messages."""
+        """Subtract the embeddings, which the encoder adds to the sum of the messages."""
         return vectors - self.source(nodes)  # type: ignore[no-any-return]
 
 

@@ -85,7 +85,7 @@ class RelationalEncoder(nn.Module):
         depth = len(self.layers) if depth is None else depth
         operators, nodes = (over.layers, over.inputs) if isinstance(over, ReceptiveField) else ((over,) * depth, None)
         if len(operators) != depth:
-            raise ConfigError(f"a receptive field of {len(operators)} layers for {depth} layers of the encoder")
+            raise ConfigError(f"a receptive field of {len(operators)} layers is given, but {depth} are needed")
         outputs: list[Tensor] = []
         for number, adjacency in enumerate(operators):
             if x is not None and isinstance(over, ReceptiveField):
@@ -125,7 +125,7 @@ class RelationalEncoder(nn.Module):
         return states
 
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Subtract from vectors `[n, dim]` computed without messages what bypasses the messages; here nothing."""
+        """Subtract from vectors `[n, dim]` what the inputs add to them without messages; nothing by default."""
         return vectors
 
 
@@ -149,7 +149,13 @@ class LayerSpec(NamedTuple):
     bias: bool
 
     def num_published_parameters(self, in_dim: int, num_relations: int, self_loops: bool) -> int:
-        """Count the parameters with a row for every input; num_relations includes inverses and the self-loop."""
+        """Count the parameters as the paper does, with a row for every input even if it is not stored.
+
+        Args:
+            in_dim: Dimension of the input; for one-hot nodes their number.
+            num_relations: Number of relations with inverses and the self-loop.
+            self_loops: True if there are self-loops.
+        """
         apart = int(self.decomposition.self_loop_apart and self_loops)
         decomposed = self.decomposition.num_parameters(num_relations - apart, in_dim, self.dim)
         return decomposed + apart * in_dim * self.dim + self.bias * self.dim
@@ -239,7 +245,7 @@ class Head(nn.Module, HasOptions, ABC):
 
     @classmethod
     def description(cls) -> str:
-        """Describe the head for reports, in words that follow those on the layers."""
+        """Describe the head for reports, as the end of a sentence about the layers."""
         return f"; then {component_title(cls)}"
 
 

@@ -15,7 +15,7 @@ from rgcn.predict import OpenModel
 from rgcn.serve import schemas
 from rgcn.serve.batching import Dispatcher, RequestQueue
 from rgcn.serve.schemas import Class, Many, Node, NodeName, Probability, RequestSchema, ResponseSchema, Score, Split
-from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint, run_later
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStage, ServedModel, endpoint, run_later
 
 
 class ClassQuery(RequestSchema):
@@ -61,13 +61,13 @@ class ClassEndpoints(Endpoints):
 
     tag = "classes"
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
+        super().__init__(served, on_stage)
         self._scores: NDArray[np.float32] | None = None  # [num_nodes, num_classes]
         if served.is_large:
             run_later("rgcn-classify", self._score_all)
         else:
-            on_step("classifying every node")
+            on_stage("classifying every node")
             self._score_all()
         self._labels: dict[int, tuple[Class, Any]] = {}
         if (labels := served.graph.labels) is not None:

@@ -22,7 +22,7 @@ from rgcn.serve import schemas
 from rgcn.serve.batching import Dispatcher, RequestQueue
 from rgcn.serve.graph_endpoints import EXAMPLE_ROWS
 from rgcn.serve.schemas import Many, Node, NodeName, Probability, Relation, RelationName, RequestSchema, ResponseSchema
-from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStage, ServedModel, endpoint
 
 # Questions with similar k form a batch: one for a thousand answers must not delay those for ten. For each largest k:
 # the batch size is divided by this. `Scorer.questions_per_batch` gives the batch size of scorers with costly questions.
@@ -173,9 +173,9 @@ class LinkEndpoints(Endpoints):
 
     tag = "links"
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
-        on_step("encoding the graph")
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
+        super().__init__(served, on_stage)
+        on_stage("encoding the graph")
         scorer = served.opened.scorer()
         problem = scorer.problem()
         if problem is not None:

@@ -73,9 +73,9 @@ def check_objective(config: RunConfig, metric: str | None, folds: int | None, se
     task = task_of(config.task)
     metrics = {one.name: one for one in task.validation_metrics}
     if not metrics or (metric is not None and metric not in metrics):
-        raise ConfigError(f"--metric of {config.task} is {' or '.join(metrics) or 'nothing'}, not {metric!r}")
+        raise ConfigError(f"--metric of {config.task} must be {' or '.join(metrics) or 'left out'}, not {metric!r}")
     if folds is not None and folds < 1:
-        raise ConfigError(f"--folds is at least 1, not {folds}")
+        raise ConfigError(f"--folds must be at least 1, not {folds}")
     return StudyObjective(metrics[metric or next(iter(metrics))], folds or task.folds, seed)
 
 
@@ -347,8 +347,8 @@ def _draw_valid(study: Study, base: RunConfig, spaces: Spaces) -> tuple[Trial, R
             reason = str(error)
             trial.set_user_attr("impossible", reason)
             study.tell(trial, state=optuna().trial.TrialState.PRUNED)
-    problem = f"{MAX_INVALID_DRAWS} draws in a row were settings that cannot be combined; fix some with --fix"
-    raise ConfigError(f"{problem}. The last: {reason}")
+    problem = f"{MAX_INVALID_DRAWS} draws in a row were settings that cannot be combined"
+    raise ConfigError(f"{problem}: fix some with --fix. The problem of the last draw: {reason}")
 
 
 def _start_trials(plan: StudyPlan, graph: KnowledgeGraph | None) -> TaskFunction[Task]:
@@ -402,12 +402,12 @@ def evaluate(
     curves: list[Curve] = []
     reported = 0
 
-    def on_report(epoch: TrainingReport) -> None:
+    def on_report(measured: TrainingReport) -> None:
         nonlocal reported
-        if epoch[f"valid_{objective.metric.name}"] is None:
+        if measured[f"valid_{objective.metric.name}"] is None:
             return
-        curves[-1][epoch.number] = _validation_metrics(epoch, metrics)
-        step = (len(curves) - 1) * REPORTS_PER_FOLD + epoch.number * REPORTS_PER_FOLD // config.training.length
+        curves[-1][measured.number] = _validation_metrics(measured, metrics, config.training.unit)
+        step = (len(curves) - 1) * REPORTS_PER_FOLD + measured.number * REPORTS_PER_FOLD // config.training.length
         if step > reported:
             reported = step
             if report(step, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:
@@ -431,9 +431,9 @@ def evaluate(
     return TrialResult(perf_counter() - start, None, statistics.fmean(folds), epochs[index], folds, deviation)
 
 
-def _validation_metrics(epoch: TrainingReport, metrics: Sequence[Metric]) -> list[float]:
-    values = [epoch[f"valid_{metric.name}"] for metric in metrics]
+def _validation_metrics(report: TrainingReport, metrics: Sequence[Metric], unit: str) -> list[float]:
+    values = [report[f"valid_{metric.name}"] for metric in metrics]
     for metric, value in zip(metrics, values, strict=True):
         if value is not None and not math.isfinite(value):
-            raise DataError(f"the validation {metric.title} is not finite in epoch {epoch.number}")
+            raise DataError(f"the validation {metric.title} is not finite in {unit} {report.number}")
     return [0.0 if value is None else value for value in values]
