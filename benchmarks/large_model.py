@@ -5,7 +5,7 @@
 
 A graph is drawn, a model of each task made over it without training (a step more or less changes no time) and saved.
 Then every command runs in a process of its own, on the CPU, and its peak memory is what the system says it was: pages
-of mapped files that were read count. Of a command two runs are told, the first on this folder and another one.
+of mapped files that were read count. Each command runs twice on this folder, and both results are given.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def make(edges: int, width: int, task: str, folder: Path) -> None:
     words = ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(WORDS)]
     pairs = (rng.zipf(1.3, size=(size, 2)) % WORDS).tolist()
     names = [f"http://example.org/resource/{words[a].capitalize()}_{words[b]}_{n}" for n, (a, b) in enumerate(pairs)]
-    # Half of the objects are popular ones, about by rank; what nobody mentions is mentioned by the first edges.
+    # Half of the objects are popular ones, about by rank; nodes that would have no edge get the first edges.
     popular = (np.exp(rng.random(edges) * np.log(size)) - 1).astype(np.int64)
     subject = np.concatenate([np.arange(size), rng.integers(size, size=edges - size)])
     object_ = np.where(rng.random(edges) < 0.5, popular, rng.integers(size, size=edges))
@@ -156,7 +156,7 @@ def peak(process: int) -> int:
 
 
 def searched(folder: Path, model: str, count: int) -> dict[str, float]:
-    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that nobody has."""
+    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that no node has."""
     import random
 
     from rgcn.data.graph_store import load_graph

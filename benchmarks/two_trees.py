@@ -3,7 +3,7 @@
     git worktree add /tmp/before 1ce5de2
     python benchmarks/two_trees.py --before /tmp/before/src --out results/two-trees.json
 
-Every round times each version once; the figure is the median over rounds of the time of one step, and the ratio is that
+Every round times each version once; the result is the median over rounds of the time of one step, and the ratio is that
 of the medians, after over before. Graphs are drawn at random, so that no data are needed.
 """
 

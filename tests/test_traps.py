@@ -39,7 +39,7 @@ def test_forward_edges_are_not_counted_twice_when_self_loops_are_added():
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.8])
 def test_dropping_a_share_drops_that_share_and_not_the_other(rate):
-    # graph[keep:] for graph[:keep] drops 1 - rate; the two are told apart at any rate but one half
+    # graph[keep:] for graph[:keep] drops 1 - rate; the two differ at any rate but one half
     triples = torch.stack([torch.arange(10_000), torch.zeros(10_000).long(), torch.arange(10_000)], 1)
     adjacency = RelationalAdjacency.from_triples(triples, 10_000, 1, normalization="none")
     generator = torch.Generator().manual_seed(0)
@@ -123,7 +123,7 @@ def test_the_mean_is_taken_within_each_relation_and_not_over_all_edges_into_the_
 
 @pytest.mark.parametrize("decomposition", [Full(), Basis(2), BlockDiagonal(2)], ids=str)
 @pytest.mark.parametrize("one_hot", [True, False])
-def test_a_layer_hears_that_edges_were_dropped(decomposition, one_hot):
+def test_dropped_edges_change_the_output_of_a_layer(decomposition, one_hot):
     kg = KnowledgeGraph.from_triples(TRIPLES)
     adjacency = RelationalAdjacency.from_graph(kg)
     if one_hot:
@@ -131,7 +131,7 @@ def test_a_layer_hears_that_edges_were_dropped(decomposition, one_hot):
     else:
         layer, x = RelationalGraphConv(4, 4, kg.num_relations, decomposition=decomposition), torch.randn(4, 4)
     keep = torch.ones(len(kg) + kg.num_nodes)
-    keep[0] = 0  # a → b: both a and b must hear the difference, c and d must not
+    keep[0] = 0  # a → b: the vectors of a and b must differ, those of c and d must not
     before, after = layer(x, adjacency), layer(x, adjacency.masked(keep))
     changed = (before != after).any(1)
     assert changed.tolist() == [True, True, False, False]

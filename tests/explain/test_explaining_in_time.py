@@ -93,7 +93,7 @@ def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
     assert said["fidelity"]["strength"]["without"]["random"] is None
 
 
-def test_it_is_said_why_there_is_no_probability(asked, hub, monkeypatch):
+def test_the_reason_for_a_missing_probability_is_given(asked, hub, monkeypatch):
     none = replace(hub.calibration, fitted=False, words="No probabilities, only scores: asking takes too long.")
     monkeypatch.setitem(hub.__dict__, "calibration", none)
     why = asked(Budget(), draws=1)

@@ -336,7 +336,7 @@ def test_aifb_comes_back_from_its_own_export(tmp_path, real_mirror):
 
 
 @given(plain_graphs())
-def test_plain_names_become_iris_and_can_be_told_back(graph):
+def test_plain_names_become_iris_and_can_be_restored(graph):
     terms = [rdf_node(graph, node) for node in range(graph.num_nodes)]
     relations = [rdf_relation(graph, relation) for relation in range(graph.num_relations)]
     assume(len({*terms}) == len(terms))  # else the export refuses, which is tested below

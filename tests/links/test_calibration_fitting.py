@@ -308,7 +308,7 @@ def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeyp
     assert sorted(found[0]) == sorted(found[1])
 
 
-def test_fewer_than_twenty_triples_give_no_probability_and_it_is_said_why():
+def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given():
     graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
     opened = open_model(graph, device="cpu")
     assert not opened.calibration.fitted
@@ -379,7 +379,7 @@ def test_classes_have_the_same_bounds():
     assert "20 labeled nodes at least" in found.words
 
 
-def test_what_was_cut_is_kept_until_somebody_has_patience(tmp_path, monkeypatch, slow):
+def test_a_cut_calibration_is_kept_until_an_unlimited_one_replaces_it(tmp_path, monkeypatch, slow):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     model, clock, scorer = slow
     cut = load_or_fit_calibration(model, None, Budget(seconds=5.0, clock=clock))

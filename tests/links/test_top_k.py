@@ -217,7 +217,7 @@ def test_new_nodes_are_not_bound_by_what_was_only_seen():
     assert stranger not in loop  # which way a relation goes binds it all the same
 
 
-def test_who_has_the_only_answer_is_told_it_and_no_other():
+def test_a_question_whose_only_answer_is_known_gets_no_other():
     graph = graph_of_kinds(1)
     opened, capital = with_whole_numbers(graph), graph.relations["capital"]
     answers = answers_to(
@@ -237,7 +237,7 @@ def test_who_has_the_only_answer_is_told_it_and_no_other():
 
 
 def walking(graph):
-    """A network that walks along the edges, and hears a known triple unless it is hidden."""
+    """A path network, which reads the edge of a known triple unless it is hidden."""
     torch.manual_seed(0)
     model = rgcn.LinkPredictor("path", width=6, layers=2, device="cpu", seed=1).prepare(graph)
     model.network_.double().eval()

@@ -1,4 +1,4 @@
-"""Classes by asking: labels are triples, and a node's own label is not heard while it is asked about."""
+"""Classification by links: labels are triples, and a node's own label is hidden while its class is predicted."""
 
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ def test_a_question_hides_a_triple_from_either_end():
 
 
 def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
-    """Two classes that only labels tell apart: heard, they would be told back."""
+    """Only the labels distinguish the two classes: if they were not hidden, the model would repeat them."""
     graph = rgcn.KnowledgeGraph.from_triples(
         [(f"n{i}", "r", "hub") for i in range(8)], labels={f"n{i}": "even" if i % 2 == 0 else "odd" for i in range(8)}
     )
@@ -96,7 +96,7 @@ def test_steps_ask_for_classes_alone_or_for_a_share():
     assert torch.equal(*(model.logits(range(graph.num_nodes)) for model in fitted))
 
 
-def test_a_share_needs_a_model_that_hears_what_it_is_not_asked():
+def test_a_class_share_needs_messages_beyond_the_batch():
     with pytest.raises(ConfigError, match="class_share"):
         rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, batch_edges=4, class_share=1.0).fit(labeled(1))
     whole = rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, steps=1, class_share=1.0).fit(labeled(1))

@@ -99,7 +99,7 @@ def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
         ("one_node.csv", {}, "one_node.csv: link prediction needs at least two nodes"),
     ],
 )
-def test_bad_input_is_said_in_a_sentence(here, source, reading, words):
+def test_bad_input_is_reported_in_a_sentence(here, source, reading, words):
     (here / "empty.csv").write_text("")
     (here / "nothing").mkdir()
     (here / "one.csv").write_text("node,label\np1,x\np2,x\n")

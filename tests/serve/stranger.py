@@ -1,4 +1,4 @@
-"""What somebody else's package may bring: a task with endpoints of its own, one that answers two kinds of questions."""
+"""What another package may add: a task with endpoints of its own, and one that answers two kinds of questions."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def test_headers_that_protect(client):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_a_wrong_method_is_told_the_right_ones(client):
+def test_a_wrong_method_is_answered_with_the_right_ones(client):
     response = client.put(LP + "/links")
     refused(response, 405, "wrong_method")
     assert response.headers["allow"] == "GET, HEAD, POST"

@@ -1,4 +1,4 @@
-"""What waits together is answered together; what is too much, too late or nobody's any more is not."""
+"""Waiting requests are answered in one batch; those that are too many, too late or abandoned are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B = ("model", "a"), ("model", "b")
 
 
 class Slow:
-    """Answers when it is told to, and remembers what it was asked together."""
+    """Answers when `go` is set, and records its batches."""
 
     def __init__(self):
         self.batches, self.go, self.begun = [], threading.Event(), threading.Event()
@@ -168,7 +168,7 @@ def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
     assert slow.batches[:2] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_what_nobody_waits_for_any_more_leaves_at_once_and_is_not_computed():
+def test_an_abandoned_request_leaves_the_queue_at_once_and_is_not_computed():
     slow = Slow()
 
     async def scenario():
@@ -208,7 +208,7 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
     assert asyncio.run(scenario()) == [50]
 
 
-def test_a_failure_reaches_those_who_asked_and_nobody_else():
+def test_a_failure_reaches_only_the_requests_of_its_batch():
     def fails(questions):
         if 13 in questions:
             raise ValueError("thirteen")

@@ -86,7 +86,7 @@ def test_classes_are_offered_for_the_kind_that_has_labels(place):
     assert len(nodes_like_labeled(alone)) == 4  # they share nothing: who knows
 
 
-def test_a_network_that_walks_is_asked_for_classes_when_somebody_asks(place, monkeypatch):
+def test_a_path_network_computes_classes_on_request(place, monkeypatch):
     asked = []
     [served] = load_models([place / "mine.csv"], device="cpu", classes=True, labels=str(place / "people.csv"))
     whole, logits = np.asarray(served.opened.logits(range(PEOPLE))), type(served.opened).logits

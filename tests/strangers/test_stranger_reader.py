@@ -122,7 +122,7 @@ def test_limits_hold_for_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         rgcn.read(edges, format=MINE)
 
 
-def test_progress_is_told_for_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_progress_is_shown(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(ProgressMeter, "advance", lambda meter, amount: taken.append(amount))
     rgcn.read(edges, format=MINE, show_progress=True)
@@ -211,7 +211,7 @@ def test_a_class_is_kept_by_its_name(edges: Path) -> None:
         (f"{PACKAGE}:Forgetful", "a triple with an empty name"),
     ],
 )
-def test_what_is_wrong_is_said(edges: Path, choice: str, words: str) -> None:
+def test_what_is_wrong_is_reported(edges: Path, choice: str, words: str) -> None:
     with pytest.raises((ConfigError, DataError), match=words):
         rgcn.read(edges, format=choice)
 

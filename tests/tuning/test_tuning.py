@@ -431,7 +431,7 @@ def test_unknown_settings_are_named_with_the_closest() -> None:
         choose_spaces(_aifb(), ["training.learning_rat=1:2"])
     with pytest.raises(UnknownNameError, match=r"model\.hidden"):
         choose_spaces(_aifb(), fixed=["model.hiden"])
-    with pytest.raises(ConfigError, match="nothing is left"):
+    with pytest.raises(ConfigError, match="no setting is left"):
         choose_spaces(_aifb(), fixed=["all"])
 
 
