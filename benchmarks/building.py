@@ -4,7 +4,7 @@ python benchmarks/building.py --rows 1e7 --out results/building.json
 python benchmarks/building.py --rows 1e8 --only tsv     # about 20 GB of disk; no peers, which need more memory
 python benchmarks/building.py --shape hub --only tsv    # an object of 10 million edges; --shape relations: 100,000
 
-Each figure is of a process of its own: seconds by the clock and of computing, and the most memory it held (mapped files
+Each number is of a separate process: wall time, CPU time and peak memory (mapped files
 count). The peers: pyoxigraph parses the file and counts its triples, which is not yet a graph; polars reads the table
 and numbers its names, without removing duplicates. A quarter as many nodes as rows; degrees fall off as a power.
 """

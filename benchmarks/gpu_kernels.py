@@ -9,7 +9,7 @@ before each) on a graph of AM's size, beside the reference, and beside a plain c
 
 Bytes are what a kernel must at least move: every index, value and result once, and of gathered tables
     gathered   a row for each entry that asks for it
-    distinct   each row that anyone asks for once, as if all repetition came from a cache
+    distinct   each requested row once, as if all repetition came from a cache
 Bytes that a kernel's own intermediate results cost are not counted: they are its overhead.
 
 --graph is a file that shaped_graph.py writes (triples, nodes, relations); without it one of AM's size is drawn.

@@ -5,7 +5,7 @@
 
 A graph is drawn, a model of each task made over it without training (a step more or less changes no time) and saved.
 Then every command runs in a process of its own, on the CPU, and its peak memory is what the system says it was: pages
-of mapped files that were read count. Of a command two runs are told, the first on this folder and another one.
+of mapped files that were read count. Each command runs twice on this folder, and both results are given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from _about import write_result
 
 RGCN = (sys.executable, "-c", "from rgcn.cli import main; main()")
 SYLLABLES = [a + b for a in "bcdfghklmnprstvw" for b in "aeiou"]
-WORDS, RELATIONS, CLASSES, LABELLED, NODES_AN_EDGE = 50_000, 50, 10, 1000, 0.2
+WORDS, RELATIONS, CLASSES, LABELED, NODES_AN_EDGE = 50_000, 50, 10, 1000, 0.2
 TASKS = ("link-prediction", "node-classification")
 
 
@@ -78,19 +78,19 @@ def make(edges: int, width: int, task: str, folder: Path) -> None:
     words = ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(WORDS)]
     pairs = (rng.zipf(1.3, size=(size, 2)) % WORDS).tolist()
     names = [f"http://example.org/resource/{words[a].capitalize()}_{words[b]}_{n}" for n, (a, b) in enumerate(pairs)]
-    # Half of the objects are popular ones, about by rank; what nobody mentions is mentioned by the first edges.
+    # Half of the objects are popular ones, about by rank; nodes that would have no edge get the first edges.
     popular = (np.exp(rng.random(edges) * np.log(size)) - 1).astype(np.int64)
     subject = np.concatenate([np.arange(size), rng.integers(size, size=edges - size)])
     object_ = np.where(rng.random(edges) < 0.5, popular, rng.integers(size, size=edges))
     relation = (np.exp(rng.random(edges) * np.log(RELATIONS + 1)) - 1).astype(np.int64)
-    labelled = rng.choice(size, min(LABELLED, size // 2), replace=False)
+    labeled = rng.choice(size, min(LABELED, size // 2), replace=False)
     kinds = Vocabulary([f"class {number}" for number in range(CLASSES)], kind="class")
-    splits = np.where(np.arange(len(labelled)) % 10 == 0, 1, 0)
+    splits = np.where(np.arange(len(labeled)) % 10 == 0, 1, 0)
     graph = rgcn.KnowledgeGraph(
         np.stack([subject, relation, object_], axis=1),
         Vocabulary(names, kind="node"),
         Vocabulary([f"http://example.org/relation/{number}" for number in range(RELATIONS)], kind="relation"),
-        labels=NodeLabels(labelled, np.arange(len(labelled)) % CLASSES, kinds, splits.astype(np.int8)),
+        labels=NodeLabels(labeled, np.arange(len(labeled)) % CLASSES, kinds, splits.astype(np.int8)),
         triple_splits=np.where(rng.random(edges) < 1000 / edges, 1, 0).astype(np.int8),
         name="drawn",
     )
@@ -156,7 +156,7 @@ def peak(process: int) -> int:
 
 
 def searched(folder: Path, model: str, count: int) -> dict[str, float]:
-    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that nobody has."""
+    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that no node has."""
     import random
 
     from rgcn.data.graph_store import load_graph

@@ -5,13 +5,13 @@
     python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
     python benchmarks/link_comparison.py world --models rgcn --set training.steps=500 --split valid --out trials.json
 
-A model is trained with its shipped configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
+A model is trained with its built-in configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
 filtered, both directions, ties at the middle. Seconds are those of the whole training, with every measurement on
 validation triples that it asks for. Each run is a process of its own, so that its peak of memory is its own: resident
 (with PyTorch itself, whose share is `base_bytes`), and on the GPU where there is one.
 
-Where a data set has a partner of new nodes, the model is asked there too, told the partner's training triples. A model
-without a table of nodes just hears the new graph; one with a table (rgcn, c-rgcn) has the new nodes folded in, as `rgcn
+Where a data set has a partner of new nodes, the model is also evaluated there, with the partner's training triples as messages. A model
+without a table of nodes is applied to the new graph; one with a table (rgcn, c-rgcn) has the new nodes folded in, as `rgcn
 predict --with` does; DistMult cannot answer.
 
 Every finished run is added to --out at once, and one that is there already is not made again: a benchmark that was
@@ -118,7 +118,7 @@ class Book:
         self.call = {**about(), "versions": here["versions"], "git": here["git"], "note": note}
 
     def read(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(calls, runs) as they are in the file now: another call may have added to it meanwhile."""
+        """(calls, runs) as they are in the file now: another process may have added to it since."""
         if not self.path.exists():
             return [], []
         content = json.loads(self.path.read_text(encoding="utf-8"))
@@ -186,7 +186,7 @@ def rounded(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[str, Any]:
-    """Figures of a split of the unseen graph, among its own nodes; why there are none where there are none."""
+    """Return the metrics on a split of the unseen graph, ranked among its own nodes, or why there are none."""
     began, graph = time.perf_counter(), renumber_relations(unseen, model.graph_.relations)
     if model.hooks_.why_not_transferable() is None:
         how, scorer = "as it is", model.over(graph).scorer()

@@ -5,7 +5,7 @@ python benchmarks/maps.py RUN ... [--out results/maps.json]
 Each method projects the nodes that the map of a run shows (at most 5,000). Columns:
 
   trustworthiness  of the 15 nearest on the map (1: all are near by their vectors, 0.5: about chance)
-  same_class       of the 10 nearest labelled nodes, the share of the same class; labels of train and valid only
+  same_class       of the 10 nearest labeled nodes, the share of the same class; labels of train and valid only
   seconds          of one core (processor time, so that other work on the machine does not count); compiling apart
   same_bits        whether the same seed gives the same places twice
 

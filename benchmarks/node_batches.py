@@ -132,14 +132,14 @@ def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.Node
         FastRGCNConv(*widths, relations, num_bases=bases) for widths in ((WIDTH, hidden), (hidden, CLASSES))
     )
     table = nn.Embedding(graph.num_nodes, WIDTH) if embedded else None
-    options = None if embedded else torch.from_numpy(np.array(graph.features))
+    features = None if embedded else torch.from_numpy(np.array(graph.features))
     parameters = [*layers.parameters(), *([] if table is None else table.parameters())]
     optimizer, seconds = torch.optim.Adam(parameters, lr=0.01), []
     for field, classes in [fields[0], *fields]:
-        operators = [handed_over(layer) for layer in field.layers]
+        operators = [pyg_edges(layer) for layer in field.layers]
         start = time.perf_counter()
         optimizer.zero_grad()
-        x = table(field.inputs) if options is None else options[field.inputs]  # type: ignore[misc]
+        x = table(field.inputs) if features is None else features[field.inputs]  # type: ignore[misc]
         for number, (layer, (index, kind, own)) in enumerate(zip(layers, operators, strict=True)):
             x = layer((x, x[own]), index, kind)
             x = x.relu() if number == 0 else x
@@ -149,7 +149,7 @@ def peer_seconds(graph: rgcn.KnowledgeGraph, fields: list[Any], model: rgcn.Node
     return seconds[1:]
 
 
-def handed_over(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def pyg_edges(layer: rgcn.RelationalAdjacency) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return (edge_index, edge_type, the source that each target is) of an operator."""
     structure = layer.structure
     loop = structure.relation == structure.num_relations - 1

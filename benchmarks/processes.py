@@ -3,8 +3,8 @@
 python benchmarks/processes.py [--nodes 500000] [--edges 4000000] [--width 64] [--processes 1 2 4]
                                [--steps 5] [--threads 1] [--only NAME] [--json FILE]
 
-On a machine with fewer cores than processes more of them are not faster, and seconds are told to show just that. What
-counts here: losses agree, bytes a step stand beside the least possible, and tables and edges of each process fall as
+On a machine with fewer cores than processes more of them are not faster, and the seconds show just that. What
+counts here: losses agree, bytes per step are compared with the least possible, and tables and edges of each process fall as
 1 / processes. The graph is drawn (objects have hubs), stored once, and mapped by every process.
 """
 
@@ -34,7 +34,7 @@ from rgcn.graph.vocabulary import Vocabulary
 from rgcn.placement import current
 from rgcn.system.memory import resident_bytes
 
-CLASSES, LABELLED = 10, 0.1
+CLASSES, LABELED = 10, 0.1
 
 
 def models(width: int, steps: int) -> dict[str, Any]:
@@ -62,10 +62,10 @@ def draw(nodes: int, edges: int, folder: Path) -> None:
     objects = np.minimum((random.random(edges) ** 3 * nodes).astype(np.int64), nodes - 1)
     key = np.unique((ends[0] * 20 + ends[1]) * nodes + objects)
     triples = np.stack([key // nodes // 20, key // nodes % 20, key % nodes], axis=1)[random.permutation(len(key))]
-    labelled = np.sort(random.choice(nodes, int(LABELLED * nodes), replace=False))
+    labeled = np.sort(random.choice(nodes, int(LABELED * nodes), replace=False))
     names, kinds = [f"n{number}" for number in range(nodes)], [f"c{number}" for number in range(CLASSES)]
     vocabulary = Vocabulary(kinds, kind="class")
-    labels = NodeLabels(labelled, labelled % CLASSES, vocabulary, np.zeros(len(labelled), dtype=np.int8))
+    labels = NodeLabels(labeled, labeled % CLASSES, vocabulary, np.zeros(len(labeled), dtype=np.int8))
     relations = Vocabulary([f"r{number}" for number in range(20)], kind="relation")
     save_graph(KnowledgeGraph(triples, Vocabulary(names, kind="node"), relations, labels=labels), folder)
 

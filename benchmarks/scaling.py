@@ -3,7 +3,7 @@
     python benchmarks/scaling.py --json results/scaling-cpu.json --plot docs/reference/scaling-cpu.svg
     python benchmarks/scaling.py --sizes 1e8 --json results/scaling-cpu.json     # adds to what the file has
     python benchmarks/scaling.py --device cuda --series rgcn e-rgcn --sizes 1e4 1e5 1e6 1e7 --json out.json
-    python benchmarks/scaling.py --from-json out.json --plot out.svg             # the table and the picture alone
+    python benchmarks/scaling.py --from-json out.json --plot out.svg             # only the table and the plot
 
 build         a table of triples becomes a graph on disk with its search index (as `rgcn data build` does)
 open          that graph, and the name of a node
@@ -188,7 +188,7 @@ def _stages(stages: list[str], size: int, folder: Path, max_gib: float | None) -
 
 @contextlib.contextmanager
 def _limited(most: int | None) -> Iterator[None]:
-    """Processes that are started meanwhile may not take more memory."""
+    """Limit the memory of processes that are started within this context."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_DATA)

@@ -6,14 +6,14 @@
 
 With the rules of relations (`rgcn.links.relation_constraints`) and without, on questions that validation triples ask:
 
-never     share of the first three new answers that never stood at that end in training; of (s, r, ?) and of (?, r, o)
+never     share of the first three new answers that never occurred at that end of the relation in training; of (s, r, ?) and of (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
 both      proposals of a completion that are another one turned round, where the relation goes one way
 mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest
 
 Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first
 ten new answers: expected calibration error (ten bins), and spread, the mean probability of right answers less that of
-wrong ones. Beside it one curve of the score alone for all relations, as it was before.
+wrong ones. For comparison, one curve of the score alone for all relations.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
 
 
 def within(level: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The number of each answer within its question: those of one stand together, best first."""
+    """Return the number of each answer within its question; answers to a question are consecutive, best first."""
     begins = np.r_[True, (level[1:] != level[:-1]) | (place[1:] != place[:-1])]
     start = np.maximum.accumulate(np.where(begins, np.arange(len(level)), 0))
     return np.arange(len(level)) - start

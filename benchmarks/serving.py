@@ -85,7 +85,7 @@ class Client(asyncio.Protocol):
 class Load:
     """Clients at work until the questions are used up.
 
-    rate  requests a second from all clients together; None: each asks again at once
+    rate  requests a second from all clients together; None: each sends its next request at once
     """
 
     questions: Iterator[bytes]
@@ -132,7 +132,7 @@ class Load:
         if self.rate is None:
             client.ask()
             return
-        # One clock for all: requests are evenly spread, whoever is free takes the next.
+        # One clock for all: requests are evenly spread, the next free client sends it.
         self._due = max(self._due + 1 / self.rate, self._loop.time() - 1)
         self._loop.call_at(self._due, client.ask)
 
@@ -194,7 +194,7 @@ def link_questions(folder: Path, name: str, count: int, seed: int) -> list[bytes
 
 
 def partly_wrong_questions(folder: Path, name: str, count: int, seed: int) -> list[bytes]:
-    """Link questions of which a tenth ask for a node that is not there: what strangers do must not delay the others."""
+    """Link questions of which a tenth ask for a node that is not there: bad requests must not delay the others."""
     questions = link_questions(folder, name, count, seed)
     for place in range(0, count, 10):
         wrong = f"n{random.Random(place).getrandbits(60):x}.n.01"
@@ -203,7 +203,7 @@ def partly_wrong_questions(folder: Path, name: str, count: int, seed: int) -> li
 
 
 def search_questions(folder: Path, name: str, count: int, seed: int) -> list[bytes]:
-    """What somebody types who looks for a node: its beginning, a word of it, or a part from its middle."""
+    """Return what a user may type to find a node: its beginning, a word of it, or a part from its middle."""
     from rgcn.predict import open_model
 
     opened = open_model(folder, device="cpu")
@@ -267,7 +267,7 @@ def server(runs: Sequence[Path], *options: str) -> Iterator[Server]:
 
 
 def world_runs(here: Path) -> tuple[Path, Path]:
-    """(links, classes): the shipped configurations, trained."""
+    """(links, classes): models trained with the built-in configurations."""
     import rgcn
     from rgcn.runs import load_configuration, train
 
@@ -280,7 +280,7 @@ def world_runs(here: Path) -> tuple[Path, Path]:
 
 
 def wn18_model(here: Path) -> Path:
-    """Untrained weights of the shape that the shipped configuration trains: as much work, no use."""
+    """Untrained weights of the shape of the built-in configuration: the same work, useless answers."""
     import rgcn
 
     folder = here / "wn18-untrained"

@@ -3,7 +3,7 @@
     git worktree add /tmp/before 1ce5de2
     python benchmarks/two_trees.py --before /tmp/before/src --out results/two-trees.json
 
-Every round times each version once; the figure is the median over rounds of the time of one step, and the ratio is that
+Every round times each version once; the result is the median over rounds of the time of one step, and the ratio is that
 of the medians, after over before. Graphs are drawn at random, so that no data are needed.
 """
 
@@ -53,9 +53,9 @@ def measure(name: str, device: str, steps: int) -> float:
     nodes, relations, triples, kind, settings = CASES[name]
     rng = np.random.default_rng(0)
     rows = np.unique(rng.integers(0, (nodes, relations, nodes), (triples, 3)), axis=0)
-    labelled = np.sort(rng.choice(nodes, 200, replace=False))
+    labeled = np.sort(rng.choice(nodes, 200, replace=False))
     labels = NodeLabels(
-        labelled, np.arange(200) % 4, Vocabulary([f"c{i}" for i in range(4)], kind="class"), np.zeros(200, np.int8)
+        labeled, np.arange(200) % 4, Vocabulary([f"c{i}" for i in range(4)], kind="class"), np.zeros(200, np.int8)
     )
     graph = KnowledgeGraph(
         rows,

@@ -43,7 +43,7 @@ def test_forward_edges_are_counted_once_in_the_graph_of_a_step(batch):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.8])
-def test_a_step_drops_the_share_it_was_told_and_not_the_rest(rate):
+def test_a_step_drops_the_given_share_and_not_the_rest(rate):
     kg = ring(200, splits=False)
     for batch, tolerance in ((100, 0.0), (None, 0.06)):
         settings = {"batch_edges": batch, "edge_dropout": rate, "self_loop_dropout": 0.0}
@@ -69,7 +69,7 @@ def test_the_kept_edges_are_a_random_part_and_not_the_first_of_the_batch():
 
 
 @pytest.mark.parametrize("batch", [None, 20])
-def test_edge_dropout_is_heard_and_asking_drops_nothing(batch, monkeypatch):
+def test_edge_dropout_changes_training_and_answers_drop_nothing(batch, monkeypatch):
     kg = ring()
     dropping, whole = (
         LinkPredictor(steps=2, edge_dropout=rate, self_loop_dropout=0.0, batch_edges=batch, **SMALL)
@@ -86,7 +86,7 @@ def test_edge_dropout_is_heard_and_asking_drops_nothing(batch, monkeypatch):
 
 
 def test_a_dropped_edge_reaches_no_output_by_its_inverse():
-    # n0 hears n1 only through the one edge between them: dropped, n0's vector is its own alone
+    # n0 gets messages of n1 only through the edge between them: without it, its vector depends on n0 only
     kg = KnowledgeGraph.from_triples([("n0", "r", "n1"), ("n2", "r", "n3")])
     predictor = LinkPredictor(steps=1, batch_edges=2, edge_dropout=0.5, self_loop_dropout=0.0, **SMALL).prepare(kg)
     trainer, network = predictor.trainer(), predictor.network_
@@ -143,7 +143,7 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
 
 
 def validation_figures(predictor):
-    """Every figure on validation triples that somebody may choose by."""
+    """Every metric on validation triples by which a model may be selected."""
     ranks = predictor.ranks(split="valid")
     report = evaluate_links(predictor, "valid")
     calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
@@ -157,7 +157,7 @@ def validation_figures(predictor):
     }
 
 
-def test_no_validation_figure_depends_on_test_triples():
+def test_no_validation_metric_depends_on_test_triples():
     kg = ring()
     is_test = kg.triple_splits == TEST
     # In the place of test triples, answers to the very questions that validation triples ask: a filter would drop them.

@@ -35,7 +35,7 @@ def test_the_readme_fits_three_screens():
 @pytest.mark.parametrize(
     "name", re.findall(r"rgcn train ((?:e-|c-)?\w+/[\w-]+)", (ROOT / "docs" / "commands.md").read_text("utf-8"))
 )
-def test_every_configuration_that_the_commands_name_is_shipped(name):
+def test_every_configuration_that_the_commands_name_is_built_in(name):
     from rgcn.runs import builtin_configurations
 
     assert name in builtin_configurations()

@@ -21,7 +21,7 @@ from rgcn.nn import Basis, BlockDiagonal, Full, RelationalGraphConv
 TRIPLES = [("a", "r", "b"), ("c", "r", "b"), ("c", "q", "a"), ("d", "q", "c")]
 
 
-def labelled_chain(length=12):
+def labeled_chain(length=12):
     return KnowledgeGraph.from_triples(chain(length), labels={"n0": "x", "n1": "y"})
 
 
@@ -39,7 +39,7 @@ def test_forward_edges_are_not_counted_twice_when_self_loops_are_added():
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.8])
 def test_dropping_a_share_drops_that_share_and_not_the_other(rate):
-    # graph[keep:] for graph[:keep] drops 1 - rate; the two are told apart at any rate but one half
+    # graph[keep:] for graph[:keep] drops 1 - rate; the two differ at any rate but one half
     triples = torch.stack([torch.arange(10_000), torch.zeros(10_000).long(), torch.arange(10_000)], 1)
     adjacency = RelationalAdjacency.from_triples(triples, 10_000, 1, normalization="none")
     generator = torch.Generator().manual_seed(0)
@@ -123,7 +123,7 @@ def test_the_mean_is_taken_within_each_relation_and_not_over_all_edges_into_the_
 
 @pytest.mark.parametrize("decomposition", [Full(), Basis(2), BlockDiagonal(2)], ids=str)
 @pytest.mark.parametrize("one_hot", [True, False])
-def test_a_layer_hears_that_edges_were_dropped(decomposition, one_hot):
+def test_dropped_edges_change_the_output_of_a_layer(decomposition, one_hot):
     kg = KnowledgeGraph.from_triples(TRIPLES)
     adjacency = RelationalAdjacency.from_graph(kg)
     if one_hot:
@@ -131,7 +131,7 @@ def test_a_layer_hears_that_edges_were_dropped(decomposition, one_hot):
     else:
         layer, x = RelationalGraphConv(4, 4, kg.num_relations, decomposition=decomposition), torch.randn(4, 4)
     keep = torch.ones(len(kg) + kg.num_nodes)
-    keep[0] = 0  # a → b: both a and b must hear the difference, c and d must not
+    keep[0] = 0  # a → b: the vectors of a and b must differ, those of c and d must not
     before, after = layer(x, adjacency), layer(x, adjacency.masked(keep))
     changed = (before != after).any(1)
     assert changed.tolist() == [True, True, False, False]
@@ -159,13 +159,13 @@ def test_training_draws_other_edges_in_every_epoch_and_asking_drops_none(monkeyp
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 4])
 def test_pruning_goes_as_far_as_the_model_has_layers(layers):
-    classifier = NodeClassifier(layers=layers, prune=True, epochs=1).fit(labelled_chain())
+    classifier = NodeClassifier(layers=layers, prune=True, epochs=1).fit(labeled_chain())
     assert list(classifier.graph_.nodes) == [f"n{i}" for i in range(2 + layers)]
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("normalization", ["relation", "node", "direction"])
-def test_pruning_changes_no_logit_of_a_labelled_node(layers, normalization):
+def test_pruning_changes_no_logit_of_a_labeled_node(layers, normalization):
     kg = load_world()
     few = {kg.nodes[n]: "x" for n in kg.labels.nodes[:2]}  # few labels, so that something is pruned
     kg = kg.with_labels({"train": few})
@@ -197,7 +197,7 @@ def test_pruning_changes_no_logit_of_a_labelled_node(layers, normalization):
 
 
 def test_two_hops_are_too_few_for_three_layers():
-    kg = labelled_chain()
+    kg = labeled_chain()
     field = ReceptiveField.of(RelationalAdjacency.from_graph(kg), torch.tensor([0, 1]), 3)
     assert field.inputs.tolist() == [0, 1, 2, 3, 4]
     assert kg.prune(2).num_nodes == 4 < kg.prune(3).num_nodes

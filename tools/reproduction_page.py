@@ -3,7 +3,7 @@
     python tools/reproduction_page.py           # rewrite it
     python tools/reproduction_page.py --check   # exit 1 if it is not what the results say
 
-The prose is here; every figure of ours comes from results/, every published one from rgcn.paper.published.
+The text is here; our numbers come from results/, the published ones from rgcn.paper.published.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def kept(name: str) -> tuple[PaperTable, str]:
 
 
 def sources(names: Any) -> str:
-    """Where the figures of some configurations come from."""
+    """Return where the numbers of some configurations come from."""
     lines = []
     for name in names:
         data = result(name)
@@ -228,7 +228,7 @@ def summary(nodes: PaperTable, links: PaperTable, datasets: PaperTable, tensors:
 
 
 def _stand(row: PaperRow, verdict: str) -> str:
-    """ "WN18 RGCN 0.809 (Torch-RGCN 0.749)", of the published figures with this verdict."""
+    """ "WN18 RGCN 0.809 (Torch-RGCN 0.749)", of the published results with this verdict."""
     beside = [j.figure for j in row.published if j.verdict == verdict and j.figure.value is not None]
     what = row.subject.replace(",", "")
     if not beside or row.ours is None:

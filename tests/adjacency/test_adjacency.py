@@ -66,7 +66,7 @@ def test_rows_of_a_normalized_operator_sum_to_one_where_there_is_an_edge_of_posi
 
 
 def test_normalization_by_hand():
-    # b hears a under r (twice) and c under q; weights 1, 3 and 2
+    # b gets messages from a under r (twice) and c under q; weights 1, 3 and 2
     graph = SmallGraph([(0, 0, 1), (0, 0, 1), (2, 1, 1)], 3, 2, inverse=False, self_loops=True)
     weights = torch.tensor([1.0, 3.0, 2.0], dtype=torch.float64)
 

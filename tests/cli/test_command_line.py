@@ -116,7 +116,7 @@ def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
 
 
 @pytest.mark.parametrize("said", [("--patience", "3"), ("--patience=3",)])
-def test_a_setting_given_as_an_option_is_told_how_settings_are_given(said):
+def test_a_setting_given_as_an_option_is_answered_with_how_settings_are_given(said):
     done = rgcn("train", "rgcn/lp-world", *said)
     assert done.returncode == 2
     assert "--set training.patience=3" in " ".join(done.stderr.replace("│", " ").split())

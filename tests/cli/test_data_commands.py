@@ -102,7 +102,7 @@ def test_skipped_lines_are_counted_and_shown(tmp_path):
     assert "g.nt:2" in done.stderr
 
 
-def test_statistics_are_told_how_to_read_as_other_commands_are(tmp_path, monkeypatch):
+def test_statistics_take_the_reading_options_of_other_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text("a,is,x\na,is,y\nb,is,x\na,r,b\n")
     found = run("stats", "mine.csv", "--data", "labels_from=is", "--data", "multiple=first", "--json")

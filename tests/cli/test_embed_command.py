@@ -92,7 +92,7 @@ def test_names_that_are_not_known_stop_it_unless_they_may_be_skipped(folder):
         (["--out", "a.csv", "--plot", "a.html", "--split", "valid"], "it has train, test"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_written(folder, arguments, words):
+def test_impossible_options_are_reported_before_anything_is_written(folder, arguments, words):
     before = sorted(folder.iterdir())
     done = rgcn("embed", "classes", *arguments, cwd=folder)
     assert done.returncode == 1

@@ -81,7 +81,7 @@ def test_classes_that_a_relation_of_the_graph_tells(here):
 def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so(here):
     (here / "strangers.csv").write_text((here / "people.csv").read_text() + "ghost,y\nphantom,x\n")
     ask = ("predict", "mine.csv", "--labels", "strangers.csv")
-    refused(rgcn(*ask, cwd=here), "2 labelled nodes are not in the graph", "--skip-unknown")
+    refused(rgcn(*ask, cwd=here), "2 labeled nodes are not in the graph", "--skip-unknown")
     done = rgcn(*ask, "--skip-unknown", cwd=here)
     assert done.returncode == 0, done.stderr
     assert "skipped 2 labels of nodes that are not in the graph" in done.stderr

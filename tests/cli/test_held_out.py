@@ -79,7 +79,7 @@ def test_dates_are_times(tmp_path):
     assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]  # the first is said twice: when it was said first
 
 
-def test_where_nothing_is_held_out_the_figures_are_called_those_of_training(table, tmp_path):
+def test_where_nothing_is_held_out_the_metrics_are_called_those_of_training(table, tmp_path):
     config = configured(table, "data.split=null")
     assert set(train(config, load_data(config.data)).metrics) == {"train"}
     star = tmp_path / "star.csv"

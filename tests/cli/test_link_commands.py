@@ -74,7 +74,7 @@ def test_json_of_a_link_predictor(rgcn, model):
         assert 0 < metrics["mrr"] <= 1
 
 
-def test_a_person_sees_figures_and_answers_by_name_whatever_the_names(rgcn, split_files):
+def test_metrics_and_answers_are_printed_with_any_names(rgcn, split_files):
     out = split_files / "run"
     done = rgcn("train", split_files / "mine.yaml", "--out", out)
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,7 @@ def test_a_graph_without_splits_trains_and_shows_training_triples(rgcn, tmp_path
         (["train", "c-rgcn/lp-world", "--set", "training.evaluate_every=null", "--set", "training.patience=2"], "eval"),
     ],
 )
-def test_mistakes_are_said_in_a_sentence(rgcn, arguments, words):
+def test_mistakes_are_reported_in_a_sentence(rgcn, arguments, words):
     done = rgcn(*arguments)
     assert done.returncode == 1
     assert words in done.stderr

@@ -63,9 +63,9 @@ def test_classes_of_a_file_of_nodes(runs, tmp_path):
 
 
 def test_all_nodes_to_the_terminal_and_as_json(runs):
-    like_labelled = rgcn("predict", runs / "nc")
-    assert "2,109 nodes not like labeled ones left out; --all-nodes" in like_labelled.stderr
-    assert "and 234 more predictions" in like_labelled.stdout
+    like_labeled = rgcn("predict", runs / "nc")
+    assert "2,109 nodes not like labeled ones left out; --all-nodes" in like_labeled.stderr
+    assert "and 234 more predictions" in like_labeled.stdout
     done = rgcn("predict", runs / "nc", "--all-nodes")
     assert done.returncode == 0, done.stderr
     assert "and 2,343 more predictions; --out FILE writes them all" in done.stdout
@@ -77,7 +77,7 @@ def test_all_nodes_to_the_terminal_and_as_json(runs):
     assert only["label_split"] in ("train", "valid", "test")
 
 
-def test_classes_of_unlabelled_nodes_as_rdf(runs, tmp_path):
+def test_classes_of_unlabeled_nodes_as_rdf(runs, tmp_path):
     done = rgcn("predict", runs / "nc", "--known", "drop", "--all-nodes", "--out", tmp_path / "new.nt", "--json")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")
@@ -244,7 +244,7 @@ def test_completion_as_a_table_and_as_json(runs, tmp_path):
     assert "and 30 more answers" in shown.stdout
 
 
-def test_nothing_good_enough_is_said_and_an_empty_file_written(runs, tmp_path):
+def test_without_a_good_candidate_a_note_is_printed_and_an_empty_file_written(runs, tmp_path):
     done = rgcn("complete", runs / "lp", "--min-probability", "1", "--out", tmp_path / "none.csv")
     assert done.returncode == 0, done.stderr
     assert "0 missing triples" in done.stdout
@@ -308,7 +308,7 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
-def test_interrupted_nothing_is_left_and_the_shell_is_told(runs, tmp_path):
+def test_interrupted_nothing_is_left_and_the_exit_code_says_so(runs, tmp_path):
     shutil.copytree(runs / "lp", tmp_path / "lp")
     slow = (
         "import rgcn.predict.answer_tables as t, time, sys\n"

@@ -70,7 +70,7 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
         (["compare", "one", "nothing"], "no such folder"),
     ],
 )
-def test_mistakes_are_said_in_a_sentence_without_a_traceback(runs, arguments, said):
+def test_mistakes_are_reported_in_a_sentence_without_a_traceback(runs, arguments, said):
     done = rgcn(*arguments, cwd=runs)
     assert done.returncode == 1
     assert said in done.stderr

@@ -70,7 +70,7 @@ def test_everything_by_default(asked):
         (["link-prediction", "--models", "c-rgcn", "--datasets", "fb-toy"], "no result of c-rgcn on fb-toy"),
     ],
 )
-def test_mistakes_are_said(asked, typed, words):
+def test_mistakes_are_reported(asked, typed, words):
     done = invoke(*typed)
     assert done.exit_code != 0
     assert words in str(done.exception)

@@ -86,7 +86,7 @@ def test_a_finished_run_is_shown_and_measured(undisturbed):
     assert measured["metrics"]["mrr"] == pytest.approx(result["metrics"]["test"]["mrr"])
 
 
-def test_figures_are_shown_by_direction_and_relation(undisturbed):
+def test_metrics_are_shown_by_direction_and_relation(undisturbed):
     some = json.loads(rgcn("evaluate", undisturbed, "--at-most", "20", "--json").stdout)["metrics"]
     assert some["count"] == 40
     assert some["mrr_error"] > 0
@@ -140,7 +140,7 @@ def test_several_seeds_are_summed_up_and_go_on(tmp_path):
         (["runs", "nowhere"], "no such folder"),
     ],
 )
-def test_mistakes_are_said_in_a_sentence(arguments, words, tmp_path):
+def test_mistakes_are_reported_in_a_sentence(arguments, words, tmp_path):
     done = rgcn(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert words in done.stderr

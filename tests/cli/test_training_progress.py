@@ -1,4 +1,4 @@
-"""The time of a training is told once, after its first steps, where it is worth telling."""
+"""The expected time of a training is printed once, after its first steps, if it is long."""
 
 import itertools
 

@@ -365,7 +365,7 @@ def test_a_misspelled_setting_is_a_type_error_as_it_is_an_error(tmp_path):
         rgcn.NodeClassifier().set_params(hiden=3)
 
 
-def test_shorthands_stand_for_axes_and_what_is_said_itself_comes_first():
+def test_shorthands_set_other_settings_and_explicit_settings_come_first():
     assert (LinkModelConfig(name="distmult").encoder, LinkModelConfig(name="distmult").title) == ("none", "distmult")
     assert LinkModelConfig(name="distmult", encoder="c-rgcn").title == "c-rgcn"
     assert "name" not in LinkModelConfig(name="c-rgcn").model_dump()

@@ -88,14 +88,14 @@ def test_members_over_the_limit_are_refused(tmp_path: Path, pack) -> None:
     assert len(read(path, "train.txt", max_bytes=5000)) == 5000
 
 
-def test_what_is_no_archive_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.tgz"
     path.write_bytes(b"<html>not found</html>")
     with pytest.raises(DataError, match="not a readable archive"):
         read(path, "x")
 
 
-def test_a_truncated_archive_is_said(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
     whole = tar_with(tmp_path / "a.tgz", {"train.txt": random.Random(0).randbytes(50_000)})
     whole.write_bytes(whole.read_bytes()[:20_000])
     with pytest.raises(DataError):

@@ -86,7 +86,7 @@ def test_names_are_read_over_the_ends_of_blocks():
     assert list(StoredNames.of(names)) == names
 
 
-def test_slots_that_lead_nowhere_are_told(tmp_path):
+def test_slots_with_missing_names_are_reported(tmp_path):
     names = StoredNames.of(["a", "b"])
     with pytest.raises(DataError, match="damaged"):
         StoredNames(names.text, names.ends, np.full(8, 7, dtype=np.int32)).get("c")
@@ -367,7 +367,7 @@ def test_a_building_that_was_stopped_goes_on_once_the_files_were_read(tmp_path, 
         with pytest.raises(ZeroDivisionError):
             rgcn.read(path, out=out)
     assert not (out / "graph.json").exists()
-    with pytest.raises(DataError, match="is not whole"):
+    with pytest.raises(DataError, match="is not complete"):
         rgcn.read(out)
     if lost != "names":  # what was read is not read again
         monkeypatch.setattr(building, "TripleCollector", None)
@@ -419,7 +419,7 @@ def test_nothing_is_left_of_a_building_from_which_no_graph_can_come(tmp_path, te
     assert not list((tmp_path / "empty").iterdir())
 
 
-def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_and_while_it_fills(tmp_path, monkeypatch):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     usage = shutil.disk_usage(tmp_path)
     with monkeypatch.context() as now:

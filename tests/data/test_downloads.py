@@ -176,19 +176,19 @@ def test_unprotected_addresses_are_refused(tmp_path: Path, url: str) -> None:
         Client({}).download(url, tmp_path / "a", description="a", max_bytes=10)
 
 
-def test_a_certificate_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_certificate_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     client = Client({"cert": str(tmp_path / "none.pem")})
     with pytest.raises(FetchError, match="certificate"):
         client.download("https://127.0.0.1:9/a", tmp_path / "a", description="a", max_bytes=10)
 
 
-def test_base_of_a_page_and_strange_links_are_understood() -> None:
+def test_base_of_a_page_and_unusual_links_are_understood() -> None:
     page = '<base href="https://files.example/x/"><a href="a%2B1.zip#md5=00">a</a><a>none</a>'
     (file,) = parse_project_page(page, "text/html", "https://index.example/simple/a/")
     assert (file.name, file.url) == ("a+1.zip", "https://files.example/x/a%2B1.zip")
 
 
-def test_json_that_is_no_page_is_said() -> None:
+def test_json_that_is_not_a_project_page_is_reported() -> None:
     with pytest.raises(FetchError, match="not a simple API page"):
         parse_project_page("[1]", "application/json", "https://index.example/")
 
@@ -217,7 +217,7 @@ def test_the_index_that_pip_itself_would_ask_is_the_default(tmp_path: Path, monk
     assert pip_settings()["index-url"] == "file:///one/simple"
 
 
-def test_an_environment_without_pip_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_without_pip_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching.sys, "executable", os.devnull)
     with pytest.raises(FetchError, match="cannot run pip"):
         pip_settings()

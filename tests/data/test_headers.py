@@ -86,7 +86,7 @@ def test_semicolons_go_with_commas_and_quotes_in_names(tmp_path: Path) -> None:
     assert of(tmp_path, "# a, b, c\n" + table(rows[1:], "\t"), "g.tsv", skip_bad_lines=True).named() == rows[1:]
 
 
-def test_weights_and_splits_are_told_by_name(tmp_path: Path) -> None:
+def test_weights_and_splits_are_found_by_name(tmp_path: Path) -> None:
     text = "id,Weight,source,target,type,split\n1,0.5,a,b,r,train\n2,2,a,c,r,TEST\n3,1,b,c,r,dev\n"
     graph = of(tmp_path, text)
     assert graph.named() == [("a", "r", "b"), ("a", "r", "c"), ("b", "r", "c")]
@@ -337,7 +337,7 @@ def test_odd_files(tmp_path: Path) -> None:
         of(tmp_path, "s,o,o\na,b,c\n", columns=("s", "o", "o"))
 
 
-def test_a_header_is_told_in_the_first_block_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_is_recognized_in_the_first_block_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rgcn.data.files.BLOCK_BYTES", 30)
     assert of(tmp_path, table([("from", "to", "label"), *((s, o, r) for s, r, o in TRIPLES)])).named() == TRIPLES
 

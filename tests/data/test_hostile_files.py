@@ -88,7 +88,7 @@ def test_nul_and_broken_utf8_in_documents(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
 @pytest.mark.parametrize("name", ["g.nt", "g.tsv", "g.ttl", "g.parquet"])
-def test_cut_off_and_mislabelled_compression(tmp_path: Path, name: str, suffix: str) -> None:
+def test_cut_off_and_mislabeled_compression(tmp_path: Path, name: str, suffix: str) -> None:
     compress = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstandard.ZstdCompressor().compress}[suffix]
     lines = "".join(f"<x:a{i * 7919 % 1000}> <x:p> <x:b{i}> .\n" for i in range(2000))
     whole = compress(lines.encode())

@@ -67,9 +67,9 @@ def test_split_column_and_named_columns(graph_file: Path, tmp_path: Path) -> Non
         read(graph_file, labels=LabelFiles(tmp_path / "l.csv", header=True))
 
 
-def test_labelled_nodes_that_are_not_there(graph_file: Path, tmp_path: Path) -> None:
+def test_labeled_nodes_that_are_not_there(graph_file: Path, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("ada,left\nboob,right\neve,left\n")
-    with pytest.raises(DataError, match=r"2 labelled nodes are not in the graph") as caught:
+    with pytest.raises(DataError, match=r"2 labeled nodes are not in the graph") as caught:
         read(graph_file, labels=tmp_path / "l.csv")
     assert "boob" in str(caught.value)
     assert "did you mean bob?" in str(caught.value)
@@ -123,7 +123,7 @@ def test_labels_from_a_relation_leave_no_trace_of_it(employees: Path) -> None:
     assert parted.labels.counts() == {"train": 8, "test": 2}
     with pytest.raises(UnknownNameError, match="works_at"):
         read(employees, labels_from="work_at")
-    with pytest.raises(DataError, match="not from both"):
+    with pytest.raises(DataError, match="are both set"):
         read(employees, labels_from="works_at", labels=employees)
 
 

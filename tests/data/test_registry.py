@@ -205,7 +205,7 @@ def test_wrong_counts_are_refused(tmp_path: Path, mirror: Path) -> None:
     assert_clean(tmp_path / "cache")
 
 
-def test_a_damaged_cache_is_said_and_fetched_again(
+def test_a_damaged_cache_is_reported_and_fetched_again(
     tmp_path: Path, mirror: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     located = places(tmp_path, mirror).obtain(tiny())
@@ -269,7 +269,7 @@ with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
     assert_clean(cache, "tiny")
 
 
-def test_a_full_disk_is_said_and_what_helps(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_with_advice(tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

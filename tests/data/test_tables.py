@@ -62,7 +62,7 @@ def test_columns_by_name_position_and_weight(tmp_path: Path) -> None:
         read(file, columns=("from", "to"))
 
 
-def test_header_as_it_is_said(tmp_path: Path) -> None:
+def test_the_header_option_decides(tmp_path: Path) -> None:
     file = tmp_path / "g.tsv"
     file.write_text("subject\trelation\tobject\na\tr\tb\n")
     assert len(read(file, header=False)) == 2

@@ -1,4 +1,4 @@
-"""WordNet's files: read as they are, told apart by the graph, kept in the cache."""
+"""WordNet's files: reading, finding the release that a graph was made from, and the cache."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def test_read_once_then_from_the_cache_and_again_where_the_copy_is_damaged(archi
     assert load_synsets(mirror, wanted) == first
 
 
-def test_a_broken_line_is_said():
+def test_a_broken_line_is_reported():
     with pytest.raises(DataError, match="malformed line in WordNet's data files"):
         list(parse({"data.noun": "00000001 05 n", "index.noun": ""}))
 
 
-def test_without_wordnet_nodes_keep_their_numbers_and_a_word_is_said(tmp_path, monkeypatch):
+def test_without_wordnet_nodes_keep_their_numbers_and_a_warning_says_so(tmp_path, monkeypatch):
     def none(*_):
         raise DataError("no network")
 

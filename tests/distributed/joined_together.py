@@ -44,7 +44,7 @@ def main(folder: Path, ports: list[str]) -> None:
     found["seen"] = words_of(lambda: placement.require_shared_folder(folder / "run"))
     placements.VISIBLE_AFTER_S = 0.5
     found["unseen"] = words_of(lambda: placement.require_shared_folder(folder / f"run-{rank}"))
-    time.sleep(6 * rendezvous.HEARTBEAT_S)  # beats are exchanged, and nobody is missed
+    time.sleep(6 * rendezvous.HEARTBEAT_S)  # heartbeats are exchanged, and no rank is reported as lost
     rendezvous.leave()
     assert not current().is_distributed
     found["left"] = threading.active_count()

@@ -20,7 +20,7 @@ SECONDS = 300
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, dict[str, object]]]:
-    """Figures by number of processes; all of them at the same time."""
+    """Return the results by number of processes; all are started at the same time."""
     folder = tmp_path_factory.mktemp("together")
     environment = {
         **os.environ,

@@ -92,7 +92,7 @@ def test_a_missing_process_is_reported(tmp_path):
         started(command, {**one_of_two(rank, port if rank else "0"), "RGCN_JOIN_SECONDS": "1"}, tmp_path)
         for rank in (0, 1)
     ]
-    expected = ["rgcn: 1 of 2 processes came in 1 s", "rgcn: process 0 of 2 did not come in 1 s"]
+    expected = ["rgcn: 1 of 2 processes joined in 1 s", "rgcn: process 0 of 2 did not join in 1 s"]
     for process, beginning in zip(alone, expected, strict=True):
         code, out, words = ended(process)
         assert (code, out) == (1, "")

@@ -182,7 +182,7 @@ def damaged(root, rank, how):
         warnings.simplefilter("always")
         assert_stands_at(6, folder)
     about = [str(warning.message) for warning in said if "cannot be used" in str(warning.message)]
-    assert len(about) == (rank == 0)  # one speaks for all
+    assert len(about) == (rank == 0)  # only rank 0 warns
     words = {"folder": "missing", "missing": "00002.safetensors is missing", "stranger": "more.safetensors"}
     assert rank or words.get(how, "was changed or damaged") in about[0], about
 
@@ -240,7 +240,7 @@ def three(root, rank):
             os._exit(9)
 
         sharded_state.write_tensors = killed
-    with pytest.raises(RuntimeError):  # the others hear that it is gone
+    with pytest.raises(RuntimeError):  # the others notice that it is lost
         Checkpoints(root / "checkpoints").save(fitting(8).state())
 
 

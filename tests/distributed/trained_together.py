@@ -93,11 +93,11 @@ def figures(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any
 
 
 def exchanged() -> None:
-    """Rows and gradients of an exchange are those of picking, whoever asks for what; a walk is that of all nodes."""
+    """Rows and gradients of an exchange equal those of indexing, for any requests; a walk equals that of all nodes."""
     placement, draw = current().partitioned(23), torch.Generator().manual_seed(7)
     partition = placement.partition
     table = torch.randn(23, 3, generator=draw)
-    wanted = [torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(placement.size)]  # the first wants none
+    wanted = [torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(placement.size)]  # the first requests none
     weight = torch.randn(23, 3, generator=draw)
     own = table[partition.nodes].requires_grad_()
     exchange = placement.exchange(wanted[placement.rank])

@@ -42,7 +42,7 @@ def classifier(model="e-rgcn", graph=None, **settings):
 
 
 def neighbors_graph(count=14):
-    """A ring with shortcuts: enough edges that two hops subgraph much of it."""
+    """A ring with shortcuts: enough edges that two hops reach much of it."""
     ring = [(f"n{i}", "next", f"n{(i + 1) % count}") for i in range(count)]
     jumps = [(f"n{i}", "jump", f"n{(i * 3 + 2) % count}") for i in range(count)]
     return KnowledgeGraph.from_triples(ring + jumps)

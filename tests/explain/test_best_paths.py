@@ -1,4 +1,4 @@
-"""Networks that walk: the best paths to an answer, what must be heard for it, and that the asked triple is not."""
+"""Path networks: the best paths to an answer, the edges it depends on, and that the triple in question is not read."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
     assert best_paths(silent, 0, 6, 5) == []
 
 
-# -- what is heard -------------------------------------------------------------------------------------------------
+# -- edges that are read -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def asked(living, tmp_path_factory):
 
 
 @pytest.mark.parametrize("ignores_unreached_nodes", [True, False])
-def test_what_lies_on_walks_is_all_that_is_heard(living, ignores_unreached_nodes):
+def test_only_edges_on_paths_are_read(living, ignores_unreached_nodes):
     network, adjacency = living.network_, living.adjacency_
     torch.manual_seed(0)
     for subject, object_ in torch.randint(adjacency.num_sources, (8, 2)).tolist():
@@ -140,7 +140,7 @@ def test_what_lies_on_walks_is_all_that_is_heard(living, ignores_unreached_nodes
 
 
 @pytest.mark.parametrize("settings", [{}, {"surroundings": 2}, {"unreached": "awake"}, {"normalization": "relation"}])
-def test_walks_both_ways_hear_all_that_either_direction_needs(settings):
+def test_walks_both_ways_read_all_edges_that_either_direction_needs(settings):
     model = rgcn.LinkPredictor("path", width=6, layers=3, device="cpu", seed=2, **settings).prepare(families())
     network, graph = model.network_.eval(), model.graph_
     for link in [*graph.triples[:5].tolist(), [0, 1, 5], [3, 0, 3]]:
@@ -235,7 +235,7 @@ def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
     assert told["paths"][0]["text"] == why.paths[0].text
 
 
-def test_a_node_that_no_path_reaches_is_said_to_be_so(tmp_path):
+def test_a_node_that_no_path_reaches_is_reported(tmp_path):
     known = opened(walker(KnowledgeGraph.from_triples([*families().named(), ("hermit", "knows", "ghost")])), tmp_path)
     why = explain_link(known, known.node("child1"), known.relation("lives in"), known.node("hermit"), draws=1)
     assert why.paths == ()

@@ -126,7 +126,7 @@ def test_gradients_of_edges_agree_with_finite_differences(name):
 @pytest.mark.parametrize("method", [IntegratedGradients, EdgeMask])
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
 def test_the_triple_that_decides_comes_first(method, model):
-    graph = readers(80)  # so many that no model can learn them all by heart
+    graph = readers(80)  # so many that no model can memorize them all
     fitted = classifier(model, graph, epochs=60)
     assert fitted.score(graph, "train") == 1.0
     relation = graph.relations.id("reads")

@@ -1,4 +1,4 @@
-"""The triples in subgraph, the graph without some of them, and vectors of a few nodes alone."""
+"""The triples within reach, the graph without some of them, and vectors of a few nodes alone."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from rgcn.system.progress import Budget
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory):
-    """A path network over a hub: everything is in subgraph of everything."""
+    """A path network over a hub: every node is within reach of every other."""
     rows = [("hub", f"r{i % 2}", f"leaf{i}") for i in range(14)]
     rows += [(f"leaf{i}", "likes", f"leaf{i + 1}") for i in range(9)]
     model = rgcn.LinkPredictor("path", layers=3, width=4, steps=1, device="cpu").fit(KnowledgeGraph.from_triples(rows))
@@ -93,7 +93,7 @@ def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
     assert said["fidelity"]["strength"]["without"]["random"] is None
 
 
-def test_it_is_said_why_there_is_no_probability(asked, hub, monkeypatch):
+def test_the_reason_for_a_missing_probability_is_given(asked, hub, monkeypatch):
     none = replace(hub.calibration, fitted=False, words="No probabilities, only scores: asking takes too long.")
     monkeypatch.setitem(hub.__dict__, "calibration", none)
     why = asked(Budget(), draws=1)

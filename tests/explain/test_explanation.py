@@ -54,7 +54,7 @@ def test_a_class_is_explained(reading, method):
     assert "the log-odds fall from" in why.fidelity.words
 
 
-def test_what_is_not_calibrated_is_told_on_one_scale(reading):
+def test_uncalibrated_values_are_shown_on_one_scale(reading):
     why = explain_class(reading, reading.node("p3"), edges=4, draws=5)
     odds = f"{why.fidelity.strength.full:.3g}"
     assert odds != f"{why.score:.3g}"
@@ -133,7 +133,7 @@ def test_the_dictionary_is_plain_and_says_the_same_every_time(reading, linking):
     assert set(classes()["edges"][0]) == {"subject", "relation", "object", "importance", "share", "hop", "itself"}
 
 
-def test_another_class_than_the_predicted_one_is_said_to_be_so(reading):
+def test_a_note_says_that_another_class_is_predicted(reading):
     why = explain_class(reading, reading.node("p3"), reading.class_("reader0"), draws=1)
     assert why.fidelity.strength.full < -2
     assert "The model predicts reader1." in why.as_text()
@@ -313,7 +313,7 @@ def test_nothing_was_calibrated_on_nodes_added_later(one_way):
         assert other.added == ()
 
 
-# -- networks that hear little ----------------------------------------------------------------------------------------
+# -- networks with few messages ----------------------------------------------------------------------------------------
 
 DEAF = {"self_loops": False, "epochs": 2}
 
@@ -329,7 +329,7 @@ def check_written(why):
 @pytest.mark.parametrize("method", COMPARING)
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
 @pytest.mark.parametrize("inverse", [True, False])
-def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, method):
+def test_a_node_without_messages_is_explained_too(tmp_path, model, inverse, method):
     labels = {"a": "x", "c": "y"}
     whole = KnowledgeGraph.from_triples([("e", "r", "a"), ("a", "r", "b"), ("c", "r", "d")], labels=labels)
     graph = KnowledgeGraph(whole.triples[:2], whole.nodes, whole.relations, labels=whole.labels)
@@ -346,7 +346,7 @@ def test_a_node_that_hears_nothing_is_explained_too(tmp_path, model, inverse, me
 
 @pytest.mark.parametrize("method", COMPARING)
 @pytest.mark.parametrize("model", ["rgcn", "c-rgcn"])
-def test_two_nodes_that_hear_nothing_are_explained_too(tmp_path, model, method):
+def test_two_nodes_without_messages_are_explained_too(tmp_path, model, method):
     known = opened(predictor(model, PAIRS, layers=2, inverse=False, **DEAF), tmp_path)
     why = explain_link(known, known.node("e"), 0, known.node("a"), method=method, draws=2)
     check_written(why)

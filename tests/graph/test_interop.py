@@ -336,7 +336,7 @@ def test_aifb_comes_back_from_its_own_export(tmp_path, real_mirror):
 
 
 @given(plain_graphs())
-def test_plain_names_become_iris_and_can_be_told_back(graph):
+def test_plain_names_become_iris_and_can_be_restored(graph):
     terms = [rdf_node(graph, node) for node in range(graph.num_nodes)]
     relations = [rdf_relation(graph, relation) for relation in range(graph.num_relations)]
     assume(len({*terms}) == len(terms))  # else the export refuses, which is tested below
@@ -389,12 +389,12 @@ def with_kinds(triples, *kinds):
     [
         (KnowledgeGraph.from_triples([("\ud800", "r", "b")]), "a.nt", "half of a surrogate pair"),
         (KnowledgeGraph.from_triples([("a", "\udfff", "b")]), "a.nt", "half of a surrogate pair"),
-        (with_kinds([('"a', "r", "b")], 1, 0), "a.nt", "no literal in N-Triples form"),
-        (with_kinds([("b", "r", '"a" . <urn:x> <urn:y> "z"')], 0, 1), "a.nt", "no literal in N-Triples form"),
-        (with_kinds([("b", "r", '"a" . # no')], 0, 1), "a.nt", "no literal in N-Triples form"),
-        (with_kinds([("b", "r", '"a"^^<no iri>')], 0, 1), "a.nt", "no literal in N-Triples form"),
+        (with_kinds([('"a', "r", "b")], 1, 0), "a.nt", "not a literal in N-Triples form"),
+        (with_kinds([("b", "r", '"a" . <urn:x> <urn:y> "z"')], 0, 1), "a.nt", "not a literal in N-Triples form"),
+        (with_kinds([("b", "r", '"a" . # no')], 0, 1), "a.nt", "not a literal in N-Triples form"),
+        (with_kinds([("b", "r", '"a"^^<no iri>')], 0, 1), "a.nt", "not a literal in N-Triples form"),
         (with_kinds([('"a"', "r", "b")], 1, 0), "a.nt", 'the literal "a" is the subject'),
-        (with_kinds([("_:a b", "r", "b")], 2, 0), "a.nt", "no blank node's label"),
+        (with_kinds([("_:a b", "r", "b")], 2, 0), "a.nt", "not a blank node label"),
         (KnowledgeGraph.from_triples([("a", "r", "urn:rgcn:node:a")]), "a.nt", "would both be written as"),
         (KnowledgeGraph.from_triples([("a", "1", "b")]), "a.rdf", "RDF/XML cannot name the relation"),
         (with_kinds([("b", "r", '"\\u0001"')], 0, 1), "a.rdf", "control character"),

@@ -216,15 +216,15 @@ def test_within_hops_is_a_breadth_first_walk(graph, hops, data):
 @given(graph=triple_lists(), hops=st.integers(1, 3), data=st.data())
 def test_pruning_keeps_the_triples_a_message_can_come_over_and_every_label(graph, hops, data):
     triples, num_nodes, num_relations = graph
-    labelled = sorted(data.draw(st.sets(st.integers(0, num_nodes - 1), min_size=1)))
-    labels = NodeLabels(labelled, [0] * len(labelled), Vocabulary(["x"]), [0] * len(labelled))
+    labeled = sorted(data.draw(st.sets(st.integers(0, num_nodes - 1), min_size=1)))
+    labels = NodeLabels(labeled, [0] * len(labeled), Vocabulary(["x"]), [0] * len(labeled))
     kg = numbered(triples, num_nodes, num_relations, labels=labels)
     pruned = kg.prune(hops)
-    inner = naive_within_hops(triples, num_nodes, labelled, hops - 1)
+    inner = naive_within_hops(triples, num_nodes, labeled, hops - 1)
     assert pruned.named() == [(f"n{s}", f"r{r}", f"n{o}") for s, r, o in triples if s in inner or o in inner]
-    kept = naive_within_hops(triples, num_nodes, labelled, hops)
+    kept = naive_within_hops(triples, num_nodes, labeled, hops)
     assert list(pruned.nodes) == [f"n{n}" for n in sorted(kept)]
-    assert [pruned.nodes[n] for n in pruned.labels.nodes] == [f"n{n}" for n in labelled]
+    assert [pruned.nodes[n] for n in pruned.labels.nodes] == [f"n{n}" for n in labeled]
 
 
 def test_pruning_needs_labels_and_a_hop():

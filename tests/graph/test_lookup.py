@@ -83,7 +83,7 @@ IRIS = st.builds(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes=st.lists(IRIS, min_size=1, max_size=12, unique=True), key=st.one_of(IRIS, st.text("aß:", max_size=2)))
-def test_whom_a_text_stands_for_is_told_by_title_name_last_part_or_what_follows_a_prefix(way, nodes, key):
+def test_a_text_finds_nodes_by_title_name_last_part_or_the_part_after_a_prefix(way, nodes, key):
     kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
     lookup = NameLookup(Titles(kg, {0: "A"}))
     for text in (key, *nodes, *map(local_name, nodes)):

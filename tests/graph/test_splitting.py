@@ -103,7 +103,7 @@ def test_the_latest_triples_are_test_and_those_before_valid(times):
     assert np.array_equal(graph.split(by=when.astype(str)).triple_splits > 0, splits > 0) or when.max() > 9
 
 
-def test_what_was_first_said_early_is_not_held_out_because_it_is_said_again_late():
+def test_a_triple_of_an_early_time_is_not_held_out_because_it_occurs_again_late():
     both_ways = [*((i, 0, i + 1) for i in range(30)), *((i + 1, 1, i) for i in range(30))]
     graph = named([*both_ways, (5, 2, 9), (3, 2, 8), (7, 2, 12)])
     when = np.array([*[1] * 30, *[9] * 30, 3, 4, 5])

@@ -87,7 +87,7 @@ def test_odd_names_do_no_harm():
     import numpy as np
 
     bare = replace(KnowledgeGraph.from_triples([("a", LABEL, "plain")]), node_kinds=np.array([0, 1], dtype=np.uint8))
-    assert Titles(bare).of(0) == "plain"  # a literal that somebody wrote without quotes
+    assert Titles(bare).of(0) == "plain"  # a literal without quotes
 
 
 def test_literals_are_read_and_long_ones_cut():
@@ -105,12 +105,12 @@ def test_literals_are_read_and_long_ones_cut():
         ("http://x.org/%C3%9Cberlingen", "Überlingen"),
         ("http://x.org/AC%2FDC", "AC/DC"),
         ("50%off", "50%off"),  # begins no escape
-        ("5%50", "5%50"),  # nobody escapes a P
+        ("5%50", "5%50"),  # a P needs no escape
         ("up 20%25 in May", "up 20%25 in May"),  # a space would be escaped too
         ("caf%E9", "caf%E9"),  # not UTF-8
         ("a%0Ab", "a%0Ab"),  # a line break
         ("a%E2%80%AEb", "a%E2%80%AEb"),  # turns the direction of writing round
-        ("a%20", "a%20"),  # nobody would see the space
+        ("a%20", "a%20"),  # the space would be invisible
         ('"100%25"', '"100%25"'),  # text, as it was written
     ],
 )
@@ -275,9 +275,9 @@ def test_models_and_labels_take_short_names() -> None:
     assert (
         named_rows(model.triples_frame([("sensor1", "hasquantity", "Temperature")]))[0].object == f"{BRICK}Temperature"
     )
-    labelled = LabelRelation("brick:hasQuantity", inverse="feeds").add_to(KG)
-    assert list(labelled.labels.names) == [f"{BRICK}Temperature"]
-    assert labelled.metadata["labels_from"] == [f"{BRICK}hasQuantity", "ex:feeds"]
-    assert labelled.num_relations == 2
+    labeled = LabelRelation("brick:hasQuantity", inverse="feeds").add_to(KG)
+    assert list(labeled.labels.names) == [f"{BRICK}Temperature"]
+    assert labeled.metadata["labels_from"] == [f"{BRICK}hasQuantity", "ex:feeds"]
+    assert labeled.num_relations == 2
     with pytest.raises(AmbiguousNameError):
         LabelRelation("type").add_to(KG)

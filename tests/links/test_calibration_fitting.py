@@ -308,7 +308,7 @@ def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeyp
     assert sorted(found[0]) == sorted(found[1])
 
 
-def test_fewer_than_twenty_triples_give_no_probability_and_it_is_said_why():
+def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given():
     graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
     opened = open_model(graph, device="cpu")
     assert not opened.calibration.fitted
@@ -376,10 +376,10 @@ def test_classes_have_the_same_bounds():
     scorer.changes["work"], scorer.num_questions = 1e11, 0
     found = calibrate_classes(model, "")
     assert (found.fitted, found.is_cut, scorer.num_questions) == (False, True, 0)
-    assert "20 labelled nodes at least" in found.words
+    assert "20 labeled nodes at least" in found.words
 
 
-def test_what_was_cut_is_kept_until_somebody_has_patience(tmp_path, monkeypatch, slow):
+def test_a_cut_calibration_is_kept_until_an_unlimited_one_replaces_it(tmp_path, monkeypatch, slow):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     model, clock, scorer = slow
     cut = load_or_fit_calibration(model, None, Budget(seconds=5.0, clock=clock))
@@ -400,10 +400,10 @@ def test_classes_are_calibrated_on_labels_hidden_in_turn():
     model = rgcn.LinkClassifier("path", layers=2, width=4, steps=1).fit(graph)
     found = model.calibration_
     assert (found.fitted, found.hidden, found.examples) == (True, True, 50)
-    assert "50 labelled nodes, the label of each hidden" in found.words
+    assert "50 labeled nodes, the label of each hidden" in found.words
     assert "learned from these" in found.words
     few = graph.with_labels({"train": dict(list(labels.items())[20:35])})
-    assert "15 labelled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
+    assert "15 labeled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
 
 
 def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):

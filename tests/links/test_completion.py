@@ -56,7 +56,7 @@ def by_definition(opened, relations, k, limit, answer_filter, known=()):
 
 
 def assert_defined(found, opened, *of):
-    """The same triples with the same figures; of a triple and the same turned round that are as good, either."""
+    """Compare triples, scores and probabilities; a triple and its reverse of equal score may replace each other."""
     expected, values = by_definition(opened, *of), found.score if found.probability is None else found.probability
     assert (np.diff(values) <= 0).all()
     np.testing.assert_allclose(values, sorted((row[4] for row in expected), reverse=True), rtol=2e-5, atol=1e-7)
@@ -156,7 +156,7 @@ def test_what_is_refused():
     for wrong in ({"k": 0}, {"limit": 0}):
         with pytest.raises(ConfigError, match="at least 1"):
             complete(opened, **wrong)
-    with pytest.raises(ConfigError, match=r"needs some\. No probabilities, only scores"):
+    with pytest.raises(ConfigError, match=r"leave it out\. No probabilities, only scores"):
         complete(opened, min_probability=0.5)
     with pytest.raises(ConfigError, match="between 0 and 1"):
         complete(with_whole_numbers(random_graph(0, triples=400)), min_probability=-0.1)
@@ -249,7 +249,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     assert not found.num_skipped
     same(found, whole)
     again = with_dear_questions()
-    same(complete(again, **how, resume=file), whole)  # the file stays until somebody removes it
+    same(complete(again, **how, resume=file), whole)  # the file stays until the user removes it
     assert again.scorer().asked == 0
 
 
@@ -301,9 +301,9 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
     for damage in (b"", kept[:100], b"something else"):
         file.write_bytes(damage)
-        with pytest.raises(DataError, match="damaged, or no unfinished completion"):
+        with pytest.raises(DataError, match="damaged, or not an unfinished completion"):
             complete(with_dear_questions(), resume=file)
-    with pytest.raises(ConfigError, match="minutes is above 0"):
+    with pytest.raises(ConfigError, match="minutes must be above 0"):
         complete(with_dear_questions(), minutes=0)
 
 
@@ -323,7 +323,7 @@ def test_what_is_most_worth_asking_is_asked_first():
         for q in asked
         if graph.relations[q.relation] != "located_in"
     ]
-    # Of nine capitals each is the only one: c9 has none yet, and nobody has two. Who exports, exports to many.
+    # Of nine capitals each is the only one: c9 has none yet, and no country has two. An exporter exports to many.
     assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
     assert kinds[-1] == ("capital", 9, 0.0)
     by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())

@@ -100,7 +100,7 @@ def test_ranks_equal_the_definition(compiled: bool, monkeypatch: pytest.MonkeyPa
 def test_counts_of_ranges_of_nodes_add_up(
     case: tuple[Tensor, list[Triple], list[Triple], int], cuts: list[int], width: int
 ) -> None:
-    """Whoever has a share of the nodes counts in it alone: the scores of true answers are added up, then the counts."""
+    """Each process counts among its share of the nodes; scores of true answers are summed, then the counts."""
     table, triples, known, _ = case
     scorer, edges = TableScorer(table), sorted({0, len(table), *(min(cut, len(table)) for cut in cuts)})
     subject, relation, target = torch.tensor(triples).unbind(1)
@@ -396,8 +396,8 @@ def test_ranks_on_a_gpu_are_those_on_the_cpu() -> None:
     assert torch.equal(here.rank("subject"), there.rank("subject"))
 
 
-def test_figures_of_a_sample_come_with_their_standard_errors() -> None:
-    """Over many samples, figures scatter by as much as each of them says of itself."""
+def test_metrics_of_a_sample_come_with_their_standard_errors() -> None:
+    """Over many samples, the deviation of a metric is about the standard error that each sample reports."""
     generator, total, size = torch.Generator().manual_seed(0), 60, 20
     place = torch.randint(1, 30, (2, total), generator=generator)
     one = torch.ones(total, dtype=torch.int64)

@@ -253,10 +253,10 @@ def test_functional_and_inverse_functional_without_many_triples():
     rules, lives = RelationConstraints(graph), number(graph, "lives")
     assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
     excluded_nodes = rules.excluded_nodes(lives + graph.num_relations, "fitting")
-    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # somebody lives there already
+    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # it has an inhabitant already
 
 
-def test_which_way_a_relation_goes_may_be_said_where_triples_show_otherwise():
+def test_a_declared_direction_overrides_the_triples():
     both = [("ann", "knows", "bob"), ("bob", "knows", "ann"), ("ann", "near", "bob"), ("it", "likes", "it")]
     plain = RelationConstraints(graph_with(facts=both))
     said = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]

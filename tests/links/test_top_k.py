@@ -99,7 +99,7 @@ def test_no_questions_no_answers():
 def test_what_cannot_be_asked():
     opened = with_whole_numbers(random_graph(0))
     one = torch.tensor([1])
-    with pytest.raises(ConfigError, match="k is at least 1"):
+    with pytest.raises(ConfigError, match="k must be at least 1"):
         answers_to(opened, one, one, True, 0)
     with pytest.raises(ConfigError, match='"mark" or "drop"'):
         answers_to(opened, one, one, True, 1, "hide")
@@ -218,7 +218,7 @@ def test_new_nodes_are_not_bound_by_what_was_only_seen():
     assert stranger not in loop  # which way a relation goes binds it all the same
 
 
-def test_who_has_the_only_answer_is_told_it_and_no_other():
+def test_a_question_whose_only_answer_is_known_gets_no_other():
     graph = graph_of_kinds(1)
     opened, capital = with_whole_numbers(graph), graph.relations["capital"]
     answers = answers_to(
@@ -238,7 +238,7 @@ def test_who_has_the_only_answer_is_told_it_and_no_other():
 
 
 def walking(graph):
-    """A network that walks along the edges, and hears a known triple unless it is hidden."""
+    """A path network, which reads the edge of a known triple unless it is hidden."""
     torch.manual_seed(0)
     model = rgcn.LinkPredictor("path", width=6, layers=2, device="cpu", seed=1).prepare(graph)
     model.network_.double().eval()

@@ -67,10 +67,10 @@ def test_a_part_that_a_kind_lacks_is_an_error() -> None:
 
 def test_a_kind_says_what_it_needs_and_counts_it() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
-    labelled = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x"})
+    labeled = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x"})
     assert (ClassKind().missing(graph) or "").startswith("no labels: read it with labels=FILE")
-    assert ClassKind().missing(labelled) is LinkKind().missing(graph) is None
-    assert ClassKind().split_sizes(labelled) == {"train": 1}
+    assert ClassKind().missing(labeled) is LinkKind().missing(graph) is None
+    assert ClassKind().split_sizes(labeled) == {"train": 1}
 
 
 def test_without_a_calibration_of_its_own_there_are_no_probabilities() -> None:

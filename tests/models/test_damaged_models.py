@@ -28,8 +28,8 @@ def saved(tmp_path_factory) -> Path:
     for encoder in ("none", "rgcn", "c-rgcn", "path"):
         settings = {"encoder": encoder} if encoder == "path" else {"encoder": encoder, "decoder": "distmult"}
         rgcn.LinkPredictor(**settings).prepare(kg).save(folder / encoder)
-    labelled = kg.with_labels({"train": {"n0": "a", "n1": "b"}})
-    rgcn.NodeClassifier().prepare(labelled).save(folder / "classes")
+    labeled = kg.with_labels({"train": {"n0": "a", "n1": "b"}})
+    rgcn.NodeClassifier().prepare(labeled).save(folder / "classes")
     return folder
 
 
@@ -107,7 +107,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_told_in_a_sentence(damage, saved, tmp_path):
+def test_a_damaged_folder_is_reported_in_a_sentence(damage, saved, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(saved / "rgcn", folder)
     DAMAGE[damage](folder)

@@ -43,7 +43,7 @@ def test_an_estimate_is_the_mean_over_triples_of_companions_means():
     def mean(names):
         return rows[torch.from_numpy(kg.nodes.ids(names))].double().mean(0)
 
-    # (new, works_at, firm1): those who work at firm1. (new, knows, p4): p1, who knows p4. (newer, knows, new): nobody
+    # (new, works_at, firm1): those who work at firm1. (new, knows, p4): p1, who knows p4. (newer, knows, new): no one
     # is known by `new`'s acquaintances, so those who are known by anybody.
     company = [mean(["p1", "p4", "p7", "p10"]), mean(["p1"]), mean([f"p{i}" for i in range(12)])]
     assert torch.allclose(found[larger.nodes["new"]].double(), torch.stack(company).mean(0), atol=1e-6)
@@ -74,7 +74,7 @@ def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(c
 
 
 def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predictor):
-    far = ["p0", "p3"]  # two layers hear two hops: nothing of p4, firm1 and their neighbors
+    far = ["p0", "p3"]  # two layers read two hops: nothing of p4, firm1 and their neighbors
     larger = extended(classifier, merge_new_triples(classifier.graph_, NEW, "new"))
     assert torch.allclose(larger.logits(far), classifier.logits(far), atol=1e-6)
     links = extended(predictor, merge_new_triples(predictor.graph_, NEW, "new"))
@@ -139,7 +139,7 @@ def test_edges_are_dropped_while_folding_in(predictor, monkeypatch):
     assert rates == [predictor.training.edge_dropout] * 3
 
 
-def test_a_pruned_model_takes_nodes_far_from_the_labelled_ones():
+def test_a_pruned_model_takes_nodes_far_from_the_labeled_ones():
     few = {name: LABELS[name] for name in ("p0", "p1", "p2")}
     graph = KnowledgeGraph.from_triples(TRIPLES, labels=few)
     model = rgcn.NodeClassifier("e-rgcn", embedding=8, epochs=5, seed=0, prune=True).fit(graph)
@@ -148,7 +148,7 @@ def test_a_pruned_model_takes_nodes_far_from_the_labelled_ones():
     assert len(larger.predict(["far", "further"])) == 2
 
 
-def test_many_known_triples_are_gone_through_in_blocks(monkeypatch):
+def test_many_known_triples_are_processed_in_blocks(monkeypatch):
     kg, larger = known(), merge_new_triples(known(), NEW, "new")
     rows = torch.randn(kg.num_nodes, 5, generator=torch.Generator().manual_seed(0))
     whole = estimated_rows(rows, kg, larger)

@@ -1,4 +1,4 @@
-"""Classes by asking: labels are triples, and a node's own label is not heard while it is asked about."""
+"""Classification by links: labels are triples, and a node's own label is hidden while its class is predicted."""
 
 from dataclasses import replace
 
@@ -20,8 +20,8 @@ from small_models import random_graph
 SMALL = {"layers": 3, "width": 6, "batch_edges": 4}
 
 
-def labelled(seed, classes=("x", "y", "z"), nodes=12):
-    """A small graph, half of its nodes labelled, most of these for training; a class may be a node of it."""
+def labeled(seed, classes=("x", "y", "z"), nodes=12):
+    """A small graph, half of its nodes labeled, most of these for training; a class may be a node of it."""
     graph, draw = random_graph(seed, splits=False), np.random.default_rng(seed)
     chosen = draw.choice(graph.num_nodes, nodes, replace=False)
     numbers = np.arange(nodes) % len(classes)
@@ -46,7 +46,7 @@ def prepared(graph, **settings):
     st.booleans(),
 )
 def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, class_is_a_node):
-    graph = labelled(seed, classes=("x", 3 if class_is_a_node else "y"))
+    graph = labeled(seed, classes=("x", 3 if class_is_a_node else "y"))
     model, labels = prepared(graph, **made), graph.labels
     nodes = labels.nodes.tolist()
     found = model.logits([*nodes, nodes[0]])
@@ -58,7 +58,7 @@ def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, c
 
 
 def test_a_question_hides_a_triple_from_either_end():
-    model = prepared(labelled(2))
+    model = prepared(labeled(2))
     scorer, triples = model.scorer(), torch.from_numpy(model.graph_.triples[:5].copy())
     subject, relation, object_ = triples.unbind(1)
     by_object = scorer.scores_hiding_answers(Questions(object_, relation, False), subject)
@@ -73,7 +73,7 @@ def test_a_question_hides_a_triple_from_either_end():
 
 
 def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
-    """Two classes that only labels tell apart: heard, they would be told back."""
+    """Only the labels distinguish the two classes: if they were not hidden, the model would repeat them."""
     graph = rgcn.KnowledgeGraph.from_triples(
         [(f"n{i}", "r", "hub") for i in range(8)], labels={f"n{i}": "even" if i % 2 == 0 else "odd" for i in range(8)}
     )
@@ -83,7 +83,7 @@ def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
 
 
 def test_steps_ask_for_classes_alone_or_for_a_share():
-    graph, batch = labelled(1), 4
+    graph, batch = labeled(1), 4
     settings = {**SMALL, "sampler": "shuffled", "head_probability": 0.0, "steps": 2}
     for share, least, most in ((1.0, 1.0, 1.0), (0.5, 0.35, 0.65), (None, 0.0, 0.25)):
         model = rgcn.LinkClassifier("path", class_share=share, **settings).prepare(graph)
@@ -96,10 +96,10 @@ def test_steps_ask_for_classes_alone_or_for_a_share():
     assert torch.equal(*(model.logits(range(graph.num_nodes)) for model in fitted))
 
 
-def test_a_share_needs_a_model_that_hears_what_it_is_not_asked():
+def test_a_class_share_needs_messages_beyond_the_batch():
     with pytest.raises(ConfigError, match="class_share"):
-        rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, batch_edges=4, class_share=1.0).fit(labelled(1))
-    whole = rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, steps=1, class_share=1.0).fit(labelled(1))
+        rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, batch_edges=4, class_share=1.0).fit(labeled(1))
+    whole = rgcn.LinkClassifier("c-rgcn", embedding=4, bottleneck=2, steps=1, class_share=1.0).fit(labeled(1))
     assert bool(torch.isfinite(whole.logits([0, 1])).all())
 
 
@@ -122,7 +122,7 @@ def test_odd_labels():
 
 
 def test_nodes_of_no_triple_have_classes_like_any():
-    graph, kept = labelled(5), np.arange(6, 23)
+    graph, kept = labeled(5), np.arange(6, 23)
     bare = replace(graph, triples=graph.triples[np.isin(graph.triples[:, [0, 2]], kept).all(1)])
     model = rgcn.LinkClassifier("path", **SMALL, steps=2, objective="softmax").fit(bare)
     free = [node for node in range(6) if node not in bare.labels.of("train")[0]]
@@ -133,14 +133,14 @@ def test_nodes_of_no_triple_have_classes_like_any():
 
 
 def test_a_graph_with_times_has_classes_like_any():
-    timed = replace(labelled(5), triple_times=np.arange(len(labelled(5)), dtype=np.float64))
-    found = [rgcn.LinkClassifier("path", **SMALL, steps=1).fit(graph).logits([0, 1]) for graph in (labelled(5), timed)]
+    timed = replace(labeled(5), triple_times=np.arange(len(labeled(5)), dtype=np.float64))
+    found = [rgcn.LinkClassifier("path", **SMALL, steps=1).fit(graph).logits([0, 1]) for graph in (labeled(5), timed)]
     assert torch.equal(*found)
 
 
 def test_explanations_and_predictions_say_the_same(tmp_path):
     """Of nodes with a label to hide and of those without, made level or not."""
-    graph = labelled(4)
+    graph = labeled(4)
     model = rgcn.LinkClassifier("path", **SMALL, steps=3, objective="softmax").fit(graph)
     opened = OpenModel(tmp_path, "small", model, Titles(model.graph_))
     nodes = [int(graph.labels.of("train")[0][0]), int(graph.labels.of("test")[0][0])]

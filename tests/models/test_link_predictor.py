@@ -31,7 +31,7 @@ MODELS = [
 
 
 def clubs(unseen=False):
-    """Members of four clubs know each other; a held-out triple can be told from the rest."""
+    """Members of four clubs know each other; a held-out triple follows from the rest."""
     rows = []
     for club in range(4):
         people = [f"p{club}{i}" for i in range(5)]
@@ -106,7 +106,7 @@ def test_validation_triples_are_not_learned_from_either():
 )
 def test_loss_falls_and_what_was_learned_is_remembered(settings):
     kg = clubs()
-    settings = {**settings, "evaluate_every": 0}  # the last weights: what was learned by heart
+    settings = {**settings, "evaluate_every": 0}  # the last weights, which have memorized the training triples
     predictor = LinkPredictor(embedding=24, bottleneck=8, learning_rate=0.03, device="cpu", **settings).fit(kg)
     losses = [epoch.loss for epoch in predictor.history_]
     assert losses[-1] < 0.6 * losses[0]
@@ -239,7 +239,7 @@ def test_evaluate_equals_a_ranking_written_out(filtered, ties):
         assert metrics == pytest.approx(figures([x for x in ranks if x[0] == kg.relations[relation]]))
 
 
-def test_memory_budget_changes_no_figure(fitted):
+def test_memory_budget_changes_no_metric(fitted):
     assert fitted.evaluate(split="test", memory_budget=1000) == fitted.evaluate(split="test")
 
 
@@ -267,7 +267,7 @@ def test_entities_that_training_never_saw_stay_in_the_ranking():
     assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**asked, answer_filter=ALLOW_ALL))]
     assert "stranger" not in [
         t.object for t in named_rows(predictor.predict_frame(**asked))
-    ]  # nobody has seen it there
+    ]  # it does not occur there
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
@@ -309,7 +309,7 @@ def test_predictions_are_all_scores_best_first(fitted):
     kg = fitted.graph_
     objects = named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes, answer_filter=ALLOW_ALL))
     subjects = named_rows(fitted.predict_frame(relation="knows", object="p00", k=kg.num_nodes, answer_filter=ALLOW_ALL))
-    # In the training triples nobody knows themself, nor a club.
+    # In the training triples no one knows themself, nor a club.
     sensible = [t for t in objects if t.object.startswith("p") and t.object != "p00"]
     assert named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes)) == sensible
     trained = set(kg.named(kg.split_triples("train")))
@@ -474,7 +474,7 @@ def test_a_split_with_an_unknown_relation_is_read_with_one_numbering(tmp_path):
     assert {t.object for t in named_rows(predictor.predict_frame(subject="a", relation="new"))} == {"b", "c", "d"}
 
 
-def test_an_empty_split_is_said_to_be_empty():
+def test_an_empty_split_is_reported():
     rows = [("a", "r", "b"), ("b", "r", "c")]
     only_test = KnowledgeGraph.from_triples(rows, triple_splits=[TEST, TEST])
     with pytest.raises(DataError, match="no training triples"):

@@ -20,7 +20,7 @@ CLASSES = ("fruit", "stone")
 
 
 def shelf(num_items=40, **attributes):
-    """Items of two classes, told apart by what they are made of and where they lie; a third are for testing."""
+    """Items of two classes, which differ in material and place; a third are for testing."""
     triples, train, test = [], {}, {}
     for i in range(num_items):
         kind = CLASSES[i % 2]
@@ -450,7 +450,7 @@ def test_features_are_what_nodes_bring():
     assert fitted(kg, epochs=1, input="one-hot").network_.layers[0].is_one_hot
 
 
-def test_weights_of_edges_are_heard():
+def test_edge_weights_change_the_output():
     kg = shelf()
     weights_ = np.random.default_rng(0).uniform(0.1, 2, len(kg))
     plain, ones, weighted = (fitted(replace(kg, edge_weights=w)) for w in (None, np.ones(len(kg)), weights_))
@@ -556,7 +556,7 @@ def test_e_rgcn_is_the_equation_of_the_paper_and_learns_as_it_does():
 # ----------------------------------------------------------------------------------------------------------
 
 
-def test_labelled_nodes_nobody_speaks_to_can_still_be_trained_on():
+def test_labeled_nodes_without_messages_can_still_be_trained_on():
     kg = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "b")], labels={"a": "x", "c": "y"})
     for settings in ({}, {"decomposition": "basis", "bases": 2}, {"decomposition": "block", "blocks": 2}):
         classifier = NodeClassifier(inverse=False, self_loops=False, epochs=2, **settings).fit(kg)

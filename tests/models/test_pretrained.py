@@ -175,7 +175,7 @@ def test_doubtful_triples_are_asked_for(shipped):
     assert all(triple.known for triple in worst)
 
 
-def test_a_larger_graph_is_heard_whole(shipped, opened, tmp_path):
+def test_a_larger_graph_is_used_whole(shipped, opened, tmp_path):
     """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")

@@ -186,7 +186,7 @@ def test_views_share_the_weights_and_hide_what_is_wanted_of_them():
     assert any(not torch.equal(before[name], tensor) for name, tensor in trainer.network.state_dict().items())
 
 
-def test_a_view_hears_only_training_triples():
+def test_a_view_has_only_training_triples():
     splits = [0] * 12 + [1] * 5 + [2] * 3
     rows = [tuple(row) for row in GRAPHS["chain"].named()]
     trainer = pretrainer().prepare(WATCHED).trainer()

@@ -1,4 +1,4 @@
-"""Dropout by node: a right share, whatever the order of rows and whoever computes them; and its gradient."""
+"""Dropout by node: the right share, the same for any order of rows and in any process; and its gradient."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from rgcn.nn.relational_graph_conv import node_dropout
 
 
-def test_the_same_numbers_of_a_node_are_dropped_whoever_computes_it():
+def test_the_same_numbers_of_a_node_are_dropped_in_every_process():
     x, names = torch.rand(500, 16) + 1.0, torch.randperm(10_000)[:500]
     torch.manual_seed(3)
     whole = node_dropout(x, 0.3, True, names)

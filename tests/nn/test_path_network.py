@@ -195,7 +195,7 @@ def test_walks_go_both_ways():
             rgcn.LinkPredictor("path", **settings).prepare(kg)
 
 
-def test_too_little_memory_is_said_before_work_begins(monkeypatch):
+def test_too_little_memory_is_reported_before_work_begins(monkeypatch):
     kg = rgcn.load("world")
     model = rgcn.LinkPredictor("path", layers=2).prepare(kg)
     monkeypatch.setattr("rgcn.training.link_trainer.available_bytes", lambda device: 100 << 20)

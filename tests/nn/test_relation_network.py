@@ -95,7 +95,7 @@ def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int,
             heard = ways[6] * z[inverse(s)]
             for t in range(size):
                 heard = heard + by_head[s, t] * ways[0] * z[t]  # a head in common
-                heard = heard + by_head[s, inverse(t)] * ways[1] * z[t]  # mine is the other's tail
+                heard = heard + by_head[s, inverse(t)] * ways[1] * z[t]  # the end of one is the start of the other
                 heard = heard + by_head[inverse(s), t] * ways[2] * z[t]  # the other's head is my tail
                 heard = heard + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # a tail in common
                 heard = heard + by_pair[s, t] * ways[4] * z[t]
@@ -160,7 +160,7 @@ def test_written_out_by_parts_is_the_same_as_through_what_is_shared(columns, mon
     assert (written.stored is None, through.stored is None) == (False, True)
 
 
-def test_a_relation_without_triples_is_met_by_nobody():
+def test_a_relation_without_triples_is_connected_to_no_other():
     nodes, relations, triples = CASES["relations without triples"]
     found = meetings_of(triples, nodes, relations)
     table = found.heads.multiply(torch.eye(2 * relations))

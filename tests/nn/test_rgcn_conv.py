@@ -127,7 +127,7 @@ def test_it_trains_copies_and_takes_new_weights():
     torch.testing.assert_close(twin(x, edge_index, edge_type), conv(x, edge_index, edge_type))
 
 
-def test_what_cannot_be_is_said():
+def test_impossible_arguments_are_reported():
     with pytest.raises(ConfigError, match="num_bases and num_blocks select two different decompositions"):
         RGCNConv(WIDTH, OUT, RELATIONS, num_bases=2, num_blocks=2)
     with pytest.raises(ConfigError, match="do not divide into 5 blocks"):

@@ -42,7 +42,7 @@ def test_a_table_on_disk_is_a_file_that_has_no_name(tmp_path):
     assert not is_on_disk(zeros_stored_like(torch.ones(2)))
 
 
-def test_a_full_disk_is_said_before_work_begins(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_work_begins(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, os.strerror(28))
 

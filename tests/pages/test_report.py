@@ -119,7 +119,7 @@ HOSTILE = [
 
 
 def node_graph():
-    """Twelve people in two classes, told by what they read; names that try to break out of the page."""
+    """Twelve people in two classes, which differ in what they read; names that try to break out of the page."""
     people = [*HOSTILE, *(f"p{i}" for i in range(7))]
     triples = [(person, "reads<i>", f"book{i % 2}") for i, person in enumerate(people)]
     classes = {person: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, person in enumerate(people)}

@@ -1,4 +1,4 @@
-"""The paper's figures beside ours: what is published, how it is judged, how it is shown."""
+"""The published results and ours: how they are read, compared and shown."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def results(*accuracies, seconds=1.0):
 # -- what is published ------------------------------------------------------------------------------------------
 
 
-def test_every_published_result_has_a_shipped_configuration():
+def test_every_published_result_has_a_builtin_configuration():
     assert set(ACCURACY) | set(RANKING) <= set(builtin_configurations())
     for name in CONFIGURATIONS[NODE]:
         assert load_configuration(name).task == NODE
@@ -67,7 +67,7 @@ def test_every_published_result_has_a_shipped_configuration():
         assert load_configuration(name).task == LINK
 
 
-def test_the_headings_of_the_configurations_say_the_same_figures():
+def test_the_headings_of_the_configurations_have_the_same_results():
     for name, figures in ACCURACY.items():
         head = builtin_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
         assert all(f"{figure.value:.2f} ± {figure.error:.2f}" in head for figure in figures)

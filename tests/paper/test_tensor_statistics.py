@@ -38,7 +38,7 @@ def judged_deviations(rows, seeds):
     return [row for row in tensors_table(rows, seeds).rows if row.quantity == "std"]
 
 
-def test_rows_have_all_figures_and_judge_the_standard_deviation(stand_in):
+def test_rows_have_all_statistics_and_compare_the_standard_deviation(stand_in):
     rows = tensor_statistics(stand_in, seeds=1)
     for row, judged, published in zip(rows, judged_deviations(rows, 1), PUBLISHED, strict=True):
         assert judged.subject == published.name
@@ -64,7 +64,7 @@ def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed(real_mirro
         assert "within" in judged.published[0].verdict, judged
 
 
-def test_the_table_holds_every_published_figure(stand_in):
+def test_the_table_holds_every_published_result(stand_in):
     table = tensors_table(tensor_statistics(stand_in, seeds=1), 1)
     assert len(table.rows) == 28
     figures = [judged.figure.value for row in table.rows for judged in row.published]

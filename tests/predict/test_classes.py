@@ -102,7 +102,7 @@ def test_without_validation_labels_there_are_scores_and_no_probabilities(tmp_pat
     )
 
 
-def test_the_relation_of_labels_is_told_where_it_is_known(opened):
+def test_the_relation_of_labels_is_named_where_it_is_known(opened):
     assert label_relation(opened) is None
     data = SimpleNamespace(labels_from="works_at")
     assert label_relation(replace(opened, data=data)) == "works_at"

@@ -64,7 +64,7 @@ def test_the_wrong_task_is_refused_with_what_the_run_can_do(own_run):
 
 
 @pytest.mark.parametrize("changed", ["graph.tsv", "labels.tsv"])
-def test_data_that_changed_since_are_refused_unless_told(own_run, changed):
+def test_data_that_changed_since_are_refused_unless_accepted(own_run, changed):
     path = own_run.parent / changed
     path.write_text(path.read_text().replace("n5\t", "n8\t"))
     with pytest.raises(DataError, match=r"have changed since it was trained.*--accept-changed-data"):
@@ -72,13 +72,13 @@ def test_data_that_changed_since_are_refused_unless_told(own_run, changed):
     assert open_model(own_run, accept_changed_data=True).graph.nodes.get("n5") is not None
 
 
-def test_data_that_can_no_longer_be_read_are_said_to_have_changed(own_run):
+def test_data_that_can_no_longer_be_read_are_reported_as_changed(own_run):
     (own_run.parent / "graph.tsv").write_text("only two\tcolumns\n")
     with pytest.raises(DataError, match=r"(?s)can no longer be read.*--accept-changed-data"):
         open_model(own_run)
 
 
-def test_a_damaged_model_is_said_to_be(own_run):
+def test_a_damaged_model_is_reported(own_run):
     path = own_run / "model" / "model.json"
     text = path.read_text()
     path.write_text(text.replace('"settings"', '"stetings"'))
@@ -108,7 +108,7 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         open_model(tmp_path / "nothing")
-    with pytest.raises(DataError, match="is no run"):
+    with pytest.raises(DataError, match="is not a run"):
         open_model(tmp_path)
     (tmp_path / "model.json").write_text(
         '{"format": "rgcn-model", "version": 2, "task": "oracle", "settings": {}, "graph": ""}'

@@ -40,7 +40,7 @@ def test_a_file_is_asked_and_nothing_is_written_beside_it(here):
     assert sorted(here.iterdir()) == before
 
 
-def test_classes_are_those_of_the_others_that_are_like_labelled_ones(here):
+def test_classes_are_those_of_the_others_that_are_like_labeled_ones(here):
     opened = open_model("mine.csv", device="cpu", labels="people.csv", classes=True)
     assert "(25 triples, 6 labels)" in opened.words
     nodes = nodes_to_classify(opened)
@@ -70,7 +70,7 @@ def test_a_trained_model_comes_before_the_graph_in_its_folder(here):
     rgcn.LinkPredictor("distmult", embedding=2, steps=1, device="cpu").fit(graph).save("kept")
     (here / "kept" / "train.csv").write_text(TRIPLES)
     assert open_model("kept").zero_shot_graph is None
-    with pytest.raises(ConfigError, match="kept has a trained model"):
+    with pytest.raises(ConfigError, match="kept is a trained model"):
         open_model("kept", labels="people.csv")
 
 
@@ -91,7 +91,7 @@ def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
         ("mine.cvs", {}, r"no such file or folder.*Did you mean 'mine.csv'"),
         ("wrld", {}, r"no data set of this name. Did you mean 'world'"),
         ("empty.csv", {}, "no triples in empty.csv"),
-        ("nothing", {}, r"nothing is no run .* no readable files in nothing"),
+        ("nothing", {}, r"nothing is not a run .* no readable files in nothing"),
         ("mine.csv", {"lables": "people.csv"}, "lables.*did you mean 'labels'"),
         ("mine.csv", {"classes": True}, "mine.csv has no labels"),
         ("mine.csv", {"classes": True, "labels": "one.csv"}, "mine.csv: all training labels are of one class, 'x'"),
@@ -99,7 +99,7 @@ def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
         ("one_node.csv", {}, "one_node.csv: link prediction needs at least two nodes"),
     ],
 )
-def test_bad_input_is_said_in_a_sentence(here, source, reading, words):
+def test_bad_input_is_reported_in_a_sentence(here, source, reading, words):
     (here / "empty.csv").write_text("")
     (here / "nothing").mkdir()
     (here / "one.csv").write_text("node,label\np1,x\np2,x\n")

@@ -53,7 +53,7 @@ def test_a_model_of_what_we_wrote_ourselves_takes_its_own_names(tmp_path):
     assert larger.graph.named()[-1][2] == "urn:rgcn:node:a%20b"
 
 
-def test_of_data_with_splits_only_the_training_triples_are_told(opened, tmp_path):
+def test_of_data_with_splits_only_the_training_triples_are_used(opened, tmp_path):
     for split, line in (
         ("train", "Atlantis\tborders\tSpain"),
         ("valid", "Lemuria\tborders\tSpain"),
@@ -65,7 +65,7 @@ def test_of_data_with_splits_only_the_training_triples_are_told(opened, tmp_path
     assert len(graph) == len(opened.graph) + 1
 
 
-def test_known_triples_are_not_told_twice(opened):
+def test_known_triples_are_not_added_twice(opened):
     known = opened.graph.named(opened.graph.split_triples("train"))[:2]
     new = KnowledgeGraph.from_triples([*known, ("Atlantis", "borders", "Spain"), ("Atlantis", "borders", "Spain")])
     assert merge_new_triples(opened.graph, new, "new").named()[len(opened.graph) :] == [

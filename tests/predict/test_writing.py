@@ -60,7 +60,7 @@ def test_empty_files_are_refused(tmp_path, name, content):
         read_table(tmp_path / name)
 
 
-def test_what_cannot_be_read_is_said_with_its_line(tmp_path):
+def test_what_cannot_be_read_is_reported_with_its_line(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"Bern\nZ\xfcrich\n")
     with pytest.raises(ParseError, match=r"line 2: not UTF-8: byte 0xfc"):
         read_table(tmp_path / "latin.txt")

@@ -274,7 +274,7 @@ def test_names_that_are_neither_a_configuration_nor_a_graph(tmp_path, monkeypatc
     Path("world").mkdir()
     with pytest.raises(DataError, match=r"mien\.csv: there is no such file.*'mine\.csv'.*`rgcn configs`"):
         load_configuration("mien.csv")
-    with pytest.raises(ConfigError, match=r"mine\.dat: no configuration.*needs an ending"):
+    with pytest.raises(ConfigError, match=r"mine\.dat: not a configuration.*needs an ending"):
         load_configuration("mine.dat")
     with pytest.raises(ConfigError, match=r"\./world for the folder, dataset:world for the data set"):
         load_configuration("world")

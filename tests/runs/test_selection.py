@@ -31,7 +31,7 @@ SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minu
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """Everybody likes pizza: there is nothing to learn but what is popular."""
+    """All people like pizza: there is nothing to learn but what is popular."""
     rows = [f"p{i},likes,{'pizza' if i % 5 else f'dish{i % 3}'}\n" for i in range(60)]
     rows += [f"p{i},knows,p{(7 * i + 3) % 60}\n" for i in range(60)]
     (tmp_path / "mine.csv").write_text("".join(rows))

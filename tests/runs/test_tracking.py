@@ -121,7 +121,7 @@ def test_no_file_yet_reads_as_no_reports(tmp_path: Path) -> None:
 
 
 class _FullDisk:
-    """A file on a disk with room for a few bytes: it takes a part, as the system does, or refuses."""
+    """A file on a disk with few free bytes: a write is partial, as the system does it, or fails."""
 
     def __init__(self, file: Any, room: int) -> None:
         self._file, self._room = file, room

@@ -43,7 +43,7 @@ def test_two_nodes_and_a_triple_are_always_left(triples):
 
 
 @pytest.mark.parametrize("triples", [[], [("a", "r", "a")]])
-def test_nothing_to_see_is_said(triples):
+def test_a_graph_without_a_usable_triple_is_reported(triples):
     with pytest.raises(DataError, match="between two nodes"):
         augment(KnowledgeGraph.from_triples(triples), 0)
 

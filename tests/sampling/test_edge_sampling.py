@@ -355,7 +355,7 @@ def test_the_generator_is_splitmix64() -> None:
 
 
 def test_no_draw_looks_at_all_nodes() -> None:
-    """A graph like WN18: 13 s by a |V|-way draw, a few milliseconds here; the bound leaves room for a busy machine."""
+    """A graph like WN18: 13 s by a |V|-way draw, a few milliseconds here; the bound allows for a busy machine."""
     rng = np.random.default_rng(0)
     # A tree of 40,000 nodes, so that the walk goes far, with chance edges.
     child = np.arange(1, 40_000)

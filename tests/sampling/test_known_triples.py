@@ -71,7 +71,7 @@ def test_it_is_a_set(device: str) -> None:
 
 
 @given(split_lists, st.sets(st.sampled_from(SPLITS)))
-def test_of_a_graph_it_knows_the_splits_it_was_told(table: list[tuple[int, int, int, int]], wanted: set[str]) -> None:
+def test_of_a_graph_it_has_the_given_splits(table: list[tuple[int, int, int, int]], wanted: set[str]) -> None:
     graph = graph_of(table)
     known = KnownTriples.of_graph(graph, *wanted)
     there = {row[:3] for row in table if not wanted or SPLITS[row[3]] in wanted}

@@ -192,7 +192,7 @@ def test_an_exception_comes_where_its_item_would_have_come() -> None:
     assert not prefetching()
 
 
-def test_an_iterator_that_nobody_reads_starts_no_thread() -> None:
+def test_an_iterator_that_is_not_read_starts_no_thread() -> None:
     prefetched(range(3))
     assert not prefetching()
     assert list(prefetched(range(3), depth=0)) == [0, 1, 2]

@@ -106,7 +106,7 @@ class Browser:
         self.driver.quit()
 
     def fresh(self) -> None:
-        """As if nobody had been here: no answers kept, no token, desktop, light; logs emptied."""
+        """Reset the browser: no cached answers, no token, desktop size, light theme, empty logs."""
         self.command("Network.enable")
         self.command("Network.clearBrowserCache")
         self.command("Emulation.clearDeviceMetricsOverride")

@@ -1,4 +1,4 @@
-"""What somebody else's package may bring: a task with endpoints of its own, one that answers two kinds of questions."""
+"""What another package may add: a task with endpoints of its own, and one that answers two kinds of questions."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class CousinsAnswer(ResponseSchema):
 class CousinEndpoints(Endpoints):
     tag = "cousins"
 
-    def __init__(self, served, on_step):
-        super().__init__(served, on_step)
-        on_step("looking for cousins")
+    def __init__(self, served, on_stage):
+        super().__init__(served, on_stage)
+        on_stage("looking for cousins")
         self._queue = RequestQueue((served.name, "cousins"), self.answer)
 
     @endpoint("GET", "cousins")

@@ -110,8 +110,8 @@ def test_the_class_of_a_node(client, models):
     assert answer["label_split"] in ("train", "valid", "test")
     many = checked(client.post(NC + "/classes", json={"nodes": ["Switzerland", "Peru"]}), ClassAnswerList)
     assert many["predictions"][0] == answer
-    unlabelled = client.get(NC + "/class", params={"node": "coffee"}).json()
-    assert (unlabelled["label"], unlabelled["label_split"]) == (None, None)
+    unlabeled = client.get(NC + "/class", params={"node": "coffee"}).json()
+    assert (unlabeled["label"], unlabeled["label_split"]) == (None, None)
 
 
 @pytest.mark.parametrize("known", ["mark", "drop"])
@@ -279,7 +279,7 @@ def test_headers_that_protect(client):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_a_wrong_method_is_told_the_right_ones(client):
+def test_a_wrong_method_is_answered_with_the_right_ones(client):
     response = client.put(LP + "/links")
     refused(response, 405, "wrong_method")
     assert response.headers["allow"] == "GET, HEAD, POST"

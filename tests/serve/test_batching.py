@@ -1,4 +1,4 @@
-"""What waits together is answered together; what is too much, too late or nobody's any more is not."""
+"""Waiting requests are answered in one batch; those that are too many, too late or abandoned are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ A, B = ("model", "a"), ("model", "b")
 
 
 class Slow:
-    """Answers when it is told to, and remembers what it was asked together."""
+    """Answers when `go` is set, and records its batches."""
 
     def __init__(self):
         self.batches, self.go, self.begun = [], threading.Event(), threading.Event()
@@ -26,7 +26,7 @@ class Slow:
         return [question * 10 for question in questions]
 
 
-def a_executor(**settings):
+def make_executor(**settings):
     return BatchingExecutor("test", **{"max_waiting": 1000, "timeout_s": 20, **settings})
 
 
@@ -38,7 +38,7 @@ def test_what_arrives_meanwhile_is_the_next_batch():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(), RequestQueue(A, slow)
+        executor, queue = make_executor(), RequestQueue(A, slow)
         first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
         rest = [asyncio.create_task(executor.ask(queue, [i])) for i in range(1, 31)]
@@ -57,7 +57,7 @@ def test_a_long_request_comes_in_parts_beside_short_ones():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=8)
+        executor, queue = make_executor(), RequestQueue(A, slow, max_batch=8)
         first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
         long = asyncio.create_task(executor.ask(queue, list(range(100, 130))))
@@ -79,7 +79,7 @@ def test_two_long_requests_take_turns():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=4)
+        executor, queue = make_executor(), RequestQueue(A, slow, max_batch=4)
         first = asyncio.create_task(executor.ask(queue, [0]))
         await begun(slow)
         both = [asyncio.create_task(executor.ask(queue, list(range(at, at + 10)))) for at in (100, 200)]
@@ -100,7 +100,7 @@ def test_queues_take_turns():
         return questions
 
     async def scenario():
-        executor, queue, second = a_executor(), RequestQueue(A, slow, max_batch=2), RequestQueue(B, other)
+        executor, queue, second = make_executor(), RequestQueue(A, slow, max_batch=2), RequestQueue(B, other)
         tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(9)]
         await begun(slow)
         tasks.append(asyncio.create_task(executor.ask(second, [1])))
@@ -116,7 +116,7 @@ def test_too_many_that_wait_are_refused():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(max_waiting=3), RequestQueue(A, slow)
+        executor, queue = make_executor(max_waiting=3), RequestQueue(A, slow)
         tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(3)]
         await begun(slow)
         with pytest.raises(RequestError) as caught:
@@ -134,7 +134,7 @@ def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(timeout_s=0.05), RequestQueue(A, slow, max_batch=1)
+        executor, queue = make_executor(timeout_s=0.05), RequestQueue(A, slow, max_batch=1)
         tasks = [asyncio.create_task(executor.ask(queue, [i])) for i in range(3)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         slow.go.set()
@@ -153,7 +153,7 @@ def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
     slow.go.set()
 
     async def scenario():
-        executor, queue = a_executor(timeout_s=10), RequestQueue(A, slow, max_batch=4)
+        executor, queue = make_executor(timeout_s=10), RequestQueue(A, slow, max_batch=4)
         await executor.ask(queue, list(range(8)))
         assert 0 < queue.seconds_each < 1
         queue.seconds_each = 0.5  # as if a question cost half a second
@@ -168,11 +168,11 @@ def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
     assert slow.batches[:2] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_what_nobody_waits_for_any_more_leaves_at_once_and_is_not_computed():
+def test_an_abandoned_request_leaves_the_queue_at_once_and_is_not_computed():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(), RequestQueue(A, slow, max_batch=4)
+        executor, queue = make_executor(), RequestQueue(A, slow, max_batch=4)
         tasks = [asyncio.create_task(executor.ask(queue, list(range(10)))) for _ in range(20)]
         await begun(slow)
         for task in tasks:
@@ -193,7 +193,7 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
     slow = Slow()
 
     async def scenario():
-        executor, queue = a_executor(max_questions=10), RequestQueue(A, slow)
+        executor, queue = make_executor(max_questions=10), RequestQueue(A, slow)
         tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but nothing else waits
         await begun(slow)
         with pytest.raises(RequestError, match="30 questions wait already"):
@@ -208,14 +208,14 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
     assert asyncio.run(scenario()) == [50]
 
 
-def test_a_failure_reaches_those_who_asked_and_nobody_else():
+def test_a_failure_reaches_only_the_requests_of_its_batch():
     def fails(questions):
         if 13 in questions:
             raise ValueError("thirteen")
         return questions
 
     async def scenario():
-        executor, queue = a_executor(), RequestQueue(A, fails, max_batch=4)
+        executor, queue = make_executor(), RequestQueue(A, fails, max_batch=4)
         with pytest.raises(ValueError, match="thirteen"):
             await executor.ask(queue, [1, 2, 3, 4, 5, 13, 7, 8, 9, 10, 11, 12])
         assert await executor.ask(queue, [1]) == [1]

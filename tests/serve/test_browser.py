@@ -67,7 +67,7 @@ def guarded_site(chromium, tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium, request):
-    """A fresh page; afterwards: nothing on the console, and nothing asked of anyone else."""
+    """A fresh page; afterwards the console is empty, and no other host was contacted."""
     chromium.fresh()
     yield chromium
     chromium.offline(False)
@@ -90,7 +90,7 @@ def choose(browser, select, value):
     Select(browser.see(f"#{select}")).select_by_value(value)
 
 
-def test_the_page_is_small_and_knows_nobody_else():
+def test_the_page_is_small_and_contacts_no_other_host():
     files = sorted(EXPLORER.iterdir())
     assert sum(file.stat().st_size for file in files) < 60_000
     for file in files:
@@ -169,7 +169,7 @@ def test_a_walk_with_a_link_predictor(browser, site):
     assert known
     assert kept
     assert not set(known) & set(kept)
-    assert all("%" in row for row in kept)  # what it was told needs no guess, what was kept from it does
+    assert all("%" in row for row in kept)  # only answers that are not known get a probability
     assert not any("%" in row for row in known)
     browser.whole_screenshot("links")
 
@@ -382,7 +382,7 @@ def test_answers_out_of_order_are_dropped(browser, site):
     assert "Japan" not in browser.see("#found").text
 
 
-def test_what_goes_wrong_is_said_where_it_happens(browser, site):
+def test_what_goes_wrong_is_reported_where_it_happens(browser, site):
     browser.open(address(site, CLASSIFIER, "Swizerland"))
     browser.see(".trouble", "Swizerland")
     browser.click(".trouble a", "Switzerland")

@@ -24,7 +24,7 @@ def refused(*arguments):
     return done.stderr
 
 
-def test_a_port_in_use_is_said_in_a_sentence(runs):
+def test_a_port_in_use_is_reported_in_a_sentence(runs):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -63,7 +63,7 @@ def test_hosts_that_are_answered():
     assert Address("0.0.0.0", token="x" * 8).hosts is None
 
 
-def test_runs_of_one_name_are_told_apart():
+def test_runs_of_one_name_get_different_names():
     assert distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a-2", "a-3"]
     assert distinct_names(["a", "a", "a-2", "a-2"]) == ["a", "a-3", "a-2", "a-2-2"]
 

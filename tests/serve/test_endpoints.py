@@ -40,7 +40,7 @@ def serving(graph, tmp_path):
     return served
 
 
-def test_nothing_in_this_room_knows_which_tasks_there_are():
+def test_no_module_of_the_subpackage_knows_which_tasks_there_are():
     room = Path(rgcn.__file__).parent / "serve"
     files = [*room.glob("*.py"), *room.glob("explorer/*.js"), room.parent / "cli" / "serve.py"]
     said = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]

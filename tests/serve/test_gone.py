@@ -52,7 +52,7 @@ def listening(app, limits=None):
 
 
 class Gated:
-    """Work that goes on when it is told to, and counts its questions."""
+    """Work that continues when `go` is set, and counts its questions."""
 
     def __init__(self, work):
         self.work, self.asked, self.go = work, [], threading.Event()

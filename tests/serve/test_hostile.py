@@ -1,4 +1,4 @@
-"""Requests that nobody means well: each is answered 4xx, in our shape, with words that help. None is a 5xx."""
+"""Hostile requests: each is answered 4xx in the documented format, with a message that helps. None is a 5xx."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_length_that_lies_is_not_believed(client):
     assert response.json()["error"]["code"] == "too_large"
 
 
-def test_without_the_token_nothing_is_told(models):
+def test_without_the_token_nothing_is_revealed(models):
     wrong = ["Bearer wrong-token", "Bearer", "Basic c2VjcmV0LXRva2Vu", "secret-token", "Bearer secret-token-and-more"]
     with asking(create_app(models, token="secret-token")) as client:
         for headers in ({}, *({"Authorization": value} for value in wrong)):

@@ -13,7 +13,7 @@ from rgcn.pages.node_report import confusion_chart
 from rgcn.pages.run_comparison import compare_runs, comparison_page
 from rgcn.pages.run_report import model_card
 from rgcn.predict import open_model
-from rgcn.predict.answer_tables import nodes_like_labelled, nodes_to_classify
+from rgcn.predict.answer_tables import nodes_like_labeled, nodes_to_classify
 from rgcn.runs import RunFolder, load_data, train
 from rgcn.serve import create_app, load_models
 from rgcn.serve.answer_endpoints import ClassEndpoints
@@ -81,12 +81,12 @@ def test_classes_are_offered_for_the_kind_that_has_labels(place):
     # Those who are typed alike are of a kind, though all kinds have a type.
     rows = [(f"{kind}{i}", "type", kind) for kind in "ab" for i in range(6)]
     graph = rgcn.KnowledgeGraph.from_triples(rows, labels={"a0": "x", "a1": "y"})
-    assert [graph.nodes[node] for node in nodes_like_labelled(graph)] == [f"a{i}" for i in range(6)]
+    assert [graph.nodes[node] for node in nodes_like_labeled(graph)] == [f"a{i}" for i in range(6)]
     alone = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "s", "d")], labels={"a": "x", "d": "y"})
-    assert len(nodes_like_labelled(alone)) == 4  # they share nothing: who knows
+    assert len(nodes_like_labeled(alone)) == 4  # they share nothing: who knows
 
 
-def test_a_network_that_walks_is_asked_for_classes_when_somebody_asks(place, monkeypatch):
+def test_a_path_network_computes_classes_on_request(place, monkeypatch):
     asked = []
     [served] = load_models([place / "mine.csv"], device="cpu", classes=True, labels=str(place / "people.csv"))
     whole, logits = np.asarray(served.opened.logits(range(PEOPLE))), type(served.opened).logits

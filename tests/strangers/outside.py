@@ -1,4 +1,4 @@
-"""Packages that rgcn has never heard of, written into a folder of the path."""
+"""Packages that are unknown to rgcn, written into a folder of the path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["command", "forgotten", "installed", "written_package"]
 
 
 def written_package(folder: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of this name that can be imported, and that nobody has allowed."""
+    """A module of this name that can be imported, and that is not allowed."""
     (folder / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.syspath_prepend(str(folder))
     forgotten(name, monkeypatch)

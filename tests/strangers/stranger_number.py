@@ -68,7 +68,7 @@ class SquaredError(Trainer):
         self.train, self.valid = (self._split(model, split) for split in ("train", "valid"))
 
     def _split(self, model: NumberPredictor, split: str) -> tuple[ReceptiveField, Tensor] | None:
-        nodes, numbers = model.labelled(model.graph_, split)
+        nodes, numbers = model.labeled(model.graph_, split)
         field = ReceptiveField.of(self.adjacency, torch.from_numpy(nodes.copy()), self.depth)
         return (field, torch.from_numpy(numbers).float()) if len(nodes) else None
 
@@ -100,7 +100,7 @@ class NumberPredictor(NodeClassifier):
     metric_columns = ("valid_rmse",)
 
     @staticmethod
-    def labelled(graph: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+    def labeled(graph: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
         """(nodes, their numbers) of a split."""
         nodes, classes = graph.labels.of(split)
         return nodes, np.array([float(graph.labels.names[int(number)]) for number in classes])
@@ -112,7 +112,7 @@ class NumberPredictor(NodeClassifier):
         return self.logits(nodes)[:, 0].tolist()
 
     def evaluate(self, kg: Any = None, split: str = "test", *, at_most: int | None = None) -> dict[str, Any]:
-        nodes, numbers = self.labelled(self.graph_ if kg is None else kg, split)
+        nodes, numbers = self.labeled(self.graph_ if kg is None else kg, split)
         wrong = np.array(self.numbers(nodes.tolist())) - numbers
         return {"rmse": float(np.sqrt((wrong**2).mean())), "count": len(nodes)}
 
@@ -217,8 +217,8 @@ class NumberEndpoints(Endpoints):
 
     tag = "number"
 
-    def __init__(self, served: Any, on_step: Any) -> None:
-        super().__init__(served, on_step)
+    def __init__(self, served: Any, on_stage: Any) -> None:
+        super().__init__(served, on_stage)
         self._queue = RequestQueue((served.name, "number"), self.answers)
 
     @endpoint("GET", "number")

@@ -247,7 +247,7 @@ def test_an_entry_point_gives_it_a_name(tmp_path, monkeypatch):
         assert isinstance(rgcn.load_model(tmp_path / "model").network_.layers[1].message_function, Attention)
 
 
-def test_what_cannot_be_is_said():
+def test_impossible_arguments_are_reported():
     adjacency = RelationalAdjacency.from_graph(rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")]))
     function = Attention(MessageShape(3, 4, 3), SLOPE, torch.Generator())
     with pytest.raises(

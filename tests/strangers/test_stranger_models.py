@@ -224,7 +224,7 @@ def test_options_in_a_file_and_on_the_command_line_are_checked_where_they_stand(
     assert load_configuration(str(file), ["model.options={scale: 1}"]).model.options == {"scale": 1}
 
 
-def test_a_run_whose_options_nobody_declares_any_more_can_still_be_read(tmp_path):
+def test_a_run_with_options_that_are_no_longer_declared_can_still_be_read(tmp_path):
     """It was trained by another version of the class."""
     (tmp_path / "config.yaml").write_text(OPTIONS)
     (tmp_path / "run.json").write_text("{}")
@@ -273,7 +273,7 @@ def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuratio
     assert whole.returncode == 0, whole.stderr
     short = command("train", configuration, "--out", tmp_path / "short", "--set", "training.steps=6", "--quiet")
     assert short.returncode == 0, short.stderr
-    # Back to where it stood after four steps, as if killed there.
+    # Back to the state after four steps, as if killed there.
     run = tmp_path / "short"
     for name in ("result.json",):
         (run / name).unlink()
@@ -334,7 +334,7 @@ def test_a_callback_stops_a_training():
 
 
 @pytest.mark.parametrize(("watch", "best"), [("hits@10", max), ("mean_rank", min), ("mrr", max)])
-def test_the_best_weights_are_told_by_any_figure_of_the_task(watch, best):
+def test_the_best_weights_are_selected_by_any_metric_of_the_task(watch, best):
     model = rgcn.LinkPredictor("distmult", embedding=6, steps=12, evaluate_every=2, learning_rate=0.3, watch=watch)
     model.fit(small_world())
     measured = [epoch[f"valid_{watch}"] for epoch in model.history_]

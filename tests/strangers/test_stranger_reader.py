@@ -122,7 +122,7 @@ def test_limits_hold_for_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         rgcn.read(edges, format=MINE)
 
 
-def test_progress_is_told_for_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_progress_is_shown(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[float] = []
     monkeypatch.setattr(ProgressMeter, "advance", lambda meter, amount: taken.append(amount))
     rgcn.read(edges, format=MINE, show_progress=True)
@@ -156,7 +156,7 @@ training: {{epochs: 2}}
 
 
 @pytest.fixture
-def labelled(edges: Path) -> Path:
+def labeled(edges: Path) -> Path:
     (edges.parent / "labels.tsv").write_text(
         "node\tlabel\tsplit\nBern\tlarge\ttrain\nZug\tsmall\ttrain\nChur\tsmall\ttest\n"
     )
@@ -170,14 +170,14 @@ def _train(folder: Path, format: str) -> str:
     return (folder / "a" / "config.yaml").read_text()
 
 
-def test_a_training_reads_with_it_by_dotted_name(labelled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"format: {MINE}" in _train(labelled, f"format: {MINE}")
+def test_a_training_reads_with_it_by_dotted_name(labeled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"format: {MINE}" in _train(labeled, f"format: {MINE}")
     # A new process has the name from the run's folder, and that is no reason to import anything.
     forgotten(PACKAGE, monkeypatch)
     READERS._classes.clear()
-    monkeypatch.chdir(labelled)
+    monkeypatch.chdir(labeled)
     assert rgcn.open_model("a")  # whose graph is with the model, so that nothing has to be read
-    (labelled / "graph.edges").write_text(EDGES + "\nBern Chur\n")
+    (labeled / "graph.edges").write_text(EDGES + "\nBern Chur\n")
     with pytest.raises(DataError, match=f"--allow {PACKAGE}"):
         rgcn.open_model("a")
     assert PACKAGE not in sys.modules
@@ -186,10 +186,10 @@ def test_a_training_reads_with_it_by_dotted_name(labelled: Path, monkeypatch: py
         rgcn.open_model("a")
 
 
-def test_a_training_finds_it_by_the_ending(labelled: Path) -> None:
-    with installed(labelled / "site", "rgcn.readers", f"edge-list = {MINE}"):
-        assert "format: null" in _train(labelled, "")
-        assert command("data", "stats", "graph.edges", cwd=labelled).returncode == 0
+def test_a_training_finds_it_by_the_ending(labeled: Path) -> None:
+    with installed(labeled / "site", "rgcn.readers", f"edge-list = {MINE}"):
+        assert "format: null" in _train(labeled, "")
+        assert command("data", "stats", "graph.edges", cwd=labeled).returncode == 0
 
 
 def test_a_class_is_kept_by_its_name(edges: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_class_is_kept_by_its_name(edges: Path) -> None:
         (f"{PACKAGE}:Forgetful", "a triple with an empty name"),
     ],
 )
-def test_what_is_wrong_is_said(edges: Path, choice: str, words: str) -> None:
+def test_what_is_wrong_is_reported(edges: Path, choice: str, words: str) -> None:
     with pytest.raises((ConfigError, DataError), match=words):
         rgcn.read(edges, format=choice)
 

@@ -163,7 +163,7 @@ def test_several_seeds_go_on_and_it_is_opened_again(stranger):
     assert set(model.measure()["test"]) == {"mistakes", "count"}
 
 
-def test_a_run_of_a_task_that_nobody_allowed_is_named_with_what_to_do(stranger, monkeypatch):
+def test_a_run_of_a_task_that_is_not_allowed_is_named_with_what_to_do(stranger, monkeypatch):
     configuration, name, _ = stranger
     folder = configuration.parent
     done("train", configuration, "--out", "runs/one", "-q", cwd=folder)
@@ -175,4 +175,4 @@ def test_a_run_of_a_task_that_nobody_allowed_is_named_with_what_to_do(stranger, 
         assert f"--allow {name.partition(':')[0]}" in listed.stderr
         assert "runs/one" not in listed.stdout
     else:
-        assert "mistakes" in listed.stdout  # whoever installs a package believes it
+        assert "mistakes" in listed.stdout  # an installed package is trusted

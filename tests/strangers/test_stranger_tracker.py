@@ -1,4 +1,4 @@
-"""A tracker from outside hears of a training wherever a built-in one would, and goes on with it."""
+"""A tracker of another package gets all that a built-in one gets, also after a resume."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _train(tmp_path: Path, *arguments: str, configuration: str = "rgcn/nc-world"
     return command("train", configuration, "--out", "a", "-q", *changes, *arguments, cwd=tmp_path)
 
 
-def test_named_on_the_command_line_it_hears_every_report(tmp_path: Path) -> None:
+def test_named_on_the_command_line_it_gets_every_report(tmp_path: Path) -> None:
     done = _train(tmp_path, "--track", MINE)
     assert done.returncode == 0, done.stderr
     assert told(tmp_path / "a") == WHOLE
@@ -179,7 +179,7 @@ def test_allowing_from_python_is_enough(stopped: Path) -> None:
         (f"{PACKAGE}:Particular", "not today"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path: Path, choice: str, words: str) -> None:
+def test_what_is_wrong_is_reported_before_anything_is_trained(tmp_path: Path, choice: str, words: str) -> None:
     done = _train(tmp_path, "--track", choice)
     assert done.returncode == 1
     assert words in done.stderr

@@ -88,7 +88,7 @@ def test_graphs_that_cannot_be(walks, graph, words):
         walks.over(KnowledgeGraph.from_triples(graph))
 
 
-def test_an_empty_split_and_an_unknown_node_are_said(walks):
+def test_an_empty_split_and_an_unknown_node_are_reported(walks):
     other = walks.over(KnowledgeGraph.from_triples([("a", "borders", "b"), ("b", "borders", "c")]))
     with pytest.raises(DataError, match="no test triples"):
         other.evaluate(split="test")
@@ -123,7 +123,7 @@ def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path
     (tmp_path / "new.tsv").write_text(f"Atlantis\tborders\t{first}\nMu\tborders\tAtlantis\nMu\tborders\t{second}\n")
     larger = with_new_triples(rgcn.open_model(tmp_path / "model"), tmp_path / "new.tsv")
     assert not larger.model.network_.has_node_weights
-    # What is heard over the larger graph is what the same weights hear over it, were it read in one piece.
+    # Scores over the extended graph equal those of the same weights over the same graph read as one.
     whole = walks.over(larger.graph)
     asked = {"subject": "Atlantis", "relation": "borders", "k": 5}
     assert [t.score for t in named_rows(larger.model.predict_frame(**asked))] == [

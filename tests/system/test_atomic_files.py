@@ -1,4 +1,4 @@
-"""Writing whole files: errors of the system are told as such, whatever library met them."""
+"""Writing whole files: errors of the system are reported as such, in whichever library they occur."""
 
 from __future__ import annotations
 

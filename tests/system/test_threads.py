@@ -58,7 +58,7 @@ def test_threads_wait_passively_in_commands_and_on_request_unless_the_user_chose
     assert (done.stdout.strip(), done.stderr) == (expected, "")
 
 
-def test_openmp_hears_it() -> None:
+def test_openmp_uses_the_setting() -> None:
     """OpenMP says itself, when PyTorch loads it, how its threads wait."""
     code = "import rgcn; rgcn.system.threads.wait_passively(); rgcn.NodeClassifier"
     option_hint = fresh(code, OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")

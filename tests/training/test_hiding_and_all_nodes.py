@@ -1,4 +1,4 @@
-"""Training steps of networks that may not hear what they are asked about, and of objectives that look at all nodes."""
+"""Training steps of networks that must not read the triples in question, and of objectives over all nodes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_others_are_dropped_at_their_rate_and_nothing_hidden_comes_back():
     assert len(set(shares)) > 1
 
 
-def test_edge_weights_stay_where_the_whole_graph_is_heard():
+def test_edge_weights_stay_where_messages_pass_over_the_whole_graph():
     kg = parallel(weighted=True)
     trainer = hiding(kg, edge_dropout=0.0, self_loop_dropout=0.0, normalization="none")
     adjacency = trainer.message_graph(trainer.triples[:2])
@@ -92,7 +92,7 @@ def test_edge_weights_stay_where_the_whole_graph_is_heard():
 
 
 @pytest.mark.parametrize(("batch", "size"), [(None, 17), (1000, 17), (7, 7), (1, 1)])
-def test_something_is_left_to_be_heard(batch, size):
+def test_some_edges_remain_for_messages(batch, size):
     kg = parallel(20)
     assert len(kg) == 35
     assert hiding(kg, batch_edges=batch).sampler.size == size

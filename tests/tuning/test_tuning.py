@@ -255,7 +255,7 @@ def test_without_optuna_the_extra_is_named(people: Path, monkeypatch: pytest.Mon
 # -- the objective -----------------------------------------------------------------------------------------
 
 
-def _labelled() -> KnowledgeGraph:
+def _labeled() -> KnowledgeGraph:
     kg = KnowledgeGraph.from_triples([(f"n{i}", "r", f"n{(i + 1) % 12}") for i in range(12)])
     return kg.with_labels(
         {"train": {f"n{i}": f"c{i % 2}" for i in range(8)}, "test": {f"n{i}": f"c{i % 3}" for i in range(8, 12)}}
@@ -263,7 +263,7 @@ def _labelled() -> KnowledgeGraph:
 
 
 def test_nothing_of_the_test_labels_remains() -> None:
-    seen = _labelled().without_test_labels().labels
+    seen = _labeled().without_test_labels().labels
     assert seen is not None
     assert seen.counts() == {"train": 8}
     assert list(seen.names) == ["c0", "c1"]  # c2 is a class of test nodes only
@@ -341,7 +341,7 @@ def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = Non
 def _best(monkeypatch: pytest.MonkeyPatch, metric: Metric, *courses: Course) -> tuple[int, list[float]]:
     _script(monkeypatch, *courses)
     config = load_configuration("rgcn/nc-world", ["training.epochs=4"])
-    found = evaluate(config, _labelled(), StudyObjective(metric, len(courses), 0), lambda point, value: None)
+    found = evaluate(config, _labeled(), StudyObjective(metric, len(courses), 0), lambda point, value: None)
     return found.epoch, found.folds
 
 
@@ -370,11 +370,11 @@ def test_a_validation_metric_that_is_not_finite_is_a_failed_trial(
 
 
 def test_own_validation_labels_are_used_where_there_are_some() -> None:
-    labels = _labelled().labels
+    labels = _labeled().labels
     assert labels is not None
     splits = labels.splits.copy()
     splits[:4] = 1
-    kg = replace(_labelled(), labels=NodeLabels(labels.nodes, labels.classes, Vocabulary(list(labels.names)), splits))
+    kg = replace(_labeled(), labels=NodeLabels(labels.nodes, labels.classes, Vocabulary(list(labels.names)), splits))
     assert kg.without_test_labels().labels.counts() == {"train": 4, "valid": 4}  # type: ignore[union-attr]
 
 
@@ -417,8 +417,8 @@ def test_declared_spaces_follow_the_configuration() -> None:
         ("model.decomposition=none:basis", "two numbers"),
         ("model.decomposition=none,bases", "did you mean 'basis'"),
         ("model.normalization=1:2", "is not a number"),
-        ("seed=1,2", "no setting to search"),
-        ("data.dataset=aifb,mutag", "no setting to search"),
+        ("seed=1,2", "cannot be searched"),
+        ("data.dataset=aifb,mutag", "cannot be searched"),
     ],
 )
 def test_an_invalid_space_is_explained(text: str, words: str) -> None:
@@ -431,7 +431,7 @@ def test_unknown_settings_are_named_with_the_closest() -> None:
         choose_spaces(_aifb(), ["training.learning_rat=1:2"])
     with pytest.raises(UnknownNameError, match=r"model\.hidden"):
         choose_spaces(_aifb(), fixed=["model.hiden"])
-    with pytest.raises(ConfigError, match="nothing is left"):
+    with pytest.raises(ConfigError, match="no setting is left"):
         choose_spaces(_aifb(), fixed=["all"])
 
 

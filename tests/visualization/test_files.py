@@ -82,7 +82,7 @@ def test_a_folder_is_no_file(tmp_path):
         write_table(tmp_path / "nodes.csv", 5, parts())
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_a_path_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="choose another place with --out"):
         write_table(tmp_path / "file" / "nodes.csv", 5, parts())

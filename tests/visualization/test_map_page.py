@@ -62,13 +62,13 @@ def test_the_same_seed_gives_the_same_page(classifier):
 
 def test_it_says_how_many_of_how_many_are_shown(classifier):
     page = page_of(classifier, most=25)
-    assert f"25 of {classifier.graph.num_nodes} nodes: the labelled ones, then those in the most triples" in page
+    assert f"25 of {classifier.graph.num_nodes} nodes: the labeled ones, then those in the most triples" in page
     assert len(data_in(page)["x"]) == 25
 
 
-def test_of_too_many_labelled_nodes_a_draw_is_shown_and_said_to_be(classifier):
+def test_of_too_many_labeled_nodes_a_sample_is_shown_and_the_page_says_so(classifier):
     page = page_of(classifier, most=9, seed=3)
-    assert f"9 of {classifier.graph.num_nodes} nodes: drawn evenly by class from the 24 labelled ones" in page
+    assert f"9 of {classifier.graph.num_nodes} nodes: drawn evenly by class from the 24 labeled ones" in page
     assert "seed 3)" in page
     assert len(data_in(page)["x"]) == 9
     assert sorted(count for _, count, _ in data_in(page)["colorings"][0]["groups"]) == [3, 3, 3]
@@ -99,7 +99,7 @@ def test_mistakes_are_shown_on_validation_nodes_unless_test_is_asked_for(classif
     assert "test nodes, class not shown" in shown
 
 
-def test_without_validation_nodes_training_nodes_are_shown_and_said_to_be(classifier, tmp_path):
+def test_without_validation_nodes_training_nodes_are_shown_and_the_page_says_so(classifier, tmp_path):
     labels = classifier.graph.labels
     rows = zip(labels.nodes, labels.classes, strict=True)
     train = {classifier.graph.nodes[int(node)]: labels.names[int(number)] for node, number in rows}

@@ -13,7 +13,7 @@ def every(opened):
     return np.arange(opened.graph.num_nodes)
 
 
-def test_labelled_nodes_come_first(classifier):
+def test_labeled_nodes_come_first(classifier):
     graph = classifier.graph
     shown = node_map.select_nodes(graph, every(classifier), 24)
     assert sorted(shown.tolist()) == sorted(graph.labels.nodes.tolist())
@@ -22,8 +22,8 @@ def test_labelled_nodes_come_first(classifier):
     assert len(node_map.select_nodes(graph, np.array([1, 2]), 100)) == 2
 
 
-def many_labelled(sizes, test=0):
-    """A graph of labelled nodes, so many of each class, and some test nodes."""
+def many_labeled(sizes, test=0):
+    """A graph of labeled nodes, so many of each class, and some test nodes."""
     names = [f"{kind}-{i}" for kind, size in sizes.items() for i in range(size)]
     hidden = [f"test-{i}" for i in range(test)]
     graph = rgcn.KnowledgeGraph.from_triples([(name, "in", "middle") for name in (*names, *hidden)])
@@ -39,8 +39,8 @@ def drawn_of(graph, most, seed=0):
     return shown.tolist(), {kind: kinds.count(kind) for kind in kinds}
 
 
-def test_of_too_many_labelled_nodes_each_class_has_as_many_or_all_it_has():
-    graph = many_labelled({"common": 300, "usual": 80, "rare": 4})
+def test_of_too_many_labeled_nodes_each_class_has_as_many_or_all_it_has():
+    graph = many_labeled({"common": 300, "usual": 80, "rare": 4})
     shown, counts = drawn_of(graph, 64)
     assert counts == {"common": 30, "usual": 30, "rare": 4}
     assert drawn_of(graph, 64)[0] == shown
@@ -51,7 +51,7 @@ def test_of_too_many_labelled_nodes_each_class_has_as_many_or_all_it_has():
 
 
 def test_classes_of_test_nodes_decide_nothing_about_the_draw():
-    graph = many_labelled({"one": 50, "two": 50}, test=50)
+    graph = many_labeled({"one": 50, "two": 50}, test=50)
     assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
     # Only candidates are drawn from.
     few = node_map.select_nodes(graph, np.arange(8), 5)

@@ -118,7 +118,7 @@ def test_few_points_have_places_too(n):
     assert np.isfinite(places).all()
 
 
-def test_steps_are_told():
+def test_steps_are_reported():
     told = []
     project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
     assert len(told) == projection.STEPS["tsne"]

@@ -56,13 +56,13 @@ def test_the_table_says_what_is_known_of_each_node(classifier):
     # Node 2 is the type, which has no label; node 1 a book.
     assert table["title"].to_list() == ["Reader", "book0-0"]
     assert table["class"].to_list() == [None, None]
-    labelled = pl.concat(node_table(NodeVectors.of(classifier), classifier.graph.labels.nodes))
-    assert set(labelled["split"]) == {"train", "valid", "test"}
-    assert labelled["class"].null_count() == 0
-    predicted = classifier.model.predict_frame(labelled["name"].to_list())
-    assert labelled["predicted"].to_list() == predicted["class"].to_list()
-    assert labelled["score"].to_list() == pytest.approx(predicted["score"].to_list(), rel=1e-4)
-    assert labelled["probability"].to_list() == [None] * len(labelled)  # too few validation nodes to calibrate on
+    labeled = pl.concat(node_table(NodeVectors.of(classifier), classifier.graph.labels.nodes))
+    assert set(labeled["split"]) == {"train", "valid", "test"}
+    assert labeled["class"].null_count() == 0
+    predicted = classifier.model.predict_frame(labeled["name"].to_list())
+    assert labeled["predicted"].to_list() == predicted["class"].to_list()
+    assert labeled["score"].to_list() == pytest.approx(predicted["score"].to_list(), rel=1e-4)
+    assert labeled["probability"].to_list() == [None] * len(labeled)  # too few validation nodes to calibrate on
 
 
 def test_a_link_predictors_table_has_no_predictions(predictor):

@@ -177,7 +177,7 @@ def without_singles(triples: list[Triple]) -> list[Triple]:
 def tell_apart(triples: Iterable[Triple], countries: set[str]) -> list[Triple]:
     """Give an object its kind where its name alone would mean two things.
 
-    A country keeps its plain name; Kingston, a capital of two, says of which.
+    A country keeps its plain name; Kingston, a capital of two countries, gets the name of one of them.
     """
     triples = list(triples)
     kinds: dict[str, set[str]] = defaultdict(set)

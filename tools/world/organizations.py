@@ -227,7 +227,7 @@ def memberships(text: str) -> list[tuple[str, bool]]:
 
 
 def agreements(text: str) -> list[str]:
-    """Names of environmental agreements; a topic without a name of its own says what it is about.
+    """Names of environmental agreements; a topic without a name of its own is described by its subject.
 
     >>> agreements("Biodiversity, Air Pollution-Sulphur 85, none of the selected agreements")
     ['Convention on Biological Diversity', 'Air Pollution Protocol on Sulphur of 1985']

@@ -1,4 +1,4 @@
-"""The edges of a graph, sorted, and everything that follows from their positions: computed once, for any weights."""
+"""The sorted edges of a graph, and the patterns that follow from their positions: computed once, for any weights."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class EdgeStructure(KernelStructure):
 
     @cached_property
     def mix_source_pairs(self) -> SparsePattern:
-        """The pattern [num_targets, num_source_pairs] with one entry per edge."""
+        """The pattern [num_targets, num_source_pairs] with one entry per edge, for pairs sorted by relation."""
         return self.targets_from(self.source_pairs)
 
     @cached_property
@@ -232,7 +232,7 @@ class EdgeStructure(KernelStructure):
 
     @cached_property
     def target_sources(self) -> Tensor:
-        """The source that is the same node as each target, int64 [num_targets]; read from self-loops in a part."""
+        """The source that is the same node as each target, int64 [num_targets]; of a part, its self-loops tell it."""
         if self.num_targets == self.num_sources == self.num_nodes:
             return torch.arange(self.num_targets, device=self.source.device)
         sources = self.self_loop_split.loops.column.long() if self.has_self_loops else self.source[:0]
@@ -305,7 +305,7 @@ class SelfLoopSplit(NamedTuple):
 
 
 def entries_of_rows(pointer: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """List the entries of some rows, row by row.
+    """List the entries of some rows, row by row, and where those of each row begin in the list.
 
     >>> entries_of_rows(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0]))
     (tensor([2, 3, 4, 0, 1]), tensor([0, 3, 5]))

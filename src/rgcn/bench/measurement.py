@@ -126,7 +126,7 @@ def peer_training_step(graph: KnowledgeGraph, workload: Workload, device: str, p
     self-loop among the relations.
     """
     if workload.model != "rgcn":
-        raise ConfigError(f"PyG has no {workload.model}")
+        raise ConfigError(f"PyG has no layer for the model {workload.model}: choose the peer none")
     layer = getattr(import_extra("torch_geometric", "bench", "torch_geometric.nn"), PEERS[peer])
     assert graph.labels is not None
     triples = torch.tensor(graph.triples, device=device)

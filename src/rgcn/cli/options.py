@@ -648,11 +648,11 @@ class BenchOptions(BenchPlan):
 
 @dataclass
 class PaperNameOptions:
-    """The data sets of a table.
+    """Options that select data sets.
 
     Attributes:
-        names: More data sets or models: --datasets aifb mutag.
-        datasets: Only these data sets, as in: aifb mutag.
+        names: Only these data sets. The same as --datasets.
+        datasets: Only these data sets: --datasets aifb mutag.
     """
 
     names: list[str] | None = Argument(None, metavar="[NAME]...")
@@ -699,7 +699,7 @@ class PaperTaskOptions(PaperNameOptions, PaperTrainingOptions, PaperOptions):
     """Options of commands that train the configurations of a task.
 
     Attributes:
-        models: Only these models, as in: rgcn e-rgcn.
+        models: Only these models: --models rgcn e-rgcn.
     """
 
     task: ClassVar[str]

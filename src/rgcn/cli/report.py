@@ -26,7 +26,7 @@ from rgcn.system.progress import progress
 from rgcn.visualization.map_page import evaluation_split, map_page
 from rgcn.visualization.node_map import NodeMap
 from rgcn.visualization.projection import STEPS, check_method
-from rgcn.visualization.vectors import NodeVectors, check_ending, node_table, relation_table, write_table
+from rgcn.visualization.vectors import NodeVectors, check_table_path, node_table, relation_table, write_table
 
 COLORS = ("blue", "dark_orange", "green", "magenta", "bright_black", "yellow", "cyan", "red")
 MAX_PLOT_WIDTH, PLOT_HEIGHT = 100, 12
@@ -163,7 +163,7 @@ def _check_outputs(options: EmbedOptions) -> None:
     )
     for option, path in tables.items():
         if path is not None:
-            check_ending(path, option)
+            check_table_path(path, option)
     if plot is not None:
         check_method(options.map_)
 

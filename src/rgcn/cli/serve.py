@@ -27,9 +27,9 @@ def serve_models(options: ServeOptions) -> None:
     new_nodes = options.new_nodes()
     # Before PyTorch and the models are loaded, so that mistyped names and a port in use are reported at once.
     listening = bound_socket(address)
-    with busy("loading", options.quiet) as on_step:
+    with busy("loading", options.quiet) as on_stage:
         arguments = {**options.open_arguments(), "classes": options.classes or options.has_labels}
-        models = serve.load_models(options.runs, new_nodes=new_nodes, on_step=on_step, **arguments)
+        models = serve.load_models(options.runs, new_nodes=new_nodes, on_stage=on_stage, **arguments)
 
     def on_ready(url: str) -> None:
         for served in models:

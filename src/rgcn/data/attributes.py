@@ -87,7 +87,7 @@ def with_features(graph: KnowledgeGraph, source: PathLike | AttributeSource) -> 
     columns = list(source.columns(graph))
     features, has_features = feature_matrix(columns, graph.nodes)
     if not has_features.any():
-        raise DataError(f"none of the nodes in {source.path} is in the graph")
+        raise DataError(f"none of the nodes in {source.path} is in the graph: write their names as the graph does")
     names = {id(column.nodes): column.nodes for column in columns}.values()
     counts = {
         "nodes_without_features": int((~has_features).sum()),

@@ -119,7 +119,7 @@ class Dataset:
         index_archive: An archive on the package index that has the files.
         public: Other places that have the files, in the order in which to try them.
         target_relations: Relations that give the labels away.
-        published_after_pruning: Counts of the part around the labelled nodes, if only those are published. The files
+        published_after_pruning: Counts of the part around the labeled nodes, if only those are published. The files
             hold more, and only the labels are checked.
         cut_from: A data set of which this one is a part.
         mirror_folder: Another folder of a mirror that may have the files, besides the one of its name.

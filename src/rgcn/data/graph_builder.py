@@ -43,7 +43,7 @@ COPY_BLOCK_ROWS = 1 << 20
 
 
 class GraphBuild:
-    """The folder in which a graph is built.
+    """Builds a graph in a folder, in steps that a later build can continue.
 
     Args:
         folder: The folder.
@@ -164,7 +164,7 @@ class GraphBuild:
         return True
 
     def forget_progress(self) -> None:
-        """Let a build that continues from here start again."""
+        """Discard the recorded progress, so that a later build in this folder starts again."""
         self._record({}, [])
 
     def _record(self, state: dict[str, Any], names: list[str]) -> None:
@@ -176,10 +176,10 @@ class GraphBuild:
         fields |= {"of": self._inputs, "known": state, "parts": parts}
         atomic.write_atomically(folder / STATE_FILE, json.dumps(fields) + "\n")
 
-    def graph(
+    def write_graph(
         self, collect: Callable[[TripleCollector], dict[str, Any]], is_large: bool, show_progress: bool | None
     ) -> KnowledgeGraph:
-        """Write the graph but for the parts of `graph_store.write_remaining_parts`.
+        """Write names, triples and their index; `graph_store.write_remaining_parts` writes the rest.
 
         Args:
             collect: Reads the files into a collector, and returns `name`, `metadata` and `is_rdf` of the graph.

@@ -167,9 +167,9 @@ def load_graph(folder: Path) -> KnowledgeGraph:
         )
         pointer, touching = graph._incidence
         if pointer.shape != (graph.num_nodes + 1,) or touching.shape != (2 * len(graph),):
-            raise DataError(f"{folder}: damaged: its triples and the index of them differ in number")
+            raise DataError(f"{folder}: damaged: its triples and their index differ in number; build the graph again")
         if graph.fingerprint != fingerprint:  # which is computed only if there were no hashes to compare
-            raise DataError(f"{folder}: the graph does not match its fingerprint; a file was changed or damaged")
+            raise DataError(f"{folder}: a file was changed or damaged (other fingerprint); build the graph again")
     return graph
 
 

@@ -90,10 +90,10 @@ def is_header(row: Sequence[str], below: pl.DataFrame, triple: Sequence[int] | N
 
 
 def refuse_unless_triples(names: Sequence[str] | None, rows: pl.DataFrame, path: Path) -> None:
-    """Raise an error if a table of three columns may hold one thing per row, with two properties, and not triples.
+    """Raise DataError if the rows of a table of three columns may describe one thing each instead of triples.
 
-    It may if no word of the first row, or no name of a column, occurs in the rows below, or if nearly every row has its
-    own value in the middle column.
+    They may if no word of the first row, or no name of a column, occurs in the rows below, or if nearly every row has
+    its own value in the middle column.
 
     Args:
         names: The names of the columns, if the file's format has them; None for text, whose first row may be names.

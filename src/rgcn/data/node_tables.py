@@ -93,7 +93,7 @@ class LabelFiles:
             graph = replace(graph, metadata={**graph.metadata, "missing_labels": len(unknown)})
         rows = [row for row in rows if row.node in graph.nodes]
         if not rows:
-            raise DataError("no labelled node is in the graph")
+            raise DataError("no labeled node is in the graph: write their names as the graph does")
         return graph.with_labels(
             {split: {row.node: row.label for row in rows if row.split == split} for split in SPLITS}
         )
@@ -184,7 +184,7 @@ def _name_in_graph(graph: KnowledgeGraph, name: str) -> str:
 
 
 def _unknown_nodes(graph: KnowledgeGraph, unknown: list[_Label]) -> DataError:
-    count = f"{len(unknown)} labelled nodes are" if len(unknown) > 1 else "a labelled node is"
+    count = f"{len(unknown)} labeled nodes are" if len(unknown) > 1 else "a labeled node is"
     lines = [f"{count} not in the graph:"]
     for row in unknown[:3]:
         near = "".join(f"; did you mean {name}?" for name in close_matches(row.node, graph.nodes, limit=1))

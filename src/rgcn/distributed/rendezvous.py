@@ -319,12 +319,12 @@ def join() -> Placement:
         raise ConfigError("this PyTorch was built without torch.distributed: install another build, or use one process")
     rank, size, host, port = variables
     seconds = environment_number("RGCN_JOIN_SECONDS", JOIN_S)
-    advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): see that all were started, and reach {host}:{port}"
+    advice = f"in {seconds:.0f} s (RGCN_JOIN_SECONDS): check that all were started and can reach {host}:{port}"
     hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         store = _open_store(host, port, seconds, hosts_store)
     except RuntimeError as error:
-        raise DataError(f"process 0 of {size} did not come {advice} ({str(error).splitlines()[0]})") from error
+        raise DataError(f"process 0 of {size} did not join {advice} ({str(error).splitlines()[0]})") from error
     from rgcn.distributed.placements import DataParallel
 
     session = Session(rank, size, store)
@@ -336,7 +336,7 @@ def join() -> Placement:
     if not session.all_set("process"):
         missing = [each for each in range(size) if not store.check([f"process/{each}"])]
         ranks = ", ".join(map(str, missing[:5])) + (" and more" if len(missing) > 5 else "")
-        raise DataError(f"{size - len(missing)} of {size} processes came {advice}; process {ranks} did not")
+        raise DataError(f"{size - len(missing)} of {size} processes joined {advice}; process {ranks} did not")
     reports = [json.loads(store.get(f"process/{each}")) for each in range(size)]
     processes = [RankProcess(*each["process"]) for each in reports]
     session.heartbeat = Heartbeat(session, partial(_open_store, host, port, 10), processes)

@@ -45,7 +45,7 @@ class Attribution:
         return total[:-1]
 
     def supporting(self, limit: int, along: Sequence[Path] = ()) -> Ids:
-        """Return the supporting triples, most important first; those on the paths `along` are preferred."""
+        """Return the supporting triples, most important first; if over `limit`, those on the paths `along` are kept."""
         order = np.argsort(-self.triples, kind="stable")
         on_paths = [triple for path in along for triple in path.triples]
         preferred = dict.fromkeys([*on_paths, *order[: limit + len(on_paths)].tolist()])
@@ -59,7 +59,7 @@ class Attribution:
         return order[self.triples[order] < -threshold]
 
     def connections(self, triples: Ids) -> Ids:
-        """Return the most important triples that connect each of these to the query nodes, without these."""
+        """Return the most important triples on the way from each of these to the query nodes, without these."""
         hop, connecting = self.subgraph.hop, []
         ends = self.subgraph.triples[:, [0, 2]]
         for current in triples.tolist():
@@ -73,7 +73,7 @@ class Attribution:
 
     @property
     def own_share(self) -> float | None:
-        """The share of the query nodes' own importance in the sum of absolute importances."""
+        """The share of `own`, the query nodes' embeddings or features, in the sum of absolute importances."""
         if self.own is None:
             return None
         total = abs(self.own) + float(np.abs(self.triples).sum())
@@ -143,7 +143,7 @@ def paths_between(attribution: Attribution, subject: int, object: int, own: int 
         attribution: The importance of triples.
         subject: The start.
         object: The end.
-        own: The triple that is asked about, which does not explain itself; None if it is not in the subgraph.
+        own: Index of the triple that is asked about, which is left out; None if it is not in the subgraph.
         limit: How many paths to return.
     """
     subgraph, importance = attribution.subgraph, attribution.triples

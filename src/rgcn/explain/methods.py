@@ -305,7 +305,7 @@ def explain(
         method=name,
         found_by=explainer.words,
         calibration=opened.calibration.words,
-        probability=question.predicted(question.full_output),
+        probability=question.predicted_probability(question.full_output),
         score=float(question.score(question.full_output)),
         own_share=found.own_share,
         ruled_out=question.ruled_out,

@@ -66,7 +66,7 @@ class ComputationGraph:
             model: The model.
             nodes: The nodes that the question is about.
             links: The triples of one subject that are asked about. Path networks must not read them.
-            both: Whether a path network is asked in both directions.
+            both: True to include the paths of both directions, for a path network.
 
         Raises:
             DataError: If a graph on disk has too many edges within reach.
@@ -96,7 +96,7 @@ class ComputationGraph:
         Args:
             model: A model with a path network.
             links: Triples of one subject.
-            both: Whether to include paths from the objects to the subject.
+            both: True to include paths from the objects to the subject.
         """
         adjacency, triples = model.adjacency_, model.hooks_.message_triples
         is_known = np.any([(triples == link).all(axis=1) for link in links], axis=0)
@@ -211,9 +211,9 @@ class Question(ABC):
 
     @property
     def by_score(self) -> bool:
-        """True if the answer has the probability of triples that are ruled out, whatever its score.
+        """True if explanations use the probability by the score alone, because the answer is ruled out.
 
-        Removing triples does not change that probability, so explanations use the one that follows from the score.
+        The calibration gives all triples that are ruled out one probability, which removing triples does not change.
         """
         return self.ruled_out and self.calibration.fitted and self.calibration.ruled_out_share is not None
 
@@ -227,7 +227,7 @@ class Question(ABC):
     @classmethod
     @abstractmethod
     def of(cls, opened: OpenModel, *arguments: Any) -> Self:
-        """Create the question with these ids, which exist."""
+        """Create the question from the ids of its arguments, which must exist."""
 
     @abstractmethod
     def about(self, opened: OpenModel) -> dict[str, Any]:
@@ -273,8 +273,8 @@ class Question(ABC):
         """Return the calibrated probability by the score alone; None without a calibration."""
         return None
 
-    def predicted(self, output: Tensor) -> float | None:
-        """Return the probability that a prediction shows for this answer."""
+    def predicted_probability(self, output: Tensor) -> float | None:
+        """Return the probability that `predict` shows, which may follow from known triples and constraints."""
         return self.probability(output)
 
     def strength_with(self, field: ReceptiveField) -> Tensor:
@@ -369,7 +369,7 @@ class LinkQuestion(Question):
 
     Attributes:
         scores: The triple among the other answers, as predictions see it.
-        shift: What the network's scores exceed those of the scorer by, which normalizes over all answers.
+        shift: How much the network's scores exceed the scorer's, which are normalized over all answers.
     """
 
     network: LinkNetwork
@@ -449,14 +449,14 @@ class LinkQuestion(Question):
         found = self.scores.probability_of_scores(self.calibration, output.cpu().expand(2)[:, None])
         return None if found is None else float(found[0])
 
-    def predicted(self, output: Tensor) -> float | None:
-        """Return the probability that a prediction shows; None for a known triple."""
+    def predicted_probability(self, output: Tensor) -> float | None:
+        """Return the probability that `predict` shows; None for a known triple."""
         found = self.scores.probability(self.calibration)
         return None if found is None or bool(found.isnan()[0]) else float(found[0])
 
 
 def frozen_copy(network: Network) -> Network:
-    """Copy a network such that it shares the weights but computes no gradients for them, and has empty caches.
+    """Copy a network: the copy shares the weights but computes no gradients for them, and has empty caches.
 
     Changing flags of the network itself would disturb other threads. A path network gets a cache for the vectors of
     relations, since all evaluations of an explanation ask for the same relation.

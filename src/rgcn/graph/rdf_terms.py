@@ -57,7 +57,7 @@ def rdf_node(graph: KnowledgeGraph, node: int, base: str = BASE) -> Term:
     try:
         return BlankNode(_encodable(name).removeprefix("_:"))
     except ValueError:
-        raise DataError(f"the node {name!r} is marked as blank, but its name is no blank node's label") from None
+        raise DataError(f"the node {name!r} is marked as blank, but its name is not a blank node label") from None
 
 
 def rdf_relation(graph: KnowledgeGraph, relation: int, base: str = BASE) -> NamedNode:
@@ -189,7 +189,7 @@ def _literal(name: str) -> Literal:
             [quad] = parse(f"<urn:s> <urn:p> {name} .".encode(), format=RdfFormat.N_TRIPLES)
             if isinstance(quad.object, Literal):
                 return quad.object
-    raise DataError(f"the node {name!r} is marked as a literal, but its name is no literal in N-Triples form")
+    raise DataError(f"the node {name!r} is marked as a literal, but its name is not a literal in N-Triples form")
 
 
 def _encodable(name: str) -> str:

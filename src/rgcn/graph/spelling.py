@@ -1,4 +1,4 @@
-"""Compute the index entries of many plain ASCII names at once, as columns of polars.
+"""Compute the search entries and spellings of many plain ASCII names at once, as columns of polars.
 
 The result is that of `local_name`, `literal_text`, `normalize_name` and `NameResolver.spellings`: change both together;
 a property test compares them. Names that are not ASCII, may be percent-encoded, have escapes, or have a very long last
@@ -20,7 +20,7 @@ _UNUSUAL_SPACES = r"^ | $|  |[\t-\r\x1c-\x1f]"
 
 
 def spell_plain(names: list[str], literals: list[str | None]) -> tuple[pl.Series, pl.Series, NDArray[np.int64]]:
-    """Compute the index entries of names.
+    """Compute what the name search indexes for plain names: a text to search in, and spellings to look up.
 
     Args:
         names: Names of nodes; the name of a literal is its N-Triples form.
@@ -28,8 +28,8 @@ def spell_plain(names: list[str], literals: list[str | None]) -> tuple[pl.Series
             of the name is its title.
 
     Returns:
-        The index entry of each name, None if the name is not plain [num_names]; the spellings of plain names [n]; and
-        for each spelling the position of its name, int64 [n].
+        The text in which `NameSearch` looks for parts of each name, None if the name is not plain [num_names]; the
+        normalized spellings of plain names [n]; and for each spelling the position of its name, int64 [n].
     """
     name, literal, last, title, begins = map(pl.col, ("name", "literal", "last", "title", "begins"))
     is_literal, stem = name.str.starts_with('"'), name.str.strip_chars_end("#/")
@@ -66,7 +66,7 @@ def spell_plain(names: list[str], literals: list[str | None]) -> tuple[pl.Series
 
 
 def joined_series(texts: pl.Series) -> JoinedTexts:
-    """Concatenate plain texts: (UTF-8, number of bytes of each text)."""
+    """Return plain texts as one: (their UTF-8 bytes, number of bytes of each text)."""
     return texts.str.join("").item().encode(), texts.str.len_bytes().to_numpy().astype(np.int64)
 
 

@@ -168,7 +168,7 @@ def layer_update(inputs: UpdateInputs) -> Tensor:
 
 
 def layer_update_gradients(inputs: UpdateInputs, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of states, messages, squares and the four weights."""
+    """Return the gradients of `UpdateInputs`: states, messages, squares (None if there are none), and each weight."""
     states, width, num_inputs = inputs.states, inputs.states.shape[-1], inputs.weights[0].shape[1]
     gradients = [None if tensor is None else states.new_empty(states.shape) for tensor in inputs[:3]]
     rows = tuple(_array(_rows(tensor, states)) for tensor in gradients)

@@ -28,7 +28,7 @@ MAX_UPDATE_PROGRAMS = 528
 WIDE_BLOCK = 512
 # `tl.dot` pays off for matrices of at least this size, even if one side must be padded to its least size, 16.
 MIN_DOT_SIZE = 256
-# These are a few passes over few rows, and none of them waits: a kernel would gain little.
+# The row optimizers make few passes over few rows without waiting for the device: a kernel would gain little.
 lazy_adam_rows, adagrad_rows = reference.lazy_adam_rows, reference.adagrad_rows
 
 
@@ -214,7 +214,7 @@ def layer_update(inputs: UpdateInputs) -> Tensor:
 
 
 def layer_update_gradients(inputs: UpdateInputs, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of states, messages, squares and the four weights."""
+    """Return the gradients of `UpdateInputs`: states, messages, squares (None if there are none), and each weight."""
     states, weights = inputs.states, inputs.weights
     arguments, numbers, sizes = _update_arguments(inputs)
     gradients = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:3]]

@@ -92,7 +92,7 @@ def constant_when_compiled(function: Function) -> Function:
 class RowPieces(NamedTuple):
     """The rows of a pattern split into pieces of at most `MAX_PIECE` entries: the unit of work on a GPU.
 
-    On a GPU that must not wait, sizes are upper bounds; unused places name the row num_rows, which does not exist.
+    For a GPU that must not wait, sizes are upper bounds; unused places have the row num_rows, which does not exist.
 
     Attributes:
         parts: int32 [4, num_pieces]: row, first entry, end, slot. The slot is where the partial sum goes, -1 for a
@@ -206,7 +206,7 @@ class SparsePattern(KernelStructure):
         return ordered
 
     def in_value_order(self, per_entry: Tensor, num_values: int) -> Tensor:
-        """Invert `in_entry_order`: numbers per entry [num_entries] to the places of their values [num_values]."""
+        """Invert `in_entry_order`: put numbers per entry [num_entries] in the order of the values, [num_values]."""
         if self.value_id is None:
             return per_entry
         return per_entry.new_zeros(num_values).index_copy_(0, self.value_id.long(), per_entry)
@@ -237,7 +237,7 @@ class SparsePattern(KernelStructure):
 
 
 def expanded_ranges(begin: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
-    """List the integers of all ranges begin[i] .. end[i].
+    """List the integers of all ranges begin[i] .. end[i] - 1, each after the number i of its range.
 
     >>> expanded_ranges(torch.tensor([5, 0]), torch.tensor([7, 1]))
     (tensor([0, 0, 1]), tensor([5, 6, 0]))
@@ -305,11 +305,14 @@ class TripleIndex(KernelStructure):
         return self.sizes[ROLES.index(role)]
 
     def view_from(self, role: str) -> tuple[SparsePattern, Tensor]:
-        """Return a pattern with a row for each id of one role, and the ids of a third role per entry. Cached.
+        """Return a pattern with a row for each id of one role, and the ids that its rows and columns leave out. Cached.
 
         Args:
-            role: "target": columns are sources, the ids relations. "relation": columns are targets, the ids sources.
-                "source": columns are targets, the ids relations.
+            role: That of the rows. "target": the columns are sources, the ids relations. "relation": the columns are
+                targets, the ids sources. "source": the columns are targets, the ids relations.
+
+        Returns:
+            The pattern with one entry per edge, and the remaining id of each entry, [num_edges].
         """
         if role not in self._views:
             column_role, other_role = {"target": (2, 1), "relation": (0, 2), "source": (0, 1)}[role]

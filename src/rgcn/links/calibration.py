@@ -169,7 +169,7 @@ def _golden_section(function: Callable[[float], float], low: float, high: float,
 
 
 def calibration_quality(probability: Floats, right: Floats) -> CalibrationQuality:
-    """Compare probabilities [n] with what was right [n], 0 or 1."""
+    """Compare probabilities [n] with outcomes [n]: 1 if right, else 0."""
     p = np.clip(probability, 1e-300, 1 - 1e-15)
     loss = -(right * np.log(p) + (1 - right) * np.log1p(-p)).mean()
     return CalibrationQuality(float(loss), calibration_error(reliability_bins(p, right, np.ones_like(p))))
@@ -218,7 +218,7 @@ class ClassCorrection(NamedTuple):
 
 
 class LinkExamples(NamedTuple):
-    """The best new answers to questions, as examples to fit a curve on; columns [n] each.
+    """The best new answers to questions and whether they are right, to fit `LinkCurve` on; columns [n] each.
 
     Args:
         score: Raw scores.
@@ -273,6 +273,10 @@ class LinkCurve:
         """Return the curve with the maximum posterior probability, by Newton's method.
 
         The loss is convex. Its shared weights and the parameters of the slots are updated in turn.
+
+        Args:
+            examples: The answers to fit.
+            num_slots: Number of slots, 2R: the subjects and the objects of each relation.
         """
         true, slot = examples.true, examples.slot
         features = _features(*(torch.from_numpy(column) for column in examples[:3])).numpy()
@@ -441,7 +445,7 @@ class AnsweringModel(Protocol):
         """Nodes that were added after training."""
 
     def scorer(self) -> Scorer:
-        """Return what scores questions."""
+        """Return the object that scores questions."""
 
     def logits(self, nodes: Iterable[str | int]) -> Tensor:
         """Return the class scores of nodes, [n, C]."""

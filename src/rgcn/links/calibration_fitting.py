@@ -119,7 +119,7 @@ def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Bu
             "they are calibrated on validation nodes, and none were held out. Train with --set training.validation=0.1 "
             "to have some; until then the model only says which class is likeliest.",
         )
-    kind = "labelled nodes" if hidden else "validation nodes"
+    kind = "labeled nodes" if hidden else "validation nodes"
     too_few = f"{len(nodes)} {kind} are too few to calibrate on; {MIN_EXAMPLES} would do."
     size, work, at_once = len(nodes), 0, None
     if hidden or note == "":

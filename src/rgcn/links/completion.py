@@ -96,7 +96,7 @@ class CompletionSession:
     def __post_init__(self) -> None:
         """Check the time limit."""
         if self.minutes is not None and not self.minutes > 0:
-            raise ConfigError(f"minutes is above 0, not {self.minutes}")
+            raise ConfigError(f"minutes must be above 0, not {self.minutes}")
 
 
 @torch.no_grad()
@@ -134,7 +134,7 @@ def complete(
     """
     least = _min_probability(model.calibration_, min_probability)
     if k < 1 or limit < 1:
-        raise ConfigError(f"k and limit are at least 1; got k = {k}, limit = {limit}")
+        raise ConfigError(f"k and limit must be at least 1; got k = {k}, limit = {limit}")
     graph, scorer = model.graph_, model.scorer()
     wanted = range(graph.num_relations) if relations is None else sorted(set(relations))
     answer_filter = answer_filter._replace(new=tuple(model.new_nodes))
@@ -218,10 +218,10 @@ def _min_probability(calibration: Calibration, min_probability: float | None) ->
     """Check the least probability; None for models without probabilities."""
     if not calibration.fitted:
         if min_probability is not None:
-            raise ConfigError(f"a bound on probabilities needs some. {calibration.words}")
+            raise ConfigError(f"min_probability needs probabilities: leave it out. {calibration.words}")
         return None
     if min_probability is not None and not 0.0 <= min_probability <= 1.0:
-        raise ConfigError(f"min_probability lies between 0 and 1, not at {min_probability}")
+        raise ConfigError(f"min_probability must be between 0 and 1, not {min_probability}")
     return DEFAULT_MIN_PROBABILITY if min_probability is None else min_probability
 
 
@@ -377,7 +377,7 @@ class UnfinishedFile:
                 stored = dict(file.metadata() or {})
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
         except (OSError, SafetensorError) as error:
-            raise DataError(f"{self.path}: damaged, or no unfinished completion ({error}): {_INSTEAD}") from None
+            raise DataError(f"{self.path}: damaged, or not an unfinished completion ({error}): {_INSTEAD}") from None
         if (stored.pop("format", None), stored.pop("version", None)) != (FORMAT, FORMAT_VERSION):
             raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_INSTEAD}")
         if stored != self.options:

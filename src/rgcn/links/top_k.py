@@ -173,7 +173,7 @@ def max_known(scorer: Scorer) -> int:
 
 def _check(graph: KnowledgeGraph, questions: Questions, k: int, known: str) -> None:
     if k < 1 or known not in ("mark", "drop"):
-        raise ConfigError(f'k is at least 1 and known is "mark" or "drop"; got k = {k}, known = {known!r}')
+        raise ConfigError(f'k must be at least 1 and known "mark" or "drop"; got k = {k}, known = {known!r}')
     node, relation, _ = questions
     if node.ndim != 1 or node.shape != relation.shape:
         shapes = f"{list(node.shape)} and {list(relation.shape)}"

@@ -367,8 +367,8 @@ class Estimator(ABC):
             DataError: The graph lacks what the model learns from.
         """
         with self.fitting(kg) as fitting:
-            for epoch in fitting:
-                if on_report is not None and epoch is not None and on_report(epoch) is False:
+            for report in fitting:
+                if on_report is not None and report is not None and on_report(report) is False:
                     fitting.stop()
             fitting.finish()
         return self

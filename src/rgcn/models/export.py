@@ -79,7 +79,7 @@ class WholeGraphEncoder(nn.Module):
         super().__init__()
         network = model.network_
         if not isinstance(network, NodeNetwork | VectorNetwork):
-            raise ConfigError(f"{model.model.title} computes every answer anew: there is no encoder to export")
+            raise ConfigError(f"{model.model.title} has no encoder to export: train a model that has one, such as rgcn")
         adjacency = model.adjacency_
         if adjacency.num_edges > MAX_EDGES:
             raise ConfigError(

@@ -3,7 +3,7 @@
 A convolution has no weights of single nodes, so it computes a new node from its neighbors like any other. A new node
 lacks only its input. Features are given for it too; a learned embedding is estimated from similar nodes
 (`estimated_rows`). A model with one-hot inputs has no row for a new node, and one without message passing (DistMult)
-has no way to use its triples: these refuse.
+has no way to use its triples: `extended` raises DataError for both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="Estimator")
 Integers = NDArray[np.int64]
 
-# Of fitting new rows; chosen on the validation triples of the inductive data sets (docs/reference/results.md).
+# Steps and rate of fitting new rows; chosen on the validation triples of the inductive data sets
+# (docs/reference/results.md).
 NUM_STEPS, LEARNING_RATE = 100, 0.02
 TRIPLES_PER_BLOCK = 1 << 16
 NODE_PARAMETERS = ("source.rows.", "source.features")  # parts of a network that have a row for each node

@@ -27,13 +27,13 @@ from rgcn.system.progress import Budget
 from rgcn.training.link_trainer import LinkTrainer
 
 HAS_CLASS = "has class"
-# The normalizer is fitted on so many labels, each a question; on fewer, but MIN_LABELS, if that is more work than this.
+# The normalizer is fitted on so many labels; on fewer, at least MIN_LABELS, if that takes more multiply-adds than this.
 NORMALIZER_LABELS, MIN_LABELS, NORMALIZER_WORK = 128, 20, 3e11
 QUESTIONS_PER_BATCH = 1 << 14
 
 
 class LinkClassHooks(LinkHooks):
-    """Explanations of a model that predicts classes as links."""
+    """The hooks of `LinkClassifier`, which scores classes as links (node, has class, class)."""
 
     estimator: LinkClassifier
     why_not_transferable = ModelHooks.why_not_transferable
@@ -47,7 +47,7 @@ class LinkClassHooks(LinkHooks):
         return list(dict.fromkeys([node, *self.estimator.class_nodes_.tolist()]))
 
     def class_logits(self, network: nn.Module, field: ReceptiveField, node: int, *, own: bool = True) -> Tensor:
-        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges."""
+        """Compute the logits of a node, [1, num_classes], with gradients of the field's edges; see `ModelHooks`."""
         assert isinstance(network, LinkNetwork)
         score = network.score_explained if own else network.score_baseline
         links = self.class_links(node)
@@ -88,13 +88,13 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
 
     @property
     def class_normalizer_(self) -> ClassCorrection | None:
-        """What makes the scores of different classes comparable, for weights learned on other graphs; else None."""
+        """The correction that makes classes comparable, for weights learned on other graphs; else None."""
         if self._normalizer is None and self.is_transferred and self.network_.must_hide_triples:
             self.fit_normalizer()
         return self._normalizer
 
     def fit_normalizer(self) -> Self:
-        """Fit `class_normalizer_` to the scores of some training labels, each hidden meanwhile.
+        """Fit `class_normalizer_` to the scores of some training labels, each hidden while it is scored.
 
         The labels are drawn by a hash of their names, so that the order in which they were read has no effect.
         """
@@ -130,7 +130,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
         return self.graph_.num_relations - 1
 
     def trainer(self) -> LinkTrainer:
-        """Return the `LinkTrainer` that takes the steps; after `prepare`."""
+        """Return the `LinkTrainer` that takes the steps. `prepare` must have been called."""
         share, network = self.training.class_share, self.network_
         if share is None:
             return super().trainer()
@@ -188,7 +188,7 @@ class LinkClassifier(LinkEstimator, ClassEstimator):
             self._normalizer = ClassCorrection(scale, offset)
 
     def _among_classes(self, scores: Tensor) -> Tensor:
-        """Return scores as log probabilities among the classes, if the network walks: other nodes' scores are lost."""
+        """Return log probabilities among the classes, for a network that follows paths; else the scores as they are."""
         return torch.log_softmax(scores, dim=1) if self.network_.must_hide_triples else scores
 
     def _normalized(self, scores: Tensor) -> Tensor:

@@ -336,7 +336,7 @@ class BottleneckEncoder(RelationalEncoder):
         return self.source(nodes) + self.convolve(x, over)[-1] @ self.up  # type: ignore[no-any-return]
 
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Subtract the embeddings, which bypass the messages."""
+        """Subtract the embeddings, which the encoder adds to the sum of the messages."""
         return vectors - self.source(nodes)  # type: ignore[no-any-return]
 
 
@@ -348,7 +348,7 @@ class LayerSpec(NamedTuple):
     bias: bool
 
     def num_published_parameters(self, in_dim: int, num_relations: int, self_loops: bool) -> int:
-        """Count the parameters with a row for every input; num_relations includes inverses and the self-loop."""
+        """Count the parameters as the paper does; num_relations includes inverses and the self-loop."""
         apart = int(self.decomposition.self_loop_apart and self_loops)
         decomposed = self.decomposition.num_parameters(num_relations - apart, in_dim, self.dim)
         return decomposed + apart * in_dim * self.dim + self.bias * self.dim

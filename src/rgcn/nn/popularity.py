@@ -16,7 +16,7 @@ from rgcn.sampling.negatives import Negatives
 
 
 class PopularityEncoder(Encoder):
-    """`popularity`: an answer is as likely as it is frequent with the relation, whatever the question's node."""
+    """`popularity`: an answer is as likely as it is frequent with the relation, for any node of the question."""
 
     @classmethod
     def build_link_network(cls, plan: LinkPlan) -> PopularityNetwork:
@@ -29,7 +29,7 @@ class PopularityEncoder(Encoder):
 class PopularityNetwork(LinkNetwork):
     """The score f(·, r, v) = log(1 + number of edges of r into v) + b, with the inverse of r for subjects.
 
-    It counts the triples of whatever graph it is applied to, so it works on unseen graphs. Training changes only b,
+    It counts the triples of the graph that it is applied to, so it works on unseen graphs. Training changes only b,
     which is the same for all answers and changes no rank.
 
     Args:
@@ -68,7 +68,7 @@ class PopularityNetwork(LinkNetwork):
         return torch.log1p(torch.stack(counts)) + self.bias
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> PopularityScorer:
-        """Count the edges once."""
+        """Return a scorer that counts the edges once."""
         return PopularityScorer(self, adjacency)
 
 

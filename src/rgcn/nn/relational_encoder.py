@@ -79,7 +79,7 @@ class RelationalEncoder(nn.Module):
         depth = len(self.layers) if depth is None else depth
         operators, nodes = (over.layers, over.inputs) if isinstance(over, ReceptiveField) else ((over,) * depth, None)
         if len(operators) != depth:
-            raise ConfigError(f"a receptive field of {len(operators)} layers for {depth} layers of the encoder")
+            raise ConfigError(f"a receptive field of {len(operators)} layers is given, but {depth} are needed")
         outputs: list[Tensor] = []
         for number, adjacency in enumerate(operators):
             if x is not None and isinstance(over, ReceptiveField) and over.exchanges:
@@ -119,7 +119,7 @@ class RelationalEncoder(nn.Module):
         return states
 
     def remove_inputs(self, vectors: Tensor, nodes: Tensor) -> Tensor:
-        """Subtract from vectors `[n, dim]` computed without messages what bypasses the messages; here nothing."""
+        """Subtract from vectors `[n, dim]` what the inputs add to them without messages; nothing by default."""
         return vectors
 
 
@@ -164,7 +164,7 @@ class Head(nn.Module, HasOptions, ABC):
 
     @classmethod
     def description(cls) -> str:
-        """Describe the head for reports, in words that follow those on the layers."""
+        """Describe the head for reports, as the end of a sentence about the layers."""
         return f"; then {component_title(cls)}"
 
 

@@ -106,10 +106,10 @@ class NodeReporting(Reporting):
 
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         """Return the numbers of labels per split."""
-        return {"labelled nodes": graph.statistics().labels_per_split}
+        return {"labeled nodes": graph.statistics().labels_per_split}
 
     def data_parts(self, graph: KnowledgeGraph) -> list[Markup]:
-        """Return a chart of the number of labelled nodes per class and split."""
+        """Return a chart of the number of labeled nodes per class and split."""
         labels = graph.labels
         if labels is None:
             return []

@@ -162,7 +162,7 @@ class Reporting:
     def splits(self, graph: KnowledgeGraph) -> dict[str, Mapping[str, int]]:
         """Return `{what is split: {split: size}}`."""
         statistics = graph.statistics()
-        sizes = {"triples": statistics.triples_per_split, "labelled nodes": statistics.labels_per_split}
+        sizes = {"triples": statistics.triples_per_split, "labeled nodes": statistics.labels_per_split}
         return {what: size for what, size in sizes.items() if size}
 
     def data_parts(self, graph: KnowledgeGraph) -> list[Markup]:

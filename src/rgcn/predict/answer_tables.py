@@ -32,7 +32,7 @@ Ids = NDArray[np.int64]
 Numbers = NDArray[np.float32]
 
 CHUNK_ROWS = 1 << 16
-# A trait is shared if this share of the labelled nodes has it; a node is like them if it has this share of the traits.
+# A trait is shared if this share of the labeled nodes has it; a node is like them if it has this share of the traits.
 SHARED_TRAIT, SHARED_TRAITS = 0.9, 0.8
 # Predicate of predictions as RDF, if the relation that the labels came from is unknown.
 PREDICATE = "urn:rgcn:predictedClass"
@@ -171,7 +171,7 @@ def known_columns(opened: OpenModel, ids: Ids) -> dict[str, list[Any]]:
 
 
 def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
-    """Return the nodes to classify: those of the kind that has labels. A pretrained model skips labelled nodes.
+    """Return the nodes to classify: those of the kind that has labels. A pretrained model skips labeled nodes.
 
     Args:
         opened: The model.
@@ -181,21 +181,21 @@ def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
     labels = graph.labels
     assert labels is not None
     if (relation := getattr(opened.model, "class_relation_", graph.num_relations)) < graph.num_relations:
-        # The relation of the labels describes labelled nodes only.
+        # The relation of the labels describes labeled nodes only.
         graph = graph.without_relations([graph.relations[relation]])
-    result = np.flatnonzero(~graph.is_literal) if every else nodes_like_labelled(graph)
+    result = np.flatnonzero(~graph.is_literal) if every else nodes_like_labeled(graph)
     return result if opened.zero_shot_graph is None else np.setdiff1d(result, labels.of("train")[0])
 
 
-def nodes_like_labelled(graph: KnowledgeGraph) -> Ids:
-    """Return the labelled nodes and nodes that have most of their shared traits, ascending, without literals.
+def nodes_like_labeled(graph: KnowledgeGraph) -> Ids:
+    """Return the labeled nodes and nodes that have most of their shared traits, ascending, without literals.
 
-    A trait is to be the subject of a relation, its object, or its subject with a certain object. If the labelled nodes
+    A trait is to be the subject of a relation, its object, or its subject with a certain object. If the labeled nodes
     share no traits, all nodes are returned.
 
     >>> people = [("Ada", "lives_in", "London"), ("Bob", "lives_in", "Rome"), ("Eve", "lives_in", "Rome")]
     >>> graph = KnowledgeGraph.from_triples(people, labels={"Ada": "old", "Bob": "young"})
-    >>> [graph.nodes[node] for node in nodes_like_labelled(graph)]
+    >>> [graph.nodes[node] for node in nodes_like_labeled(graph)]
     ['Ada', 'Bob', 'Eve']
     """
     assert graph.labels is not None
@@ -204,10 +204,10 @@ def nodes_like_labelled(graph: KnowledgeGraph) -> Ids:
     names, trait = np.unique(traits, return_inverse=True)
     pairs = np.unique(np.concatenate([subject, object_, subject]) * len(names) + trait)
     node, trait = pairs // max(1, len(names)), pairs % max(1, len(names))
-    labelled = np.isin(np.arange(nodes), graph.labels.nodes)
-    shared = np.bincount(trait[labelled[node]], minlength=len(names)) >= SHARED_TRAIT * labelled.sum()
+    labeled = np.isin(np.arange(nodes), graph.labels.nodes)
+    shared = np.bincount(trait[labeled[node]], minlength=len(names)) >= SHARED_TRAIT * labeled.sum()
     has = np.bincount(node[shared[trait]], minlength=nodes)
-    return np.flatnonzero((labelled | (has >= SHARED_TRAITS * shared.sum())) & ~graph.is_literal)
+    return np.flatnonzero((labeled | (has >= SHARED_TRAITS * shared.sum())) & ~graph.is_literal)
 
 
 def predict_classes(opened: OpenModel, ids: Sequence[int] | Ids, chunk: int = CHUNK_ROWS) -> Iterator[ClassAnswers]:

@@ -255,7 +255,7 @@ def open_model(
         The opened model.
 
     Raises:
-        ConfigError: If options for reading are read_features with a trained model or a data set.
+        ConfigError: If options for reading are given with a trained model or a data set.
         DataError: If the source cannot be read.
 
     >>> opened = open_model("world")
@@ -265,8 +265,8 @@ def open_model(
     place = None if isinstance(source, KnowledgeGraph) else path_or_dataset(source)
     is_trained = isinstance(place, Path) and any((place / name).is_file() for name in MODEL_FILES)
     if reading and place is not None and (is_trained or not isinstance(place, Path)):
-        what = f"{place} has a trained model and its own" if is_trained else f"{source} is a data set"
-        raise ConfigError(f"{', '.join(reading)} say how a graph is read, and {what}")
+        what = f"{place} is a trained model, which keeps its graph" if is_trained else f"{source} is a data set"
+        raise ConfigError(f"{', '.join(reading)} say how a file is read, and {what}: leave them out")
     data: DataConfig | None = None
     if isinstance(source, KnowledgeGraph):
         graph, path = source, source.name or "graph"
@@ -280,7 +280,7 @@ def open_model(
         except DataError as error:
             if not place.is_dir():
                 raise
-            raise DataError(f"{place} is no run (it has no run.json), and as a graph: {error}") from error
+            raise DataError(f"{place} is not a run (no run.json), and cannot be read as a graph: {error}") from error
     else:
         assert place is not None
         data, path = DataConfig(dataset=place.name), place.name

@@ -102,7 +102,7 @@ def _rows(text: str, source: str, is_csv: bool) -> Iterator[NameRow]:
             if any(cell.strip() for cell in cells):
                 yield NameRow(reader.line_num, tuple(cell.strip() for cell in cells))
     except csv.Error as error:
-        raise ParseError(source, reader.line_num, "", f"no {'CSV' if is_csv else 'lines of names'}: {error}") from None
+        raise ParseError(source, reader.line_num, "", f"not {'CSV' if is_csv else 'lines of names'}: {error}") from None
 
 
 def _parquet_rows(path: Path) -> tuple[tuple[str, ...], list[NameRow]]:

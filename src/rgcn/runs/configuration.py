@@ -388,7 +388,7 @@ def _read(name: str) -> _Layers:
         raise ConfigError(f"{Origin(shown, error.line)}: {error.reason}") from error
     if not isinstance(read.values, dict):
         raise ConfigError(
-            f"{shown}: {'empty' if read.values is None else 'no configuration'}: a configuration is a mapping of "
+            f"{shown}: {'empty' if read.values is None else 'not a configuration'}: a configuration is a mapping of "
             "sections, such as data, model and training; a file of triples needs an ending such as .nt or .csv"
         )
     origins = {path: Origin(shown, line) for path, line in read.lines.items()}

@@ -232,12 +232,12 @@ def _start_training(config: RunConfig, mirror: Path | None, interval: float) -> 
     graph, last = load_data(config.data, mirror), -interval
 
     def run(training: SeedTraining, send: Callable[[Any], None]) -> SeriesRow:
-        def on_report(epoch: Any) -> None:
+        def on_report(report: Any) -> None:
             nonlocal last
             if time.monotonic() - last >= interval:
                 last = time.monotonic()
                 with suppress(OSError, EOFError):  # the parent has ended, and a signal is about to stop this process
-                    send(epoch)
+                    send(report)
 
         return training.run(graph, on_report)
 

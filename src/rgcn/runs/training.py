@@ -205,14 +205,14 @@ class _Training:
 
     def steps(self, fitting: Fitting) -> Iterator[None]:
         """Take every step, and pass the reports on."""
-        for epoch in fitting:
+        for report in fitting:
             self.steps_taken, self.units_taken = fitting.steps_taken, fitting.units_taken
             if self.on_step is not None:
                 self.on_step(self.steps_taken / fitting.trainer.steps_per_unit)
-            if epoch is not None:
+            if report is not None:
                 for tracker in self.trackers:
-                    tracker.report(epoch.number, epoch.as_row(self.model.metric_columns))
-                [stop] = current().any(self.on_report is not None and self.on_report(epoch) is False)
+                    tracker.report(report.number, report.as_row(self.model.metric_columns))
+                [stop] = current().any(self.on_report is not None and self.on_report(report) is False)
                 if stop:
                     fitting.stop()
             yield

@@ -26,7 +26,7 @@ from rgcn.serve import schemas
 from rgcn.serve.batching import Dispatcher, RequestQueue
 from rgcn.serve.common_endpoints import EXAMPLE_ROWS
 from rgcn.serve.schemas import Class, Many, Node, NodeName, Probability, Relation, RelationName, Score, Split
-from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint, run_later
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStage, ServedModel, endpoint, run_later
 
 # Questions with similar k form a batch: one for a thousand answers must not delay those for ten. For each largest k:
 # the batch size is divided by this. `Scorer.questions_per_batch` gives the batch size of scorers with costly questions.
@@ -85,13 +85,13 @@ class ClassEndpoints(Endpoints):
 
     tag = "classes"
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
+        super().__init__(served, on_stage)
         self._scores: NDArray[np.float32] | None = None  # [num_nodes, num_classes]
         if served.is_large:
             run_later("rgcn-classify", self._score_all)
         else:
-            on_step("classifying every node")
+            on_stage("classifying every node")
             self._score_all()
         self._labels: dict[int, tuple[Class, Any]] = {}
         if (labels := served.graph.labels) is not None:
@@ -282,9 +282,9 @@ class LinkEndpoints(Endpoints):
 
     tag = "links"
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
-        on_step("encoding the graph")
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
+        super().__init__(served, on_stage)
+        on_stage("encoding the graph")
         scorer = served.opened.scorer()
         problem = scorer.problem()
         if problem is not None:

@@ -26,7 +26,7 @@ from rgcn.sampling.known_triples import BLOCK_TRIPLES
 from rgcn.serve import schemas
 from rgcn.serve.batching import Dispatcher, RequestQueue
 from rgcn.serve.schemas import AtMost, Class, Count, Node, NodeName, Probability, Relation, RelationName
-from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStep, ServedModel, endpoint
+from rgcn.serve.served_model import Endpoints, Example, ExampleEntities, OnStage, ServedModel, endpoint
 
 EXAMPLE_ROWS, CACHED_NODES = 2, 64
 
@@ -135,8 +135,8 @@ class GraphEndpoints(Endpoints):
 
     tag = "graph"
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
-        super().__init__(served, on_step)
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
+        super().__init__(served, on_stage)
         self.searches = RequestQueue((served.name, "search"), partial(starmap, served.names.find), 8)
         self._facts, self._details = NodeFacts(served.graph), _details(served)
         self._card = Response(_card(served), media_type="text/markdown")

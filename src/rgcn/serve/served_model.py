@@ -32,7 +32,7 @@ MODEL_PATH = "/api/models/{model}/"
 LARGE_GRAPH_NODES = 300_000
 BACKGROUND_DELAY_S = 20.0
 MAX_CANDIDATES, MAX_TITLES_READ, NUM_EXAMPLES, VARIETY_QUANTILE = 2000, 200, 5, 0.9  # of example nodes
-OnStep = Callable[[str], None]
+OnStage = Callable[[str], None]
 Example = tuple[dict[str, Any], Any]  # parameters or body; the response, None if it is not shown
 Handler = Callable[..., Awaitable[ResponseSchema | Response]]
 H = TypeVar("H", bound=Handler)
@@ -103,7 +103,7 @@ class Endpoints:
 
     Args:
         served: The model.
-        on_step: Called with a description of each step of the preparation.
+        on_stage: Called with a description of each stage of the preparation.
 
     Raises:
         DataError: If the model cannot answer.
@@ -111,7 +111,7 @@ class Endpoints:
 
     tag: ClassVar[str] = ""  # heading in the OpenAPI document
 
-    def __init__(self, served: ServedModel, on_step: OnStep) -> None:
+    def __init__(self, served: ServedModel, on_stage: OnStage) -> None:
         self.served = served
 
     @classmethod
@@ -136,7 +136,7 @@ class ServedModel:
     Args:
         opened: The model.
         name: Name in paths; by default that of the model.
-        on_step: Called with a description of each step of the preparation.
+        on_stage: Called with a description of each stage of the preparation.
 
     Attributes:
         names: Finds nodes, relations and classes by the names that people type.
@@ -148,13 +148,13 @@ class ServedModel:
         handlers: Handlers of all groups, by `Endpoint.key`.
     """
 
-    def __init__(self, opened: OpenModel, name: str | None = None, on_step: OnStep = lambda step: None) -> None:
+    def __init__(self, opened: OpenModel, name: str | None = None, on_stage: OnStage = lambda stage: None) -> None:
         graph = opened.graph
         self.opened, self.name, self.graph = opened, name or opened.name, graph
         self.is_large = graph.num_nodes > LARGE_GRAPH_NODES
-        on_step("calibrating")
+        on_stage("calibrating")
         self.calibration = self._stored_calibration() if self.is_large else opened.calibration
-        on_step("indexing names")
+        on_stage("indexing names")
         self.names = opened.names
         self.names.prepare()
         self.node: Callable[[int], Node] = lambda number: Node(**opened.describe(number))
@@ -165,7 +165,7 @@ class ServedModel:
         self.classes = [Class(**opened.describe_class(number)) for number in range(len(class_names))]
         self.longest_name = max(graph.nodes.longest, graph.relations.longest, *map(len, class_names), 0)
         self.entities = ExampleEntities(self)
-        self.groups: list[Endpoints] = [group(self, on_step) for group in groups_of(opened.task)]
+        self.groups: list[Endpoints] = [group(self, on_stage) for group in groups_of(opened.task)]
         self.handlers = {key: handler for group in self.groups for key, handler in group.handlers().items()}
 
     def _stored_calibration(self) -> Calibration:

@@ -312,7 +312,7 @@ def load_models(
     runs: Iterable[str | Path],
     *,
     new_nodes: Mapping[str, Any] | None = None,
-    on_step: Callable[[str], None] = lambda step: None,
+    on_stage: Callable[[str], None] = lambda stage: None,
     **opening: Any,
 ) -> list[ServedModel]:
     """Load runs or graphs for serving, each under the name of its folder or file (see `distinct_names`).
@@ -320,17 +320,17 @@ def load_models(
     Args:
         runs: Folders of runs or saved models; or graphs, for which the pretrained model answers.
         new_nodes: Nodes that training never saw: keyword arguments of `rgcn.predict.opened_model.with_new_triples`.
-        on_step: Called with a description of each step.
+        on_stage: Called with a description of each stage.
         **opening: Keyword arguments of `rgcn.open_model`.
     """
     models, folders = list[ServedModel](), list(runs)
     names = distinct_names([Path(str(run).removeprefix(DATASET_PREFIX)).resolve().name for run in folders])
     for run, name in zip(folders, names, strict=True):
-        on_step(f"{name}: loading from {run}")
+        on_stage(f"{name}: loading from {run}")
         opened = open_model(run, **opening)
         if new_nodes:
             opened = with_new_triples(opened, **new_nodes)
-        models.append(ServedModel(opened, name, lambda step, name=name: on_step(f"{name}: {step}")))  # type: ignore[misc]
+        models.append(ServedModel(opened, name, lambda stage, name=name: on_stage(f"{name}: {stage}")))  # type: ignore[misc]
     return models
 
 

@@ -100,7 +100,7 @@ class Objective(HasOptions, ABC):
                 "training.batch_edges higher" + (", or training.shared_by lower" if unit > 1 else "")
             )
         if drawn is not None and not hasattr(drawn, "part"):
-            raise ConfigError(f"what {type(self).__name__} draws cannot be divided among processes: give it `part`")
+            raise ConfigError(f"{type(self).__name__} draws what cannot be divided among processes: add `part` to it")
         return positives[begin:end], None if drawn is None else drawn.part(begin, end, count)
 
     @abstractmethod

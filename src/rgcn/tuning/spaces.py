@@ -57,7 +57,7 @@ def choose_spaces(config: RunConfig, given: Sequence[str] = (), fixed: Sequence[
     conditions = {key: {k: v for k, v in space.when.items() if k not in spaces} for key, space in spaces.items()}
     spaces = {key: space for key, space in spaces.items() if replace(space, when=conditions[key]).applies(current)}
     if not spaces:
-        raise ConfigError(f"nothing is left to search: {USAGE}")
+        raise ConfigError(f"no setting is left to search: {USAGE}")
     parents = {key: [parent for parent in space.when if parent in spaces] for key, space in spaces.items()}
     return {key: spaces[key] for key in TopologicalSorter(parents).static_order()}
 
@@ -130,18 +130,18 @@ def _parse(config: RunConfig, settings: Mapping[str, Any], text: str) -> tuple[s
     """Parse "key=low:high", "key=low:high:log" or "key=a,b,c"."""
     key, _, values = (part.strip() for part in text.partition("="))
     if not key or not values:
-        raise ConfigError(f"{USAGE}; got {text!r}")
+        raise ConfigError(f"--search {text}: not KEY=VALUES; {USAGE}")
     if key not in settings:
         raise UnknownNameError("setting", key, settings)
     if any(key == other or key.startswith(f"{other}.") for other in NOT_SEARCHABLE):
-        raise ConfigError(f"{key} is no setting to search: it does not make a model better")
+        raise ConfigError(f"{key} cannot be searched, because it does not make a model better: leave it out")
     if ":" in values:
         space = _interval(type(config), key, values)
     else:
         try:
             space = SearchSpace(choices=tuple(dict.fromkeys(yaml.safe_load(value) for value in values.split(","))))
         except (yaml.YAMLError, TypeError) as error:
-            raise ConfigError(f"{USAGE}; {values!r} is not a list of plain values") from error
+            raise ConfigError(f"{values!r} is not a list of plain values; {USAGE}") from error
     declared = search_spaces(type(config)).get(key)
     if declared is not None:
         space = replace(space, when=declared.when, default=settings[key])
@@ -155,9 +155,9 @@ def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
     try:
         low, high = float(low_text), float(high_text)
     except ValueError:
-        raise ConfigError(f"{USAGE}; {values!r} does not start with two numbers") from None
+        raise ConfigError(f"{values!r} does not start with two numbers; {USAGE}") from None
     if rest not in ([], ["log"]):
-        raise ConfigError(f"{USAGE}; only log may follow the two numbers, not {':'.join(rest)!r}")
+        raise ConfigError(f"only log may follow the two numbers, not {':'.join(rest)!r}; {USAGE}")
     if not low < high or (rest and low <= 0):
         raise ConfigError(f"--search {key}={values}: low must be below high, and above 0 with log")
     *path, name = key.split(".")
@@ -168,7 +168,7 @@ def _interval(section: type[Section], key: str, values: str) -> SearchSpace:
     if not types & {int, float}:
         raise ConfigError(f"{key} is not a number: give choices, {key}=a,b,c")
     if int in types and not (low.is_integer() and high.is_integer()):
-        raise ConfigError(f"{key} takes whole numbers; got {values}")
+        raise ConfigError(f"--search {key}={values}: {key} takes whole numbers only")
     return SearchSpace(low=low, high=high, log=bool(rest), integer=int in types)
 
 

@@ -72,9 +72,9 @@ def check_objective(config: RunConfig, metric: str | None, folds: int | None, se
     task = task_of(config.task)
     metrics = {one.name: one for one in task.validation_metrics}
     if not metrics or (metric is not None and metric not in metrics):
-        raise ConfigError(f"--metric of {config.task} is {' or '.join(metrics) or 'nothing'}, not {metric!r}")
+        raise ConfigError(f"--metric of {config.task} must be {' or '.join(metrics) or 'left out'}, not {metric!r}")
     if folds is not None and folds < 1:
-        raise ConfigError(f"--folds is at least 1, not {folds}")
+        raise ConfigError(f"--folds must be at least 1, not {folds}")
     return StudyObjective(metrics[metric or next(iter(metrics))], folds or task.folds, seed)
 
 
@@ -332,8 +332,8 @@ def _draw_valid(study: Study, base: RunConfig, spaces: Spaces) -> tuple[Trial, R
             reason = str(error)
             trial.set_user_attr("impossible", reason)
             study.tell(trial, state=optuna().trial.TrialState.PRUNED)
-    problem = f"{MAX_INVALID_DRAWS} draws in a row were settings that cannot be combined; fix some with --fix"
-    raise ConfigError(f"{problem}. The last: {reason}")
+    problem = f"{MAX_INVALID_DRAWS} draws in a row were settings that cannot be combined"
+    raise ConfigError(f"{problem}: fix some with --fix. The problem of the last draw: {reason}")
 
 
 def _start_trials(plan: StudyPlan, graph: KnowledgeGraph | None) -> TaskFunction[Task]:
@@ -386,16 +386,16 @@ def evaluate(
     best = max if objective.metric.higher_is_better else min
     curves, reported = list[dict[int, list[float]]](), 0  # of each fold: the metrics by epoch
 
-    def on_report(epoch: TrainingReport) -> None:
+    def on_report(measured: TrainingReport) -> None:
         nonlocal reported
-        if epoch[f"valid_{objective.metric.name}"] is None:
+        if measured[f"valid_{objective.metric.name}"] is None:
             return
-        values = {metric.title: epoch[f"valid_{metric.name}"] or 0.0 for metric in metrics}
+        values = {metric.title: measured[f"valid_{metric.name}"] or 0.0 for metric in metrics}
         for title, value in values.items():
             if not math.isfinite(value):
-                raise DataError(f"the validation {title} is not finite in epoch {epoch.number}")
-        curves[-1][epoch.number] = [*values.values()]
-        step = (len(curves) - 1) * REPORTS_PER_FOLD + epoch.number * REPORTS_PER_FOLD // config.training.length
+                raise DataError(f"the validation {title} is not finite in {config.training.unit} {measured.number}")
+        curves[-1][measured.number] = [*values.values()]
+        step = (len(curves) - 1) * REPORTS_PER_FOLD + measured.number * REPORTS_PER_FOLD // config.training.length
         if step > reported:
             reported = step
             if report(step, statistics.fmean(best(curve.values())[0] for curve in curves)) is False:

@@ -15,7 +15,7 @@ from rgcn.visualization.projection import Integers, same_class_share
 from rgcn.visualization.vectors import NodeVectors, predictions
 
 MAX_NODES, NUM_NEIGHBORS, CLASS_NEIGHBORS, TRUST_NEIGHBORS = 5000, 6, 10, 15
-MIN_LABELLED = 20
+MIN_LABELED = 20
 MAX_GROUPS = 21  # seven colors in three shapes; rarer groups share one more
 MAX_PATH_LENGTH = 36
 TYPE_RELATIONS = frozenset({"type", "instanceof", "isa", "p31", "kind"})
@@ -68,8 +68,8 @@ class NodeMap:
         self.vectors, self.opened, self.seed = vectors, vectors.opened, seed
         graph, classes = self.opened.graph, visible_classes(self.opened.graph)
         self.candidates = len(candidates)
-        self.labelled = int((classes[candidates] >= 0).sum())  # labelled candidates
-        # Node ids [n], labelled ones first, then by degree; degrees [n] in the training triples
+        self.labeled = int((classes[candidates] >= 0).sum())  # labeled candidates
+        # Node ids [n], labeled ones first, then by degree; degrees [n] in the training triples
         self.nodes = nodes = select_nodes(graph, candidates, most, seed)
         self.degree = graph.degrees("train")[nodes]
         numbers = vectors.gather(nodes)
@@ -81,12 +81,12 @@ class NodeMap:
         self.answers = predictions(self.opened, nodes) if self.opened.classes else None
         self.colorings = colorings(self.opened, nodes, None if self.answers is None else self.answers.class_, split)
         self.trustworthiness = projection.trustworthiness(numbers, self.places, TRUST_NEIGHBORS)
-        # Share of the nearest labelled nodes with the same class, on the map and by vectors (the best a map could
+        # Share of the nearest labeled nodes with the same class, on the map and by vectors (the best a map could
         # show). Without test nodes, because metrics guide choices.
         hidden = 0 if graph.labels is None else graph.labels.num_classes
         rows = np.flatnonzero((classes[nodes] >= 0) & (classes[nodes] < hidden))
         self.same_class, self.same_class_whole = (
-            None if len(rows) < MIN_LABELLED else same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS)
+            None if len(rows) < MIN_LABELED else same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS)
             for points in (self.places, numbers)
         )
 
@@ -125,22 +125,22 @@ def visible_classes(graph: KnowledgeGraph, with_test: bool = False) -> Integers:
 def select_nodes(graph: KnowledgeGraph, candidates: Integers, most: int, seed: int = 0) -> Integers:
     """Return at most `most` of the candidates: those with a label, then those in the most triples.
 
-    If the labelled nodes alone are too many, the same number is drawn from each class, or all that it has.
+    If the labeled nodes alone are too many, the same number is drawn from each class, or all that it has.
 
     >>> kg = KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c"), ("b", "likes", "d")])
     >>> [kg.nodes[i] for i in select_nodes(kg, np.arange(4), 2)]
     ['b', 'a']
     """
     classes = visible_classes(graph)
-    is_labelled = classes[candidates] >= 0
-    if is_labelled.sum() > most:
-        shuffled = np.random.default_rng(seed).permutation(np.sort(candidates[is_labelled]))
+    is_labeled = classes[candidates] >= 0
+    if is_labeled.sum() > most:
+        shuffled = np.random.default_rng(seed).permutation(np.sort(candidates[is_labeled]))
         by_class = np.argsort(classes[shuffled], kind="stable")
         _, first, size = np.unique(classes[shuffled][by_class], return_index=True, return_counts=True)
         turn = np.arange(len(shuffled)) - np.repeat(first, size)
         candidates = shuffled[by_class][np.argsort(turn, kind="stable")[:most]]
-        is_labelled = np.ones(most, dtype=bool)
-    order = np.lexsort((candidates, -graph.degrees("train")[candidates], ~is_labelled))
+        is_labeled = np.ones(most, dtype=bool)
+    order = np.lexsort((candidates, -graph.degrees("train")[candidates], ~is_labeled))
     return np.asarray(candidates[order][:most])
 
 
@@ -161,7 +161,7 @@ def colorings(
     result, labels = [by_kind(opened, nodes)], opened.graph.labels
     if labels is not None and len(labels):
         group, hidden = visible_classes(opened.graph, split == "test")[nodes], labels.num_classes
-        words = "The class each labelled node truly has."
+        words = "The class each labeled node truly has."
         if (group == hidden).any():
             words += " Those of test nodes are hidden; --split test shows them."
         names = [opened.titles.class_(number) for number in range(labels.num_classes)]

@@ -46,7 +46,7 @@ class NodeVectors:
 
     @classmethod
     def of(cls, opened: OpenModel, layer: int | None = None) -> NodeVectors:
-        """Return the vectors of a layer, by default the most informative one: the last hidden one of a classifier."""
+        """Choose the layer: by default the last hidden one of a classifier. Other models have one vector per node."""
         return cls(opened, opened.model.hooks_.embedding_layer(layer))
 
     @property
@@ -60,7 +60,7 @@ class NodeVectors:
         return self.opened.model.hooks_.describe_embeddings(self.layer)
 
     def take(self, nodes: Integers) -> Floats:
-        """Return the vectors of some nodes at once, [n, width]."""
+        """Return the vectors of some nodes, all computed at once, [n, width]."""
         return self.opened.model.embeddings(nodes.tolist(), self.layer)
 
     def gather(self, nodes: Integers) -> Floats:
@@ -69,13 +69,13 @@ class NodeVectors:
 
 
 def in_blocks(nodes: Integers) -> Iterator[Integers]:
-    """Yield blocks of `BLOCK_NODES` nodes."""
+    """Split nodes into blocks of `BLOCK_NODES`."""
     for first in range(0, len(nodes), BLOCK_NODES):
         yield nodes[first : first + BLOCK_NODES]
 
 
 def relation_vectors(opened: OpenModel) -> tuple[list[Floats], str]:
-    """Return ([R, width] of each direction, description of the numbers).
+    """Return the vectors of relations, [R, width] for each direction, and a text that says what they are.
 
     There are two directions if inverse relations have weights of their own, as in the layers of a classifier.
 
@@ -89,7 +89,7 @@ def relation_vectors(opened: OpenModel) -> tuple[list[Floats], str]:
 def node_table(
     vectors: NodeVectors, nodes: Integers, on_nodes: Callable[[int], None] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """Yield a table of nodes in blocks: name, title, class and split of labelled nodes, prediction, vector.
+    """Yield a table of nodes in blocks: name, title, class and split of labeled nodes, prediction, vector.
 
     Args:
         vectors: The vectors.
@@ -143,15 +143,15 @@ def vector_column(vectors: Floats) -> pl.Series:
     return pl.Series(VECTOR, np.ascontiguousarray(vectors), pl.Array(pl.Float32, vectors.shape[1]))
 
 
-def check_ending(path: Path, option: str = "--out") -> None:
-    """Check the file before anything is computed.
+def check_table_path(path: Path, option: str = "--out") -> None:
+    """Check that a table can be written to this path, before anything is computed.
 
     Raises:
         ConfigError: If the suffix is unknown, or the path is a folder.
     """
     if path.suffix.lower() not in WRITERS:
         known = ", ".join(WRITERS)
-        raise ConfigError(f"{option} {path.name}: what kind of file shall this be? Known endings are {known}")
+        raise ConfigError(f"{option} {path.name}: the suffix chooses the format, and must be one of {known}")
     if path.is_dir():
         raise ConfigError(f"{option} {path} is a folder; give the name of a file")
 
@@ -172,7 +172,7 @@ def write_table(
         ConfigError: If the suffix is unknown, or the path is a folder.
         DataError: If the file cannot be written.
     """
-    check_ending(path, option)
+    check_table_path(path, option)
     write = WRITERS[path.suffix.lower()]
     if write is _write_csv and not keep_formulas:
         parts = map(escape_formulas, parts)
@@ -207,7 +207,7 @@ def _write_jsonl(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
 
 
 def _write_npz(path: Path, rows: int, parts: Iterator[pl.DataFrame]) -> None:
-    """`vectors` [rows, width] as NumPy reads it, and the other columns as `table.json`: no pickle."""
+    """Write `vectors` [rows, width] as NumPy reads it, and the other columns as `table.json`: no pickle."""
     columns: dict[str, list[Any]] = {}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
         with file.open(zipfile.ZipInfo("vectors.npy", ZIP_EPOCH), "w", force_zip64=True) as member:

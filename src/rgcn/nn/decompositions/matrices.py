@@ -213,7 +213,7 @@ class OneHotBlockWeights(OneHotWeights):
         return blocks.view(-1, self.num_blocks * table.shape[1])
 
     def locate_rows(self, structure: EdgeStructure, nodes: Tensor) -> Lookup:
-        """Find the rows; block k of target t is row t · B + k of the pattern, whose values are in edge order."""
+        """Find the rows that the edges read; row t · B + k of the pattern is block k of target t."""
         node = nodes[structure.source]
         position = self.rows.position[self._find_pairs(structure.relation.long() * self.num_nodes + node)]
         position, size, batch_rows = Lookup.locate(self.rows, position, structure)

@@ -28,8 +28,8 @@ export function drawClass(context, answer) {
 }
 
 function classRow(row, label, length) {
-  const labelled = label && label.name === row.class.name;
-  return barLine([named(row.class), labelled && element("span", { class: "mark" }, "✓ the data say this")], length, formatConfidence(row));
+  const labeled = label && label.name === row.class.name;
+  return barLine([named(row.class), labeled && element("span", { class: "mark" }, "✓ the data say this")], length, formatConfidence(row));
 }
 
 /** Lengths of bars: probabilities, or scores from zero to the best. */
