@@ -44,8 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
         report = partial(print, file=sys.stderr, flush=True)
-        how = (measure_in_process, measure_speeds) if options.same_process else ()
-        result = run_bench(options, report, command, *how)
+        functions = (measure_in_process, measure_speeds) if options.same_process else ()
+        result = run_bench(options, report, command, *functions)
         if options.json:
             write_json(result, options.json)
     except RgcnError as error:

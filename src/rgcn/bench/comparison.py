@@ -116,7 +116,7 @@ def compare(
     }
 
 
-def run_bench(options: Any, report: Report, command: list[str], *how: Any) -> dict[str, Any]:
+def run_bench(options: Any, report: Report, command: list[str], *arguments: Any) -> dict[str, Any]:
     """Run the comparison that command line options describe, and plot it if they ask for it.
 
     Args:
@@ -124,7 +124,7 @@ def run_bench(options: Any, report: Report, command: list[str], *how: Any) -> di
             numbers of `BenchPlan`.
         report: Shows progress.
         command: The command line.
-        how: Further arguments of `compare`.
+        arguments: Further arguments of `compare`.
     """
     if options.plot:
         check_plot_path(options.plot)
@@ -135,7 +135,7 @@ def run_bench(options: Any, report: Report, command: list[str], *how: Any) -> di
         peers=tuple(peer for peer in options.peer or PEERS if peer != "none"),
         **{name: getattr(options, name) for name in ("steps", "rounds", "budget", "hidden", "bases")},
     )
-    result = compare(plan, report, command, *how)
+    result = compare(plan, report, command, *arguments)
     if options.plot:
         plot_steps(result, options.plot)
     return result
