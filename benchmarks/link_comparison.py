@@ -10,12 +10,12 @@ filtered, both directions, ties at the middle. Seconds are those of the whole tr
 validation triples that it asks for. Each run is a process of its own, so that its peak of memory is its own: resident
 (with PyTorch itself, whose share is `base_bytes`), and on the GPU where there is one.
 
-Where a data set has a partner of new nodes, the model is also evaluated there, with the partner's training triples as messages. A model
-without a table of nodes is applied to the new graph; one with a table (rgcn, c-rgcn) has the new nodes folded in, as `rgcn
-predict --with` does; DistMult cannot answer.
+Where a data set has a partner of new nodes, the model is also evaluated there, with the partner's training triples as
+messages. A model without a table of nodes is applied to the new graph; one with a table (rgcn, c-rgcn) has the new
+nodes folded in, as `rgcn predict --with` does; DistMult cannot answer.
 
 Every finished run is added to --out at once, and one that is there already is not made again: a benchmark that was
-stopped goes on when it is called again. `--split valid` measures no test triple: for choosing settings.
+stopped continues when it is called again. `--split valid` measures no test triple: for choosing settings.
 
 Where no reader of data is at hand, graphs come from a folder of saved ones:
 

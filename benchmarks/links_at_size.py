@@ -119,7 +119,7 @@ def draw(options: argparse.Namespace, device: torch.device) -> Tensor:
         ):
             u = torch.rand(len(part), generator=generator, device=device, dtype=torch.float64)
             rank = (u.pow_(power) * count).long().clamp_(max=count - 1)
-            # A node's number is independent of its frequency, so rows that are read together are not neighbors in memory.
+            # A node's number is independent of its frequency, so rows that are read together are far apart.
             part[:, column] = rank if column == 1 else rank.mul_(2_654_435_761).remainder_(count)
     return triples
 

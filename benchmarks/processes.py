@@ -4,7 +4,7 @@ python benchmarks/processes.py [--nodes 500000] [--edges 4000000] [--width 64] [
                                [--steps 5] [--threads 1] [--only NAME] [--json FILE]
 
 On a machine with fewer cores than processes more of them are not faster, and the seconds show just that. What
-counts here: losses agree, bytes per step are compared with the least possible, and tables and edges of each process fall as
+counts here: losses agree, bytes per step are near the least possible, and tables and edges of each process fall as
 1 / processes. The graph is drawn (objects have hubs), stored once, and mapped by every process.
 """
 

@@ -6,7 +6,7 @@
 
 With the rules of relations (`rgcn.links.relation_constraints`) and without, on questions that validation triples ask:
 
-never     share of the first three new answers that never occurred at that end of the relation in training; of (s, r, ?) and of (?, r, o)
+never     share of the first three new answers that never occurred in that slot in training; of (s, r, ?), (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
 both      proposals of a completion that are another one turned round, where the relation goes one way
 mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest

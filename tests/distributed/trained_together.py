@@ -97,7 +97,9 @@ def exchanged() -> None:
     placement, draw = current().partitioned(23), torch.Generator().manual_seed(7)
     partition = placement.partition
     table = torch.randn(23, 3, generator=draw)
-    wanted = [torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(placement.size)]  # the first requests none
+    wanted = [
+        torch.randperm(23, generator=draw)[: 5 * rank] for rank in range(placement.size)
+    ]  # the first requests none
     weight = torch.randn(23, 3, generator=draw)
     own = table[partition.nodes].requires_grad_()
     exchange = placement.exchange(wanted[placement.rank])

@@ -23,7 +23,7 @@ import pytest
 from provided import PROVIDED, Here
 
 import rgcn
-from rgcn import plugins as axis_tables
+from rgcn import plugins
 from rgcn.plugins import ALLOW_VARIABLE, Registry
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ def test_every_block_is_found():
         assert len(blocks(path)) == path.read_text("utf-8").count("```py"), name
 
 
-ENTRY_POINTS = {axis.group for axis in vars(axis_tables).values() if isinstance(axis, Registry)}
+ENTRY_POINTS = {registry.group for registry in vars(plugins).values() if isinstance(registry, Registry)}
 MENTIONED = {
     name
     for path in DOCUMENTS.values()

@@ -107,7 +107,7 @@ def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
     assert best_paths(silent, 0, 6, 5) == []
 
 
-# -- edges that are read -------------------------------------------------------------------------------------------------
+# -- edges that are read --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -265,9 +265,7 @@ def test_entities_that_training_never_saw_stay_in_the_ranking():
     assert predictor.scorer().nodes.shape[0] == kg.num_nodes
     asked = {"subject": "p00", "relation": "knows", "k": 1000}
     assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**asked, answer_filter=ALLOW_ALL))]
-    assert "stranger" not in [
-        t.object for t in named_rows(predictor.predict_frame(**asked))
-    ]  # it does not occur there
+    assert "stranger" not in [t.object for t in named_rows(predictor.predict_frame(**asked))]  # it does not occur there
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from rgcn import plugins as axes
+from rgcn import plugins
 from rgcn.errors import DataError
 from rgcn.plugins import allowed_packages
 from rgcn.runs import load_configuration
@@ -39,10 +39,10 @@ def obey(connection: Connection) -> None:
 def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker takes over settings as arguments and sets its own environment variables; ours do not change."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.delenv(axes.ALLOW_VARIABLE, raising=False)
+    monkeypatch.delenv(plugins.ALLOW_VARIABLE, raising=False)
     monkeypatch.delenv(WAIT_POLICY_VARIABLE, raising=False)
     monkeypatch.setattr(memory, "_limit_bytes", 5 << 30)
-    monkeypatch.setattr(axes, "_allowed", ["mine"])
+    monkeypatch.setattr(plugins, "_allowed", ["mine"])
     before = dict(os.environ)
     processes = [WorkerProcess(obey, threads=7) for _ in range(3)]
     raising, dying, sleeping = processes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgcn import plugins as axes
+from rgcn import plugins
 
 sys.path.append(str(Path(__file__).parents[1] / "cli"))
 from in_process import rgcn as command
@@ -28,8 +28,8 @@ def written_package(folder: Path, name: str, code: str, monkeypatch: pytest.Monk
 def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a new process: the module is not loaded, and nothing is allowed."""
     monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setenv(axes.ALLOW_VARIABLE, "")
-    monkeypatch.setattr(axes, "_allowed", [])
+    monkeypatch.setenv(plugins.ALLOW_VARIABLE, "")
+    monkeypatch.setattr(plugins, "_allowed", [])
 
 
 @contextmanager
@@ -39,11 +39,11 @@ def installed(folder: Path, group: str, line: str) -> Iterator[None]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
-    axes._installed.cache_clear()
+    plugins._installed.cache_clear()
     try:
         yield
     finally:
         for file in about.iterdir():
             file.unlink()
         about.rmdir()
-        axes._installed.cache_clear()
+        plugins._installed.cache_clear()

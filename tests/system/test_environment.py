@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rgcn import plugins as axes
+from rgcn import plugins
 from rgcn.errors import ConfigError
 from rgcn.plugins import allow
 from rgcn.runs.worker_pool import ProcessSettings
@@ -140,14 +140,14 @@ def test_deterministic_training_on_a_gpu_says_which_variable_is_missing(monkeypa
 
 def test_a_limit_of_memory_and_trusted_packages_are_state_of_the_process(monkeypatch):
     monkeypatch.setenv(memory.MEMORY_VARIABLE, "2GiB")
-    monkeypatch.setenv(axes.ALLOW_VARIABLE, "theirs, ours")
+    monkeypatch.setenv(plugins.ALLOW_VARIABLE, "theirs, ours")
     monkeypatch.setattr(memory, "_limit_bytes", None)
-    monkeypatch.setattr(axes, "_allowed", [])
+    monkeypatch.setattr(plugins, "_allowed", [])
     assert ProcessSettings(1) == ProcessSettings(1, 2 << 30, ("theirs", "ours"))
     limit_memory("1GiB")
     allow("ours", "mine:Class")
     assert ProcessSettings(3) == ProcessSettings(3, 1 << 30, ("theirs", "ours", "mine"))
-    assert (os.environ[memory.MEMORY_VARIABLE], os.environ[axes.ALLOW_VARIABLE]) == ("2GiB", "theirs, ours")
+    assert (os.environ[memory.MEMORY_VARIABLE], os.environ[plugins.ALLOW_VARIABLE]) == ("2GiB", "theirs, ours")
 
 
 def test_a_limit_in_the_environment_that_is_no_size_is_refused(monkeypatch):

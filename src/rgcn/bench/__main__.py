@@ -43,9 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         command = ["python", "-m", "rgcn.bench", *(sys.argv[1:] if arguments is None else arguments)]
         report = partial(print, file=sys.stderr, flush=True)
-        how = (measure_in_process, measure_speeds) if options.same_process else ()
+        functions = (measure_in_process, measure_speeds) if options.same_process else ()
         plan = BenchPlan(**{field.name: getattr(options, field.name) for field in fields(BenchPlan)})
-        result = run_bench(plan, report, command, *how)
+        result = run_bench(plan, report, command, *functions)
         if plan.json:
             write_json(result, plan.json)
     except RgcnError as error:

@@ -93,11 +93,11 @@ def compare(
     }
 
 
-def run_bench(plan: BenchPlan, report: Report, command: list[str], *how: Any) -> dict[str, Any]:
-    """Run `compare` with the same arguments, and plot the result if the plan asks for it."""
+def run_bench(plan: BenchPlan, report: Report, command: list[str], *functions: Any) -> dict[str, Any]:
+    """Run `compare` with these arguments, and plot the result if the plan asks for it."""
     if plan.plot:
         check_plot_path(plan.plot)
-    result = compare(plan, report, command, *how)
+    result = compare(plan, report, command, *functions)
     if plan.plot:
         plot_steps(result, plan.plot)
     return result

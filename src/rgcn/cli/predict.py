@@ -365,8 +365,8 @@ def explain_answer(options: ExplainCommandOptions) -> None:
     kind = opened.require_kind_for("nodes" if is_class else "triples")  # reported before unknown names
     question = kind.part_class(Question)  # type: ignore[type-abstract]
     names = (options.node, options.class_) if is_class else tuple(parts.values())
-    how = ExplainOptions(options.method, options.edges, options.draws, options.seed, budget)
-    explanation = explain(opened, question, question.find_ids(opened, *names), how)
+    explain_options = ExplainOptions(options.method, options.edges, options.draws, options.seed, budget)
+    explanation = explain(opened, question, question.find_ids(opened, *names), explain_options)
     if out is not None:
         save_page(out, WRITERS[out.suffix.lower()](explanation))
     text = explanation.as_text() + ("" if out is None else f"\nWritten: {out}\n")

@@ -97,7 +97,7 @@ def train_model(options: TrainOptions) -> None:
 
 
 def pretrain_model(options: PretrainOptions) -> None:
-    """Pretrain a model, or resume that."""
+    """Pretrain a model, or resume a pretraining."""
     run = runs.RunFolder(options.out)
     options.launch(options.out)
     if run.exists() and run.result() is None:

@@ -117,7 +117,7 @@ def feature_matrix(columns: list[AttributeColumn], nodes: Vocabulary) -> tuple[N
     has_features, ids_of = np.zeros(len(nodes), dtype=bool), dict[int, NDArray[np.int64]]()
     for name, names, values in columns:
         if id(names) not in ids_of:  # columns of a table share one list of nodes
-            ids_of[id(names)] = np.array([-1 if (i := nodes.get(it)) is None else i for it in names], dtype=np.int64)
+            ids_of[id(names)] = np.array([-1 if (i := nodes.get(n)) is None else i for n in names], dtype=np.int64)
         ids, numbers = ids_of[id(names)], np.asarray(values, dtype=np.float32)
         if numbers.shape != ids.shape or not np.isfinite(numbers).all():
             raise DataError(f"the attribute {name!r} needs a finite number for each of its {len(ids):,} nodes")

@@ -93,7 +93,7 @@ def open_incidence(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def write_remaining_parts(graph: KnowledgeGraph, folder: Path) -> None:
-    """Write the parts other than names, triples and incidence, and at last graph.json, which makes the graph whole."""
+    """Write the parts other than names, triples and incidence, and finally graph.json."""
     from safetensors.numpy import save_file
 
     arrays = {name: array for name in ARRAYS if name != "triples" and (array := getattr(graph, name)) is not None}

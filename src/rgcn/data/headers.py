@@ -47,7 +47,7 @@ def columns_by_role(cells: Sequence[str]) -> dict[str, list[int]]:
     positions: dict[str, list[int]] = {}
     for spellings in ([_WORD_SUFFIX.sub("", word) for word in words], words):  # prefer words without a suffix
         roles = list(map(ROLES.get, spellings))
-        positions |= {role: [at for at, it in enumerate(roles) if it == role] for role in filter(None, roles)}
+        positions |= {role: [at for at, found in enumerate(roles) if found == role] for role in filter(None, roles)}
     return positions
 
 

@@ -67,7 +67,7 @@ def load_external_names(dataset: str, graph: KnowledgeGraph, mirror: Path | None
         warnings.warn(f"nodes keep their numbers as names, because WordNet is not available: {error}", stacklevel=2)
         return None
     by_node = synsets_of(graph, synsets).items()
-    return ExternalNames({node: it.title for node, it in by_node}, {node: it.gloss for node, it in by_node})
+    return ExternalNames({node: s.title for node, s in by_node}, {node: s.gloss for node, s in by_node})
 
 
 def load_synsets(mirror: Path | None = None, archive: IndexArchive = ARCHIVE) -> list[Synset]:
@@ -144,7 +144,7 @@ def synsets_of(graph: KnowledgeGraph, synsets: Iterable[Synset]) -> dict[int, Sy
         candidates = by_offset.get(name, [])
         if len(candidates) > 1:
             around = Counter(neighbor.node for neighbor in graph.neighbors(node))
-            candidates = sorted(candidates, key=lambda it: -sum(around[offset] for offset in it.related.split()))
+            candidates = sorted(candidates, key=lambda s: -sum(around[offset] for offset in s.related.split()))
         if candidates:
             by_node[node] = candidates[0]
     return by_node

@@ -56,10 +56,10 @@ def launch(number: int, folder: Path | None = None, more: Sequence[str] = ()) ->
             reported = [each for each in error.failures.values() if Path(each.error_file).is_file()]
             code = (*reported, failure)[0].exitcode
             if not reported:
-                how = f"is gone (killed by signal {-code})" if code < 0 else f"ended with exit code {code}"
+                outcome = f"is gone (killed by signal {-code})" if code < 0 else f"ended with exit code {code}"
                 resumable = folder is not None and (folder / "run.json").exists()
                 advice = f"; {RESUME_ADVICE.format(folder)}" if resumable else ""
-                print(f"rgcn: process {rank} of {number} {how}: the others stop{advice}", file=sys.stderr)
+                print(f"rgcn: process {rank} of {number} {outcome}: the others stop{advice}", file=sys.stderr)
             sys.exit(code if code > 0 else 128 - code)
         except SignalException as error:
             sys.exit(128 + int(error.sigval))

@@ -1,4 +1,4 @@
-"""Readable titles of nodes, relations and classes, and the way back: what a text that a person types stands for."""
+"""Readable titles of nodes, relations and classes, and the ids that a typed text stands for."""
 
 from __future__ import annotations
 

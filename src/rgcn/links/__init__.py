@@ -1,4 +1,4 @@
-"""From scores to answers: the best ones, what is known of them, and how probable they are. Asks a `Scorer` alone."""
+"""From scores to answers: the best ones, which of them are known, and how probable they are."""
 
 from typing import TYPE_CHECKING
 

@@ -231,7 +231,7 @@ class Estimator(ABC):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Make an estimator from settings that a file brought.
+        """Make an estimator from settings that were read from a file.
 
         Classes that the settings name by dotted names are imported only if `rgcn.plugins` allows it.
 
@@ -501,7 +501,7 @@ class Estimator(ABC):
         return self.evaluate(split=split) if at_most is None else self.evaluate(split=split, at_most=at_most)
 
     def _draw_rows(self, rows: Tensor, at_most: int | None) -> Tensor:
-        """Draw so many rows with the seed, in their order: the same for every model."""
+        """Draw `at_most` rows with the seed, in their order: the same rows for every model."""
         if at_most is None or at_most >= len(rows):
             return rows
         drawn = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed))[:at_most]
@@ -546,7 +546,7 @@ class Estimator(ABC):
         raise DataError(wrong_question_message(self.task_info.kinds, ClassKind()))
 
     def scorer(self) -> Scorer:
-        """Return what scores triples.
+        """Return the scorer of the trained network.
 
         Raises:
             DataError: The model does not predict links.

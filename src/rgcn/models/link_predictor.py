@@ -277,7 +277,7 @@ class LinkEstimator(Estimator):
         return LinkTrainer(network, triples, self.adjacency_, self.model, self.training, self.seed)
 
     def scorer(self) -> Scorer:
-        """Return what scores triples."""
+        """Return the scorer of the trained network."""
         return self.network_.scorer(self.adjacency_)
 
     def _triples(self, split: str, graph: KnowledgeGraph | None = None) -> Tensor:

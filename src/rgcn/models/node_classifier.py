@@ -60,7 +60,7 @@ class ClassEstimator(Estimator):
             Class names, [num_nodes].
         """
         names: NDArray[np.object_] = np.array(self.classes_, dtype=np.object_)
-        return names[self.logits(self._askable(nodes)).argmax(1).numpy()]  # type: ignore[no-any-return]
+        return names[self.logits(self._ids_to_classify(nodes)).argmax(1).numpy()]  # type: ignore[no-any-return]
 
     def predict_proba(self, nodes: Nodes | None = None) -> NDArray[np.float32]:
         """Compute the calibrated probability of every class for each node.
@@ -76,7 +76,7 @@ class ClassEstimator(Estimator):
         """
         if not self.calibration_.fitted:
             raise DataError(self.calibration_.words)
-        return np.asarray(self.calibration_.class_probabilities(self.logits(self._askable(nodes))).numpy())
+        return np.asarray(self.calibration_.class_probabilities(self.logits(self._ids_to_classify(nodes))).numpy())
 
     def predict_frame(self, nodes: Nodes | None = None) -> pl.DataFrame:
         """Predict the class of each node, as a table.
@@ -90,7 +90,7 @@ class ClassEstimator(Estimator):
         """
         import polars as pl
 
-        ids = self._askable(nodes)
+        ids = self._ids_to_classify(nodes)
         logits, calibration = self.logits(ids), self.calibration_
         best = logits.argmax(1, keepdim=True)
         shares = calibration.class_probabilities(logits) if calibration.fitted else None
@@ -102,7 +102,7 @@ class ClassEstimator(Estimator):
         }
         return pl.DataFrame(columns, schema_overrides={"probability": pl.Float32})
 
-    def _askable(self, nodes: Nodes | None) -> list[int]:
+    def _ids_to_classify(self, nodes: Nodes | None) -> list[int]:
         """Return the ids of nodes; None: of all nodes that are no literals."""
         nodes = np.flatnonzero(~self.graph_.is_literal).tolist() if nodes is None else nodes
         return self._node_ids(nodes).tolist()  # type: ignore[no-any-return]

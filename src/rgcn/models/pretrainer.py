@@ -63,7 +63,7 @@ class Pretrainer(LinkPredictor):
         self._configure({**params.pop("settings"), **params})
 
     def measured_splits(self) -> list[str]:
-        """Return "valid" if it has triples: the test split is for the very end."""
+        """Return "valid" if it has triples. The test split is not read."""
         return [split for split in super().measured_splits() if split == "valid"]
 
     def _read_graph(self, name: str) -> KnowledgeGraph:
@@ -129,7 +129,7 @@ class PretrainingTrainer(Trainer):
         return {"round": self.round, "samplers": [view.state() for view in self.views]}
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
-        """Continue as another trainer would after so many steps; called before the first step."""
+        """Resume from the state that another trainer had after `steps_taken` steps; called before the first step."""
         self.steps_taken = steps_taken
         if state["round"] >= 0:
             self._begin_round(state["round"], state["samplers"])

@@ -127,15 +127,15 @@ class LinkNetwork(nn.Module, ABC):
         """Score positives int64 `[num_positives, 3]` and their negatives, with gradients; messages use `adjacency`."""
 
     def step_bytes(self, num_nodes: int, questions: int) -> int:
-        """Estimate the memory of a training step that asks so many questions at once; 0 if negligible."""
+        """Estimate the memory of a training step with this number of questions; 0 if negligible."""
         return 0
 
     def explained_work(self, nodes: int, edges: int) -> int:
-        """Estimate the multiply-adds of `score_explained` over so many nodes and edges, for a relation seen before."""
+        """Estimate the multiply-adds of `score_explained` by numbers of nodes and edges, for a relation seen before."""
         return 0
 
     def question_work(self, nodes: int, edges: int) -> int:
-        """Estimate the multiply-adds of a new question over so many nodes and edges; 0 if negligible."""
+        """Estimate the multiply-adds of a new question by numbers of nodes and edges; 0 if negligible."""
         return self.explained_work(nodes, edges)
 
     @abstractmethod

@@ -164,7 +164,7 @@ class OpenModel:
         return self.model.fingerprint_
 
     def scorer(self) -> Scorer:
-        """Return what scores questions."""
+        """Return the scorer of the model."""
         return self.model.scorer()
 
     def logits(self, nodes: Iterable[str | int]) -> Tensor:

@@ -205,11 +205,11 @@ def check_same_data(run: RunFolder, graph: KnowledgeGraph, advice: str = "restor
     Raises:
         DataError: It is not.
     """
-    then = run.about()["data"]
-    if graph.fingerprint != then["fingerprint"]:
+    stored = run.about()["data"]
+    if graph.fingerprint != stored["fingerprint"]:
         raise DataError(
-            f"{run.path}: its data have changed since it was trained: the graph had {then['nodes']:,} nodes and "
-            f"{then['triples']:,} triples, now it has {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); "
+            f"{run.path}: its data have changed since it was trained: the graph had {stored['nodes']:,} nodes and "
+            f"{stored['triples']:,} triples, now it has {graph.num_nodes:,} and {len(graph):,} (fingerprints differ); "
             f"{advice}"
         )
 

@@ -334,7 +334,7 @@ def _share_time(timed: Sequence[tuple[Candidate, ModelCost]], left: float, at_mo
 
 
 def with_validation(config: RunConfig) -> RunConfig:
-    """Return the configuration measured on validation data, which are held out if the data bring none."""
+    """Return the configuration measured on validation data, which are held out if the data have none."""
     return configurations.replace_settings(config, task_of(config.task).trial_settings(config))
 
 

@@ -71,7 +71,7 @@ class Trainer(ABC):
         return {}
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:  # noqa: B027
-        """Resume from the `state` of another trainer after so many steps; called before the first step."""
+        """Resume from the `state` that another trainer had after `steps_taken` steps; called before the first step."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Fitting:
 
     @property
     def units_taken(self) -> int:
-        """Whole ones, of what the configuration counts in `epochs`."""
+        """Number of complete epochs or steps, whichever the configuration counts (`TrainingSection.unit`)."""
         return self.steps_taken // self.trainer.steps_per_unit
 
     @property

@@ -31,7 +31,7 @@ class Metric:
 
     @property
     def best(self) -> str:
-        """What the best value on validation data is called.
+        """Name of the best value on validation data.
 
         >>> Metric("loss", "loss", higher_is_better=False).best
         'the lowest validation loss'

@@ -189,7 +189,7 @@ class LinkTrainer(Trainer):
         return dict(self.sampler_state)
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
-        """Resume from the state of another trainer after so many steps."""
+        """Resume from the state that another trainer had after `steps_taken` steps."""
         self.steps_taken, self.sampler_state = steps_taken, dict(state)
         if self.sampler is not None:
             self.sampler.set_state(state)

@@ -126,7 +126,7 @@ class NodeTrainer(Trainer):
         return {"train_accuracy": self._accuracy(self._logits, self._local_target, len(self._whole_target))}
 
     def restore(self, steps_taken: int, state: dict[str, Any]) -> None:
-        """Resume after so many steps, which decide the next batches."""
+        """Resume after `steps_taken` steps, which decide the next batches."""
         self.steps_taken = steps_taken
 
     def validate(self) -> dict[str, float]:
