@@ -129,3 +129,11 @@ def test_a_class_that_is_a_node_has_the_nodes_title(tmp_path):
 @pytest.mark.parametrize(("path", "end"), [("short", "short"), ("a" * 50, "a" * 50), ("/" + "b" * 50, "…/" + "b" * 50)])
 def test_long_paths_are_cut_between_their_parts(path, end):
     assert node_map.shorten_path(path) == end
+
+
+def test_a_notebook_shows_the_map(classifier):
+    drawn = node_map.NodeMap(vectors.NodeVectors.of(classifier), every(classifier))
+    shown = drawn._repr_html_()
+    assert shown.count("<circle") == len(drawn.nodes)
+    assert drawn.colorings[0].groups[0].title in shown
+    assert "nan" not in shown

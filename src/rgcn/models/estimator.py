@@ -31,7 +31,7 @@ from rgcn.nn.scorer import Scorer
 from rgcn.placement import LOCAL, Placement, current
 from rgcn.system.progress import Budget
 from rgcn.training.fitting import Fitting, Schedule
-from rgcn.training.history import TrainingReport
+from rgcn.training.history import Reports, TrainingReport
 from rgcn.training.plan import Plan, choose_device, default_sharding, why_not_sharded
 
 OnReport = Callable[[TrainingReport], bool | None]
@@ -176,7 +176,7 @@ class Estimator(ABC):
 
     def _forget(self) -> None:
         """Discard everything that was fitted with other parameters."""
-        self.history_: list[TrainingReport] = []
+        self.history_: list[TrainingReport] = Reports()
         self.is_transferred = False
         self._graph: KnowledgeGraph | None = None
         self._adjacency: RelationalAdjacency | None = None

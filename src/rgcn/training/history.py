@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rgcn.system.formatting import html_table
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -86,3 +88,11 @@ class TrainingReport:
         own = ("number", "loss", "seconds")
         metrics = {name: value for name, value in row.items() if name not in own and value is not None}
         return cls(row["number"], row["loss"], row.get("seconds") or 0.0, metrics)
+
+
+class Reports(list[TrainingReport]):
+    """The reports of a training, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        names = dict.fromkeys(name for report in self for name in report.metrics)
+        return html_table([report.as_row((*names,)) for report in self])

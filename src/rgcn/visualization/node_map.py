@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,6 +95,22 @@ class NodeMap:
             same_class_share(points[rows], classes[nodes[rows]], CLASS_NEIGHBORS) if len(rows) >= MIN_LABELLED else None
             for points in (self.places, numbers)
         )
+
+    def _repr_html_(self) -> str:
+        """Return the first coloring as SVG, for a notebook; `map_page` has names and the others."""
+        low, high = self.places.min(axis=0), self.places.max(axis=0)
+        points = 100 * (self.places - low) / max(float((high - low).max()), 1e-12)
+        _, title, _, groups, group_of = self.colorings[0]
+        colors = ["gray" if group.is_muted else f"hsl({137 * i % 360} 60% 50%)" for i, group in enumerate(groups)]
+        dots = (
+            f'<circle cx="{x:.1f}" cy="{100 - y:.1f}" r="0.8" fill="{colors[i]}"/>'
+            for (x, y), i in zip(points.tolist(), group_of.tolist(), strict=True)
+        )
+        key = "".join(
+            f'<span style="color: {c}">● {escape(g.title)}</span> ' for g, c in zip(groups, colors, strict=True)
+        )
+        drawing = f'<svg viewBox="-1 -1 102 102" style="max-width: 36rem" role="img">{"".join(dots)}</svg>'
+        return f"<div>{drawing}<p>{escape(title)}: {key}</p></div>"
 
     def as_dict(self) -> dict[str, Any]:
         """Return method, sizes and quality for JSON."""
