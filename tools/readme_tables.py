@@ -50,7 +50,7 @@ def main() -> None:
         "docs/reference/performance.md": performance,
         "docs/reference/results.md": {"node": node_table(), "link": link_table(), "spread": spread_table()},
         "docs/paths.md": comparison_tables(),
-        "docs/any-graph.md": {"any-graph": any_graph_table()},
+        "docs/reference/pretrained-model.md": {"any-graph": any_graph_table()},
     }
     for page, tables in pages.items():
         path, to_root = ROOT / page, "../" * page.count("/")
