@@ -6,8 +6,8 @@ the vectors (p_ij), and all points repel each other (q_ij). The gradient of KL(P
     4 Σ_j (p_ij − q_ij / Z) q_ij (y_i − y_j),    q_ij = 1 / (1 + |y_i − y_j|²),    Z = Σ_{i≠j} q_ij
 
 plus a weak attraction to the center. A map has some thousands of points. For these the exact, vectorized sum over all
-pairs takes less time than an approximation by a tree (measured in docs/reference/embeddings.md). P is stored for the nearest
-neighbors only, as in other implementations.
+pairs takes less time than an approximation by a tree (measured in docs/reference/embeddings.md). P is stored for the
+nearest neighbors only, as in other implementations.
 """
 
 from collections.abc import Callable, Iterator
