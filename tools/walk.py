@@ -240,7 +240,9 @@ def with_section(document: str, walks: dict[str, Walk]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="rewrite results/walks.json and docs/reference/architecture.md")
+    parser.add_argument(
+        "--write", action="store_true", help="rewrite results/walks.json and docs/reference/architecture.md"
+    )
     parser.add_argument("--only", choices=WALKS, help="trace one walk in this process and print it as JSON")
     options = parser.parse_args()
     if options.only:

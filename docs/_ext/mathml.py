@@ -23,5 +23,6 @@ def _visit_block(writer: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the renderer: `html_math_renderer = "mathml"` selects it."""
     app.add_html_math_renderer("mathml", (_visit_inline, None), (_visit_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

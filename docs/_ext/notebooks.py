@@ -12,7 +12,9 @@ from pathlib import Path
 import nbformat
 from sphinx.application import Sphinx
 
-FENCE = re.compile(r"^(?P<fence>:{3,}|`{3,})\{(?P<name>[\w-]+)\} ?(?P<title>.*?)\n(?P<body>.*?)^(?P=fence)$\n?", re.M | re.S)
+FENCE = re.compile(
+    r"^(?P<fence>:{3,}|`{3,})\{(?P<name>[\w-]+)\} ?(?P<title>.*?)\n(?P<body>.*?)^(?P=fence)$\n?", re.M | re.S
+)
 OPTION = re.compile(r"\A(?::[\w-]+:.*\n)+")
 ROLE = re.compile(r"\{[\w:-]+\}`([^`<]+?)(?: ?<[^`>]*>)?`")
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:)[^)\s]*\)")
@@ -58,5 +60,6 @@ def _rewrite(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Rewrite the notebooks when the build is done."""
     app.connect("build-finished", _rewrite)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

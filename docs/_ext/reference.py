@@ -183,7 +183,9 @@ def _annotation(kind: Any, metadata: Iterable[Any] = ()) -> str:
     words = {bool: "true or false", int: "integer", float: "number", str: "text"}
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     bounds = [f"{sign} {getattr(m, name):g}" for m in metadata for name, sign in signs.items() if _matters(m, name)]
-    return " ".join([words.get(kind, getattr(kind, "__name__", str(kind))), *bounds[:1], *(f"and {b}" for b in bounds[1:])])
+    return " ".join(
+        [words.get(kind, getattr(kind, "__name__", str(kind))), *bounds[:1], *(f"and {b}" for b in bounds[1:])]
+    )
 
 
 def _matters(mark: Any, name: str) -> bool:
@@ -295,7 +297,8 @@ def _schema(schema: dict[str, Any]) -> str:
         return f"list of {_schema(schema.get('items', {}))}"
     bounds = {"minimum": "≥", "maximum": "≤", "maxLength": "at most", "maxItems": "at most"}
     words = [f"{sign} {schema[key]}" for key, sign in bounds.items() if key in schema]
-    return " ".join([str(schema.get("type", "any")), *words])
+    kind = str(schema.get("type", "any"))
+    return " ".join(["text" if kind == "string" else kind, *words])
 
 
 # -- Python names -----------------------------------------------------------------------------------------------------
@@ -313,7 +316,8 @@ def names(report: Report, module: str, *chosen: str) -> str:
         for undocumented in _undocumented(f"{module}.{name}", value):
             report(f"the public name `{undocumented}` has no docstring")
         lines += [f".. auto{kind}:: {module}.{name}"]
-        lines += ["   :members:", "   :show-inheritance:"] if kind in ("class", "exception") else []
+        lines += ["   :members:"] if kind in ("class", "exception") else []
+        lines += ["   :show-inheritance:"] if inspect.isclass(value) and value.__bases__ != (object,) else []
         lines += [""]
     return "```{eval-rst}\n" + "\n".join(lines) + "```\n"
 
@@ -341,13 +345,20 @@ def _undocumented(name: str, value: Any) -> Iterator[str]:
 # -- Sphinx -----------------------------------------------------------------------------------------------------------
 
 
-KINDS: dict[str, Callable[..., str]] = {"commands": commands, "configuration": configuration, "http": http, "names": names}
+KINDS: dict[str, Callable[..., str]] = {
+    "commands": commands,
+    "configuration": configuration,
+    "http": http,
+    "names": names,
+}
 
 
 def _escape(text: str) -> str:
-    """Keep what is no Markdown from being read as such, outside of code."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if i % 2 else re.sub(r"([*_<\[\]$|])", r"\\\1", part) for i, part in enumerate(parts))
+    """Keep what is no Markdown from being read as such, outside of code; options become code."""
+    parts = re.split(r"(`[^`]*`|(?<![\w-])--[a-z][\w-]*)", text)
+    code = (part if part.startswith("`") else f"`{part}`" for part in parts[1::2])
+    plain = [re.sub(r"([*_<\[\]$|])", r"\\\1", part) for part in parts[::2]]
+    return "".join(text for pair in zip(plain, [*code, ""], strict=True) for text in pair)
 
 
 def _fill(app: Sphinx, page: str, source: list[str]) -> None:
@@ -387,7 +398,11 @@ def _signature(
     parameters = list(found.parameters.values())
     if parameters and parameters[0].name in ("self", "cls") and what == "method":
         parameters = parameters[1:]
-    result = "" if found.return_annotation in (inspect.Signature.empty, "None") or what == "class" else found.return_annotation
+    result = (
+        ""
+        if found.return_annotation in (inspect.Signature.empty, "None") or what == "class"
+        else found.return_annotation
+    )
     shown = [p.replace(annotation=_Source(p.annotation)) if isinstance(p.annotation, str) else p for p in parameters]
     text = str(found.replace(parameters=shown, return_annotation=inspect.Signature.empty)).replace("<factory>", "...")
     return text, str(result)
@@ -411,6 +426,7 @@ def _is_in_description(node: nodes.Node | None) -> bool:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to the reading of pages and of docstrings."""
     app.connect("source-read", _fill)
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)

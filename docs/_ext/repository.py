@@ -37,7 +37,10 @@ class RepositoryLinks(SphinxTransform):
         """Replace the nodes that MyST made of these links."""
         root = Path(self.app.confdir).resolve().parent
         folder = Path(self.env.doc2path(self.env.docname)).resolve().parent
-        for node in [*self.document.findall(addnodes.download_reference), *self.document.findall(addnodes.pending_xref)]:
+        for node in [
+            *self.document.findall(addnodes.download_reference),
+            *self.document.findall(addnodes.pending_xref),
+        ]:
             target = str(node.get("reftarget", ""))
             path = Path(os.path.normpath(folder / target.partition("#")[0])) if target else root
             if not path.is_relative_to(root) or not path.exists() or path.is_relative_to(root / "docs"):
@@ -89,6 +92,7 @@ def _highlighted(path: Path) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    """Connect to the resolution of links and the writing of pages."""
     app.add_transform(RepositoryLinks)
     app.connect("doctree-resolved", _resolve)
     app.connect("html-collect-pages", _pages)

@@ -57,7 +57,7 @@ def test_an_encoder_is_exported_and_gives_the_models_numbers(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("out", "words"),
-    [("encoder.onnx", "call it encoder.pt2"), (".", "is a folder"), ("file/encoder.pt2", "cannot write")],
+    [("encoder.onnx", "use encoder.pt2"), (".", "is a folder"), ("file/encoder.pt2", "cannot write")],
 )
 def test_places_an_encoder_cannot_go_to(run, tmp_path, out, words):
     (tmp_path / "file").write_text("")

@@ -431,7 +431,7 @@ def test_a_full_disk_is_said_before_and_while_it_fills(tmp_path, monkeypatch):
 
     with monkeypatch.context() as now:
         now.setattr(atomic, "write_pieces", full)
-        with pytest.raises(DataError, match=r"is full .* the same command goes on"):
+        with pytest.raises(DataError, match=r"is full .* the same command continues"):
             rgcn.read(path, out=out)
     assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
 

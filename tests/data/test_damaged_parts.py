@@ -186,7 +186,7 @@ def test_the_check_command_tells_what_it_compared(two_large):
     done = CliRunner().invoke(app, ["data", "check", str(one), "--json"])
     assert json.loads(done.output)["parts"] == 21
     done = CliRunner().invoke(app, ["data", "check", str(one.parent)])
-    assert "holds no whole graph" in str(done.exception)
+    assert "has no complete graph" in str(done.exception)
 
 
 def test_a_small_graph_is_compared_with_its_hashes_when_it_is_opened(tmp_path):

@@ -190,7 +190,7 @@ def test_a_killed_process_ends_all_and_a_signal_saves_all(tmp_path):
     assert (code, out) == (128 + signal.SIGKILL, "")
     *_, last = words.splitlines()
     assert last == (
-        "rgcn: process 1 of 2 is gone (killed by signal 9): the others stop; `rgcn resume runs/rgcn-nc-world` goes on "
+        "rgcn: process 1 of 2 is gone (killed by signal 9): the others stop; `rgcn resume runs/rgcn-nc-world` resumes "
         "from the last checkpoint"
     )
     assert sum(line.startswith("KnowledgeGraph") for line in words.splitlines()) == 1

@@ -124,7 +124,8 @@ def test_every_command_key_and_public_name_has_a_description():
 
 
 def test_notebooks_are_portable():
-    text = "(here)=\nSee {doc}`the guide <guide>` and [layers](../x.py).\n\n:::{dropdown} Answer\nTwo, {py:obj}`rgcn.load`.\n:::\n"
+    text = "(here)=\nSee {doc}`the guide <guide>` and [layers](../x.py).\n\n"
+    text += ":::{dropdown} Answer\nTwo, {py:obj}`rgcn.load`.\n:::\n"
     assert notebooks.portable(text) == (
         "See the guide and layers.\n\n<details><summary>Answer</summary>\n\nTwo, `rgcn.load`.\n\n</details>\n"
     )
@@ -171,7 +172,9 @@ def broken_links(site: Path, pages: dict[Path, Page]) -> list[str]:
             if is_elsewhere(link) or link.startswith("data:"):
                 continue
             target = (path.parent / unquote(address.partition("?")[0])).resolve() if address else path
-            is_there = target.is_file() and (not anchor or target not in pages or unquote(anchor) in pages[target].anchors)
+            is_there = target.is_file() and (
+                not anchor or target not in pages or unquote(anchor) in pages[target].anchors
+            )
             broken += [] if is_there else [f"{path.relative_to(site)}: {link}"]
     return broken
 
@@ -183,7 +186,9 @@ def test_the_site(tmp_path):
     pages = {path.resolve(): Page(path) for path in site.rglob("*.html")}
 
     loaded = [address for page in pages.values() for address in page.loaded]
-    loaded += [url for path in site.rglob("*.css") for url in re.findall(r"url\(['\"]?(.*?)['\"]?\)", path.read_text("utf-8"))]
+    loaded += [
+        url for path in site.rglob("*.css") for url in re.findall(r"url\(['\"]?(.*?)['\"]?\)", path.read_text("utf-8"))
+    ]
     assert [address for address in loaded if is_elsewhere(address)] == []
     assert broken_links(site, pages) == []
     assert [picture for page in pages.values() for picture in page.silent] == []

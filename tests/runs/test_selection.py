@@ -169,7 +169,7 @@ def test_a_step_takes_a_part_of_a_large_graph_and_the_run_stores_its_size(table,
     graph = rgcn.runs.load_run_data(config)
     assert train(config, graph).config.training.batch_edges is None  # all of it
     monkeypatch.setattr(plans, "MAX_WHOLE_TRIPLES", 50)
-    monkeypatch.setattr(plans, "A_PART", 30)
+    monkeypatch.setattr(plans, "DEFAULT_BATCH_EDGES", 30)
     train(config, graph, tmp_path / "run")
     assert RunFolder(tmp_path / "run").config().training.batch_edges == 30
     monkeypatch.setattr(plans, "available_bytes", lambda device: 2 * 46 * 4 * 7)

@@ -181,7 +181,7 @@ def test_evaluate_on_another_graph(run, tmp_path):
         assert found["metrics"][name] == pytest.approx(own["metrics"][name], abs=1e-3)
     assert "hits@10_of_50" in found["metrics"]["by_direction"]["object"]
     table = command("evaluate", run, "--on", other, "--of", "7").stdout
-    assert "asked about other, test split" in table
+    assert "evaluated on other, test split" in table
     assert "hits@10 of 7" in table
     assert "_of_" not in command("evaluate", run, "--json").stdout
 

@@ -84,7 +84,7 @@ def test_vectors_that_grow_too_large_say_so(tmp_path: Path, ending: str) -> None
 
 def test_building_a_graph_that_grows_too_large_goes_on_later(tmp_path: Path, graph: KnowledgeGraph) -> None:
     write_splits(graph, tmp_path / "split")
-    with small_files(), pytest.raises(DataError, match=TOO_LARGE + r".* the same command goes on"):
+    with small_files(), pytest.raises(DataError, match=TOO_LARGE + r".* the same command continues"):
         rgcn.read(tmp_path / "split", out=tmp_path / "built")
     assert rgcn.read(tmp_path / "split", out=tmp_path / "built").num_triples == 2000
 

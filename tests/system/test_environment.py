@@ -83,20 +83,21 @@ def names_in(tree: ast.AST) -> set[str]:
 
 
 def test_one_module_writes_variables():
-    found = {file: lines for file, tree in structure.parsed(SOURCE).items() if (lines := list(writes(tree)))}
+    found = {file: lines for file, tree in structure.parse_files(SOURCE).items() if (lines := list(writes(tree)))}
     assert list(found) == ["system/threads"]
 
 
 def test_only_processes_of_its_own_write_variables():
     """Of the functions of that module that write, or call one that does, all but `wait_passively`, a user's own."""
-    functions = [node for node in structure.parsed(SOURCE)["system/threads"].body if isinstance(node, ast.FunctionDef)]
+    module = structure.parse_files(SOURCE)["system/threads"]
+    functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
     writers = {function.name for function in functions if list(writes(function))}
     while more := {function.name for function in functions if writers & names_in(function)} - writers:
         writers |= more
     assert writers >= {"prepare_process", "use_threads", "limit_threads", "silence_distributed_logs", "wait_passively"}
     assert "map_in_threads" not in writers
     writers.remove("wait_passively")
-    others = {file: tree for file, tree in structure.parsed(SOURCE).items() if file != "system/threads"}
+    others = {file: tree for file, tree in structure.parse_files(SOURCE).items() if file != "system/threads"}
     users = {file for file, tree in others.items() if writers & names_in(tree)}
     assert {user for user in users if not user.startswith("cli/")} == {
         "runs/worker_pool",

@@ -143,7 +143,8 @@ def plot_steps(result: dict[str, Any], path: Path) -> None:
 def new_figure(width: float, height: float) -> Figure:
     """Create a figure, sizes in inches."""
     matplotlib = import_extra("matplotlib", "bench", "matplotlib.figure")
-    return matplotlib.Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure: Figure = matplotlib.Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return figure
 
 
 def style_axes(axes: Axes) -> None:

@@ -232,7 +232,8 @@ def load_world() -> KnowledgeGraph:
     """Return the graph `world`, which comes with the package; it loads in a few hundredths of a second.
 
     Nodes are countries and their products, languages, religions, neighbors and the like. Countries have their region as
-    class. `triple_splits` marks the triples held out for link prediction. docs/reference/world.md says how the graph was made.
+    class. `triple_splits` marks the triples held out for link prediction. docs/reference/world.md says how the graph
+    was made.
 
     >>> world = load_world()
     >>> world.labels

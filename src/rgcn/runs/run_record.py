@@ -211,12 +211,12 @@ def list_runs(root: Path) -> tuple[list[RunSummary], list[str]]:
             with warnings.catch_warnings():  # of a running training, the last line may be half written
                 warnings.simplefilter("ignore")
                 run = read_run(path)
-            metric, value = run.headline()
-            known: dict[str, Any] = {key: run.about[key] for key in ("task", "dataset", "model", "seed", "created")}
-            known |= {"metric": metric, "value": value, "unit": run.unit, "length": length_in(run.about)}
-            summaries.append(
-                RunSummary(run=str(path), reached=run.length, seconds=run.seconds, status=run.status, **known)
-            )
+                metric, value = run.headline()
+                known: dict[str, Any] = {key: run.about[key] for key in ("task", "dataset", "model", "seed", "created")}
+                known |= {"metric": metric, "value": value, "unit": run.unit, "length": length_in(run.about)}
+                summaries.append(
+                    RunSummary(run=str(path), reached=run.length, seconds=run.seconds, status=run.status, **known)
+                )
         except (DataError, OSError, KeyError, TypeError, ValueError) as error:  # noqa: PERF203
             problems.append(f"{path}: {error}")
     return sorted(summaries, key=lambda summary: (summary.created, summary.run)), problems

@@ -106,7 +106,9 @@ class NodeMap:
             f'<circle cx="{x:.1f}" cy="{100 - y:.1f}" r="0.8" fill="{colors[i]}"/>'
             for (x, y), i in zip(points.tolist(), group_of.tolist(), strict=True)
         )
-        key = "".join(f'<span style="color: {c}">● {escape(g.title)}</span> ' for g, c in zip(groups, colors, strict=True))
+        key = "".join(
+            f'<span style="color: {c}">● {escape(g.title)}</span> ' for g, c in zip(groups, colors, strict=True)
+        )
         drawing = f'<svg viewBox="-1 -1 102 102" style="max-width: 36rem" role="img">{"".join(dots)}</svg>'
         return f"<div>{drawing}<p>{escape(title)}: {key}</p></div>"
 
