@@ -59,12 +59,13 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 add_module_names = False
 maximum_signature_line_length = 90
-smartquotes = False  # -- in the text of a command stays an option
+smartquotes_action = "D"  # dashes, not quotes: names in quotes are often code
 
 html_theme = "furo"
 html_title = f"rgcn {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

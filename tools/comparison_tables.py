@@ -1,4 +1,4 @@
-"""Make the tables of docs/paths.md from the results of benchmarks/link_comparison.py, for `readme_tables.py`."""
+"""Make the tables of docs/reference/path-networks.md from results of benchmarks/link_comparison.py."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ def main() -> None:
         "README.md": {"headline": headline_table()},
         "docs/reference/performance.md": performance,
         "docs/reference/results.md": {"node": node_table(), "link": link_table(), "spread": spread_table()},
-        "docs/paths.md": comparison_tables(),
-        "docs/any-graph.md": {"any-graph": any_graph_table()},
+        "docs/reference/path-networks.md": comparison_tables(),
+        "docs/reference/pretrained-model.md": {"any-graph": any_graph_table()},
     }
     for page, tables in pages.items():
         path, to_root = ROOT / page, "../" * page.count("/")

@@ -297,7 +297,8 @@ def _schema(schema: dict[str, Any]) -> str:
         return f"list of {_schema(schema.get('items', {}))}"
     bounds = {"minimum": "≥", "maximum": "≤", "maxLength": "at most", "maxItems": "at most"}
     words = [f"{sign} {schema[key]}" for key, sign in bounds.items() if key in schema]
-    return " ".join([str(schema.get("type", "any")), *words])
+    kind = str(schema.get("type", "any"))
+    return " ".join(["text" if kind == "string" else kind, *words])
 
 
 # -- Python names -----------------------------------------------------------------------------------------------------
@@ -315,7 +316,8 @@ def names(report: Report, module: str, *chosen: str) -> str:
         for undocumented in _undocumented(f"{module}.{name}", value):
             report(f"the public name `{undocumented}` has no docstring")
         lines += [f".. auto{kind}:: {module}.{name}"]
-        lines += ["   :members:", "   :show-inheritance:"] if kind in ("class", "exception") else []
+        lines += ["   :members:"] if kind in ("class", "exception") else []
+        lines += ["   :show-inheritance:"] if inspect.isclass(value) and value.__bases__ != (object,) else []
         lines += [""]
     return "```{eval-rst}\n" + "\n".join(lines) + "```\n"
 
@@ -352,9 +354,11 @@ KINDS: dict[str, Callable[..., str]] = {
 
 
 def _escape(text: str) -> str:
-    """Keep what is no Markdown from being read as such, outside of code."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if i % 2 else re.sub(r"([*_<\[\]$|])", r"\\\1", part) for i, part in enumerate(parts))
+    """Keep what is no Markdown from being read as such, outside of code; options become code."""
+    parts = re.split(r"(`[^`]*`|(?<![\w-])--[a-z][\w-]*)", text)
+    code = (part if part.startswith("`") else f"`{part}`" for part in parts[1::2])
+    plain = [re.sub(r"([*_<\[\]$|])", r"\\\1", part) for part in parts[::2]]
+    return "".join(text for pair in zip(plain, [*code, ""], strict=True) for text in pair)
 
 
 def _fill(app: Sphinx, page: str, source: list[str]) -> None:

@@ -132,6 +132,12 @@ def graph(here: Here) -> None:
 
 
 @provided
+def staff(here: Here) -> None:
+    """staff.csv, a sheet with one row for each person."""
+    here.write("staff.csv", "name,department,office,manager\nAda,Research,Berlin,\nBen,Research,Berlin,Ada\n")
+
+
+@provided
 def wn18(here: Here) -> None:
     """A link predictor in runs/wn18 that knows dogs."""
     nodes = ["dog.n.01", "canine.n.02", "animal.n.01", *(f"n{i}.n.01" for i in range(40))]

@@ -263,7 +263,7 @@ class DistributedOptions:
     Attributes:
         processes: Distribute the work over this many processes on this machine, with a GPU each or a share of the
             cores. Equivalent to `torchrun --nproc-per-node N -m rgcn ...`, which also works on several machines
-            (docs/scale.md).
+            (docs/guides/several-machines.md).
     """
 
     panel: ClassVar[str] = "Computing"

@@ -33,7 +33,7 @@ MIN_ROWS_TO_RECUR, MAX_DISTINCT_SHARE = 10, 0.9
 COLUMNS_HINT = option_hint("columns", [0, 1, 2])
 RECORDS_HINT = (
     "if each row is one thing with its properties, first write a row for each of its cells: the thing, the column's "
-    "name, the value (docs/own-data.md shows how)"
+    "name, the value (docs/guides/your-data.md shows how)"
 )
 
 

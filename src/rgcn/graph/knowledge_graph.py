@@ -493,7 +493,7 @@ class KnowledgeGraph:
         """Select rows of those arrays that are not None."""
         return {name: value[keep] for name in attributes if (value := getattr(self, name)) is not None}
 
-    # -- other libraries (docs/interop.md) ---------------------------------------------------------------
+    # -- other libraries (docs/guides/other-libraries.md) -------------------------------------------------
 
     to_networkx = libraries.to_networkx
     to_pandas = libraries.to_pandas

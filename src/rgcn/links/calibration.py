@@ -40,7 +40,7 @@ TENTHS = tuple(i / 10 for i in range(11))
 # Nearly all unknown triples are false and have a tiny probability. They get bins of their own below the first tenth.
 LINK_EDGES = (0.0, 0.001, 0.01, *TENTHS[1:])
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
-# Weight of (scale - 1)² + Σ offset². Chosen on the training labels of world, AIFB and MUTAG: docs/any-graph.md.
+# Weight of (scale - 1)² + Σ offset². Chosen on the training labels of world, AIFB and MUTAG: docs/reference/pretrained-model.md.
 RIDGE = 1.0
 MAX_CORRECTION_STEPS = 100
 NUM_ANSWERS = 50  # answers to a question that the curve is fitted on

@@ -40,7 +40,7 @@ MIN_NODES = 10  # fewer nodes (or triples) are no evidence that a relation is fu
 MIN_OVERLAP = 0.01
 # A slot is open to new nodes if more than this share of its triples has a node that occurs in it only once. By Good and
 # Turing this is the probability that the next triple brings a new node. The threshold is lower for subjects, because a
-# node that lacks a value is the one to ask about. Chosen on validation triples (docs/rules.md).
+# node that lacks a value is the one to ask about. Chosen on validation triples (docs/reference/answers.md).
 OPEN_SUBJECT_SHARE, OPEN_OBJECT_SHARE = 0.2, 0.5
 DEFAULT_MISSING_SHARE = 0.05  # assumed share of missing triples, for graphs without a validation split
 MIN_PROBABILITY_OF_MORE = 0.05  # below this probability of further answers, probably none is missing

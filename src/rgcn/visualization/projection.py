@@ -6,8 +6,8 @@ the vectors (p_ij), and all points repel each other (q_ij). The gradient of KL(P
     4 Σ_j (p_ij − q_ij / Z) q_ij (y_i − y_j),    q_ij = 1 / (1 + |y_i − y_j|²),    Z = Σ_{i≠j} q_ij
 
 plus a weak attraction to the center. A map has some thousands of points. For these the exact, vectorized sum over all
-pairs takes less time than an approximation by a tree (measured in docs/looking.md). P is stored for the nearest
-neighbors only, as in other implementations.
+pairs takes less time than an approximation by a tree (measured in docs/reference/embeddings.md). P is stored for the
+nearest neighbors only, as in other implementations.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ EARLY_STEPS, LATE_STEPS, EXAGGERATION = 250, 500, 12.0
 EARLY_MOMENTUM, MOMENTUM, MIN_GAIN = 0.5, 0.8, 0.01
 STEPS = {"tsne": EARLY_STEPS + LATE_STEPS}
 # A weak attraction to the center: groups without common neighbors would drift apart with every step. Neighborhoods are
-# as good with it as without (docs/looking.md).
+# as good with it as without (docs/reference/embeddings.md).
 GRAVITY = 1e-4
 BISECTIONS = 64  # steps of the search for a bandwidth
 NUM_PIECES = 16  # of the points, for threads
