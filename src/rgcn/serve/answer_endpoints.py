@@ -193,10 +193,7 @@ class ScoreBody(schemas.RequestSchema):
 
 
 IsKnown = Annotated[bool, Meta(description="True if it is a training triple.")]
-SplitOfTriple = Annotated[
-    Split | None,
-    Meta(description="The triple's split, if the graph has splits. The model never saw `valid` and `test`."),
-]
+SplitOfTriple = Annotated[Split | None, Meta(description="Its split, if any. The model never saw `valid` and `test`.")]
 
 
 class UnderstoodQuery(schemas.ResponseSchema):
@@ -222,9 +219,7 @@ class LinkAnswer(schemas.ResponseSchema):
 
     query: UnderstoodQuery
     links: Annotated[list[Link], Meta(description="Best first.")]
-    note: Annotated[
-        str | None, Meta(description="A remark on the question, for example that nothing is missing in the data.")
-    ]
+    note: Annotated[str | None, Meta(description="A remark, for example that nothing is missing in the data.")]
 
 
 class LinkAnswerList(schemas.ResponseSchema):

@@ -234,8 +234,6 @@ Number = BeforeValidator(_whole_number)
 # Bounds come before the validator that reads the text: after it they would be missing from the JSON schema.
 Count = Annotated[int, Field(ge=1), AtMost("max_k"), Number]
 Name = Annotated[str, Field(min_length=1), AtMost("max_name_length")]
-NodeName = Annotated[
-    Name, Field(description="A node: its name, its title, or the last part of its IRI, upper or lower case.")
-]
+NodeName = Annotated[Name, Field(description="A node: its name, title, or last part of its IRI, upper or lower case.")]
 RelationName = Annotated[Name, Field(description="A relation: its name or its title.")]
 Many = Annotated[list[T], Field(min_length=1), AtMost("max_items")]
