@@ -447,7 +447,7 @@ class ServeOptions(NewNodeOptions, Limits):
     """Serve models over HTTP, with an API and an explorer page.
 
     For graphs the pretrained model answers without training. Ctrl-C or SIGTERM stops the server after running requests;
-    a second signal stops it at once. See docs/serving.md.
+    a second signal stops it at once. See docs/guides/serve.md.
 
     Examples:
       rgcn serve runs/rgcn-lp-world --open

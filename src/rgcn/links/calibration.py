@@ -33,14 +33,15 @@ Floats = NDArray[np.float64]
 
 CLASS_MEANING = "Of nodes given 0.9, about nine in ten have the class."
 LINK_MEANING = (
-    "A probability is the share of such new answers, to a question that has one, that are {}; more are true where the "
-    "graph lacks truths."
+    "If a question has a further answer: of the answers shown with probability p, about a share p is true. Measured on "
+    "{}; in an incomplete graph more answers are true."
 )
 TENTHS = tuple(i / 10 for i in range(11))
 # Nearly all unknown triples are false and have a tiny probability. They get bins of their own below the first tenth.
 LINK_EDGES = (0.0, 0.001, 0.01, *TENTHS[1:])
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0
-# Weight of (scale - 1)² + Σ offset². Chosen on the training labels of world, AIFB and MUTAG: docs/reference/pretrained-model.md.
+# Weight of (scale - 1)² + Σ offset², chosen on the training labels of world, AIFB and MUTAG:
+# docs/reference/pretrained-model.md.
 RIDGE = 1.0
 MAX_CORRECTION_STEPS = 100
 NUM_ANSWERS = 50  # answers to a question that the curve is fitted on

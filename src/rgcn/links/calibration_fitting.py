@@ -215,7 +215,7 @@ def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budg
         f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
         f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
-    truth = "the graph's own, had these been missing" if hidden else "in the validation split"
+    truth = "hidden triples of the graph" if hidden else "validation triples"
     fields: dict[str, Any] = {"examples": size, "before": before, "after": after, "hidden": hidden, "curve": curve}
     fields |= {"is_cut": bool(message), "meaning": curves.LINK_MEANING.format(truth)}
     fields["reliability"] = curves.reliability_bins(p, examples.true, np.ones_like(p), curves.LINK_EDGES)

@@ -36,12 +36,12 @@ BLOCKS_PER_MEMORY_RELEASE = 50
 FORMAT, FORMAT_VERSION = "rgcn-completion", "1"
 SAVE_INTERVAL = 5.0  # seconds; longer if saving would take more than this share of the time
 MAX_SAVE_SHARE = 0.02
-CHANCE = " Of a subject and a relation to which probably nothing is missing, so much less."
+CHANCE = " The less likely it is that a subject and relation lack a triple, the lower are their probabilities."
 MEANING = (
-    "A probability is the share of such answers, to a question that has one, that were held out, times the chance that "
-    "this subject and relation lack any."
+    "A probability is the share of true answers among those with such a score, measured on held-out triples, times the "
+    "chance that the subject and relation lack a triple."
 )
-_INSTEAD = "repeat that call to go on with it, or begin anew (`rgcn complete --restart`, or remove the file)"
+_INSTEAD = "repeat that call to continue it, or start again (`rgcn complete --restart`, or remove the file)"
 
 Arrays = Mapping[str, NDArray[Any]]
 

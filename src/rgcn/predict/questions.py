@@ -159,7 +159,7 @@ def resolve_nodes(
                 messages.append(f"  line {line}: {error}")
     if unknown and (not skip_unknown or not resolved):
         more = f"\n  and {unknown - len(messages):,} more" if unknown > len(messages) else ""
-        advice = "" if not resolved else "\n--skip-unknown goes on without them."
+        advice = "" if not resolved else "\n--skip-unknown skips them."
         unclear = " or the name of several nodes" if any("may be any of" in words for words in messages) else ""
         raise DataError(
             f"{source}: {unknown:,} of {format_count(len(names), 'name')} "
