@@ -163,7 +163,7 @@ def evaluate_model(options: EvaluateOptions) -> None:
     result = runs.evaluate(run, options.split, options.mirror, on=options.on, **arguments)
     other = f", evaluated on {result['on']}" if "on" in result else ""
     title = f"{result['model']} on {result['dataset']}, seed {result['seed']}{other}, {result['split']} split"
-    print_result(options.as_json, result, title, task.make_part(Outcome).evaluation(result["metrics"]), min_width=100)
+    print_result(options.as_json, result, title, task.make_part(Outcome).evaluation(result["metrics"]), min_width=130)
 
 
 def _evaluate_on_graph(options: EvaluateOptions) -> None:
@@ -191,7 +191,7 @@ def _evaluate_on_graph(options: EvaluateOptions) -> None:
     metrics = opened.model.evaluate(split=split, **arguments)
     values = {**opened.source, "task": opened.task.name, "split": split, "metrics": metrics}
     title = f"{opened.title} on {opened.name}, {split} split"
-    print_result(options.as_json, values, title, opened.task.make_part(Outcome).evaluation(metrics), min_width=100)
+    print_result(options.as_json, values, title, opened.task.make_part(Outcome).evaluation(metrics), min_width=130)
 
 
 def _evaluate_arguments(task: Task, options: EvaluateOptions, on: str | None) -> dict[str, Any]:
