@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,11 @@ import rgcn
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 logging.getLogger("traitlets").setLevel(logging.WARNING)
+# Notebooks run with IPython's own settings instead of the user's, and quietly.
+profile = Path(__file__).parent / "_build" / "ipython" / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40\n", encoding="utf-8")
+os.environ["IPYTHONDIR"] = str(profile.parent)
 
 project = "rgcn"
 author = "The rgcn founders"

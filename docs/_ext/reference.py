@@ -417,6 +417,27 @@ class _Source(str):
         return str(self)
 
 
+def _mend_back_links(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Let the pages of source code link to names where they are described: viewcode guesses their module."""
+    domain: Any = app.env.get_domain("py")
+
+    def mend(found: re.Match[str]) -> str:
+        parts = found[2].split(".")
+        for start in range(len(parts)):
+            end = "." + ".".join(parts[start:])
+            for name, described in domain.objects.items():
+                if (
+                    f".{name}".endswith(end)
+                    and not described.aliased
+                    and found[1].endswith(f"{described.docname}.html")
+                ):
+                    return f'href="{found[1]}#{described.node_id}"'
+        return found[0]
+
+    if page.startswith("_modules/"):
+        context["body"] = re.sub(r'href="([^"#]+)#([\w.]+)"', mend, context["body"])
+
+
 def _is_in_description(node: nodes.Node | None) -> bool:
     while node is not None:
         if isinstance(node, addnodes.desc):
@@ -431,4 +452,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("html-page-context", _mend_back_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

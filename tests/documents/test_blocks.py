@@ -91,7 +91,7 @@ MENTIONED = {
     name
     for path in DOCUMENTS.values()
     for name in re.findall(r"(?<!-m )(?<![\w/-])rgcn(?:\.[A-Za-z_]\w*)+", path.read_text("utf-8"))
-    if not name.endswith(".json")
+    if not name.endswith((".json", ".md"))
 }
 
 
