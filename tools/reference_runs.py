@@ -140,7 +140,7 @@ def select_model(folder: Path) -> dict[str, Any]:
     shutil.copy(SELECTION, folder / "run" / "selection.json")
     run_command("resume", "run", "--quiet", folder=folder)
     selection = json.loads((folder / "run" / "selection.json").read_text())
-    metrics = {candidate["name"]: candidate["figure"] for candidate in selection["candidates"]}
+    metrics = {candidate["name"]: candidate["value"] for candidate in selection["candidates"]}
     return {**read_results(folder / "run"), "chosen": selection["chosen"], "figures": metrics}
 
 
