@@ -261,7 +261,7 @@ def test_our_step_and_that_of_peers_reduce_the_loss():
     before = [p.detach().clone() for p in classifier.network_.parameters()]
     step()
     assert any((p != old).any() for p, old in zip(classifier.network_.parameters(), before, strict=True))
-    with pytest.raises(ConfigError, match="no e-rgcn"):
+    with pytest.raises(ConfigError, match="no layer for the model e-rgcn"):
         peer_training_step(kg, Workload("e-rgcn"), "cpu", "fast")
 
 
