@@ -147,7 +147,7 @@ def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     found = json.loads(done(*tuned, "--metric", "accuracy", "--json", "-q", cwd=folder))
     assert (found["trials"], found["metric"]) == (2, "accuracy")
     assert load_configuration(str(folder / "study" / "best.yaml")).task == name
-    assert "is loss or accuracy, not 'mistakes'" in command(*tuned, "--metric", "mistakes", cwd=folder).stderr
+    assert "must be loss or accuracy, not 'mistakes'" in command(*tuned, "--metric", "mistakes", cwd=folder).stderr
 
 
 def test_several_seeds_go_on_and_it_is_opened_again(stranger):
