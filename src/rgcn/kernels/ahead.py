@@ -37,6 +37,13 @@ def compile_ahead(*kernels: str) -> threading.Thread | None:
     return thread
 
 
+def compile_now(*kernels: str) -> None:
+    """Compile kernels of `rgcn.kernels.cpu`, or load them from disk, before something that is timed."""
+    thread = compile_ahead(*kernels)
+    if thread is not None:
+        thread.join()
+
+
 def wait_for_compilation() -> None:
     """Wait until background compilation ends, before something that it would disturb."""
     for thread in threading.enumerate():

@@ -6,6 +6,7 @@ triples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from rgcn.graph import KnowledgeGraph
 from rgcn.graph.splitting import label_hashes, smallest_hashes, triple_hashes
+from rgcn.kernels.ahead import compile_now
 from rgcn.links import calibration as curves
 from rgcn.links.calibration import NUM_ANSWERS, AnsweringModel, Calibration, LinkCurve, LinkExamples
 from rgcn.links.relation_constraints import Ids, relation_constraints
@@ -65,6 +67,8 @@ def _score_sample(
     Returns:
         The positions of the scored triples or labels, results per block, and a message if time was too short for all.
     """
+    if budget.seconds < math.inf:  # in a new installation, compiling takes longer than scoring
+        compile_now("gather_product_sum", "gather_wide_sum", "layer_update")
     timer, parts, done = budget.start_timer(), list[Any](), 0
     is_too_much = MIN_EXAMPLES * work > budget.work
     block = max(MIN_EXAMPLES, 2 * (at_once or len(index)))  # a triple asks two questions
