@@ -207,7 +207,7 @@ def test_how_far_probabilities_can_be_trusted(runs):
         done = rgcn("predict", runs / run, "--reliability")
         assert done.returncode == 0, done.stderr
         assert "On the calibration data; the bar" in done.stdout
-        assert " said   right " in done.stdout
+        assert " mean   right " in done.stdout
         values = json.loads(rgcn("predict", runs / run, "--reliability", "--json").stdout)
         assert values["calibration"]["reliability"]
         assert (runs / run / "calibration.json").exists()

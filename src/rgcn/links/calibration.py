@@ -102,10 +102,10 @@ def format_reliability(bins: Sequence[ReliabilityBin], width: int = 24) -> str:
     """Return a text chart with one line per bin: the bar shows the accuracy, the mark | shows the confidence.
 
     >>> print(format_reliability([ReliabilityBin(0.5, 0.6, 4, 0.55, 0.25)], width=8))
-     probability    said   right       count
+     probability    mean   right       count
      0.5 to   0.6   0.55    0.25           4  ██··|···
     """
-    lines = [" probability    said   right       count"]
+    lines = [" probability    mean   right       count"]
     for row in bins:
         bar = ["█" if i < round(row.accuracy * width) else "·" for i in range(width)]
         bar[min(int(row.confidence * width), width - 1)] = "|"

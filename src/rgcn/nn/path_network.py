@@ -68,7 +68,7 @@ class PathNetwork(LinkNetwork):
 
     must_hide_triples = True
     mean_log_degree: Tensor
-    # What has been computed of relations, by the relations asked for. Set only on copies whose weights never change
+    # What has been computed of relations, by relation. Set only on copies whose weights never change
     # (`rgcn.explain`), since they ask for the same relations many times.
     cached_tables: dict[tuple[int, ...], tuple[RelationStates, list[Tensor]]] | None = None
 
