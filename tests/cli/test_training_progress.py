@@ -9,11 +9,14 @@ from rgcn.config import LinkTrainingConfig
 from rgcn.models.task import task_of
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(2.0, ["Planned: 3 min, by the first steps"]), (0.5, [])])
+ESTIMATE = "Estimated time: 3 min, measured in the first steps"
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(2.0, [ESTIMATE]), (0.5, [])])
 def test_the_time_is_planned_by_the_first_steps(monkeypatch, capsys, seconds, told):
     clock = itertools.count(step=seconds)
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
     progress = TrainingProgress(LinkTrainingConfig(steps=100), task_of("link-prediction").headline)
     for number in range(1, 9):
         progress.step(number)
-    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("Planned")] == told
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("Estimated time")] == told

@@ -204,7 +204,7 @@ class TrainingProgress:
         if self.num_steps == 1 + TIMED_STEPS and not self.quiet:
             seconds = (now - self.start_time) / (number - self.start) * (self.total - self.start)
             if seconds > MIN_PLANNED_S:
-                self.meter.print_line(f"Planned: {format_rough_duration(seconds)}, by the first steps")
+                self.meter.print_line(f"Estimated time: {format_rough_duration(seconds)}, measured in the first steps")
         if now - self.shown_time >= (MIN_REDRAW_S if _is_terminal() else MAX_SILENCE_S):
             self._show(number)
 

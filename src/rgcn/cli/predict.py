@@ -35,6 +35,10 @@ from rgcn.system.formatting import format_count, format_rough_duration
 from rgcn.system.progress import Budget, progress
 
 MAX_ROWS, USE_OUT = 20, "--out FILE writes them all"
+NO_ROWS = {
+    "prediction": "No node is left: all of them have a label (--known mark shows these, --all-nodes adds others).",
+    "answer": "No answer is left: all are known (--known mark shows them) or ruled out (--any-node allows them).",
+}
 DEFAULT_K = 10
 QUESTIONS_PER_BATCH = 1024
 MAX_NOTES = 50  # with more questions, notes are brief
@@ -399,7 +403,7 @@ def _print_table(
     opened: OpenModel, columns: tuple[str, ...], cells: Sequence[tuple[str, ...]], total: int, noun: str, hint: str
 ) -> None:
     calibration, console = opened.calibration, output(160)
-    console.print(table(columns, cells, _confidence_columns(opened)) if total else f"No {noun} is left.")
+    console.print(table(columns, cells, _confidence_columns(opened)) if total else NO_ROWS[noun])
     if total > len(cells):
         console.print(f"and {format_count(total - len(cells), noun).replace(' ', ' more ', 1)}; {hint}")
     if total:

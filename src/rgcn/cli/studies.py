@@ -42,7 +42,8 @@ def tune_settings(options: commands.TuneOptions) -> None:
             value, best = "" if trial.value is None else f" {trial.value:.4f}", result.best
             so_far = "" if best is None else f"  best {best.value:.4f} (trial {best.number})"
             error = f": {trial.error.splitlines()[0][:80]}" if trial.error else ""
-            trial_text = f"trial {trial.number} {trial.state}{value}{error}{so_far}"
+            state = "stopped early, at" if trial.state == "stopped" else trial.state
+            trial_text = f"trial {trial.number} {state}{value}{error}{so_far}"
             show_step(f"{len(result.trials)}/{options.trials}  {trial_text}")
 
         result = tune(plan, options.trials, jobs=options.jobs, minutes=options.minutes, on_trial=on_trial)
