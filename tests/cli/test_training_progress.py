@@ -8,7 +8,6 @@ from rgcn.cli.output import TrainingProgress
 from rgcn.config import LinkTrainingConfig
 from rgcn.models.task import task_of
 
-
 ESTIMATE = "Estimated time: 3 min, measured in the first steps"
 
 
