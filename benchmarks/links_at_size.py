@@ -4,7 +4,7 @@ python benchmarks/links_at_size.py --device cpu                    # DistMult, 2
 python benchmarks/links_at_size.py --device cuda --nodes 86000000 --edges 338000000 --relations 15000 --width 128 \\
                                    --batch 200000 --negatives 100
 python benchmarks/links_at_size.py --device cuda --model rgcn --width 64         # the whole of wikikg2's size in a step
-                                   [--optimizer adagrad|lazy-adam|adam] [--shared-by 1000 | --shared-by 0]
+                                   [--optimizer row-adagrad|lazy-adam|adam] [--shared-by 1000 | --shared-by 0]
                                    [--tables disk] [--rank 100] [--peer] [--json FILE]
 
 The steps are those of the package's trainer, on arrays without names. Nodes and relations are drawn with
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=30_000)
     parser.add_argument("--negatives", type=int, default=100)
     parser.add_argument("--shared-by", type=int, default=1000, help="positives that share negatives; 0: each its own")
-    parser.add_argument("--optimizer", default="adagrad")
+    parser.add_argument("--optimizer", default="row-adagrad")
     parser.add_argument("--objective", default="sampled-bce")
     parser.add_argument("--penalty", type=float, default=0.0)
     parser.add_argument("--layers", type=int, default=2, help="convolutions of rgcn")
@@ -140,7 +140,7 @@ def build(options: argparse.Namespace, triples: Tensor) -> LinkTrainer:
         shared_by=options.shared_by or None,
         penalty=options.penalty,
         optimizer="adam" if options.model == "rgcn" else options.optimizer,
-        learning_rate=0.1 if options.optimizer == "adagrad" else 0.01,
+        learning_rate=0.1 if options.optimizer == "row-adagrad" else 0.01,
         edge_dropout=0.0,
         self_loop_dropout=0.0,
         device=options.device,

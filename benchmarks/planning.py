@@ -27,7 +27,7 @@ TRAININGS: dict[str, tuple[str, list[str]]] = {
     "rgcn, 10 bases": ("rgcn/nc-world", ["model.decomposition=basis", "model.bases=10"]),
     "e-rgcn, batches": ("e-rgcn/nc-world", ["training.batch_labels=200", "training.fan_out=5"]),
     "DistMult, Adam": ("distmult/lp-world", ["model.embedding=100", "training.optimizer=adam"]),
-    "DistMult, Adagrad": ("distmult/lp-world", ["model.embedding=100", "training.optimizer=adagrad"]),
+    "DistMult, Adagrad": ("distmult/lp-world", ["model.embedding=100", "training.optimizer=row-adagrad"]),
     "RGCN, links": ("rgcn/lp-world", ["model.embedding=32"]),
     "c-RGCN, links": ("c-rgcn/lp-world", ["model.embedding=64"]),
 }

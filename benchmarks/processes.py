@@ -43,7 +43,7 @@ def models(width: int, steps: int) -> dict[str, Any]:
     rgcn_links = {"layers": 2, "bases": 2, "decomposition": "basis", "edge_dropout": 0.5}
     return {
         "DistMult, row-wise Adagrad, batches of 30,000": rgcn.LinkPredictor(
-            "distmult", embedding=width, optimizer="adagrad", learning_rate=0.1, **sampled, **shared
+            "distmult", embedding=width, optimizer="row-adagrad", learning_rate=0.1, **sampled, **shared
         ),
         "RGCN for links, 30,000 edges a step": rgcn.LinkPredictor(
             "rgcn", embedding=width // 2, negatives=1, batch_edges=30_000, **rgcn_links, **shared

@@ -78,7 +78,7 @@ def graph_of_kinds(seed=0, splits=True):
 
 def with_whole_numbers(graph, seed=0, biases=False, decoder=None, largest=2, folder="nowhere"):
     """Return an open model whose vectors are small whole numbers."""
-    model = rgcn.LinkPredictor("distmult", embedding=4, decoder_biases=biases).prepare(graph)
+    model = rgcn.LinkPredictor(encoder="none", embedding=4, decoder_biases=biases).prepare(graph)
     network, draw = model.network_.eval(), torch.Generator().manual_seed(seed)
 
     def whole(*shape):

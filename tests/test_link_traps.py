@@ -131,7 +131,7 @@ def test_ids_of_entities_and_relations_follow_the_triples_and_not_a_set():
 def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking():
     rows = [("a", "r", "b"), ("a", "r", "valid"), ("a", "r", "unseen"), ("c", "r", "b")]
     kg = KnowledgeGraph.from_triples(rows, triple_splits=[TRAIN, VALID, TEST, TRAIN])
-    predictor = LinkPredictor("distmult", steps=1, **SMALL).prepare(kg)
+    predictor = LinkPredictor(encoder="none", steps=1, **SMALL).prepare(kg)
     vectors = {"a": 1.0, "b": 4.0, "valid": 3.0, "unseen": 2.0, "c": 0.5}
     with torch.no_grad():
         table = torch.tensor([[vectors[name]] for name in kg.nodes]).expand(-1, 6)

@@ -31,8 +31,8 @@ _ORDER = """
 ORDER = _ORDER.split()
 
 # Limits of the tests. Raise one by a few percent at most, in a commit that says why. The aim is 28,000 lines of code.
-CODE_LINES = 30_000
-FILES = 205
+CODE_LINES = 30_500
+FILES = 215
 FUNCTION_LINES = 70
 ARGUMENTS = 9
 # Functions with these decorators may exceed the limits: kernels and compiled loops take arrays and sizes one by one.

@@ -187,7 +187,16 @@ ENCODERS = Registry(
         "popularity": "rgcn.nn.popularity:PopularityEncoder",
     },
 )
-DECODERS = Registry("decoder", "rgcn.nn.decoders:Decoder", {"distmult": "DistMult"})
+DECODERS = Registry(
+    "decoder",
+    "rgcn.nn.decoders.base:Decoder",
+    {
+        "distmult": "rgcn.nn.decoders.distmult:DistMult",
+        "complex": "rgcn.nn.decoders.complex:ComplEx",
+        "transe": "rgcn.nn.decoders.transe:TransE",
+        "rotate": "rgcn.nn.decoders.rotate:RotatE",
+    },
+)
 HEADS = Registry("head", "rgcn.nn.relational_encoder:Head", {"convolution": "ConvolutionHead", "linear": "LinearHead"})
 DECOMPOSITIONS = Registry(
     "decomposition",
@@ -210,6 +219,7 @@ OBJECTIVES = Registry(
         "self-adversarial": "SelfAdversarial",
         "sampled-softmax": "SampledSoftmax",
         "softmax": "SoftmaxCrossEntropy",
+        "softmax-unfiltered": "UnfilteredSoftmax",
         "bce": "BinaryCrossEntropy",
     },
 )
@@ -220,6 +230,7 @@ SAMPLERS = Registry(
         "neighborhood": "NeighborhoodEdges",
         "uniform": "UniformEdges",
         "shuffled": "ShuffledEdges",
+        "grouped": "GroupedEdges",
         "scattered": "ScatteredEdges",
     },
 )
@@ -229,7 +240,8 @@ OPTIMIZERS = Registry(
     {
         "adam": "rgcn.training.optimizers:Adam",
         "lazy-adam": "rgcn.training.optimizers:LazyAdam",
-        "adagrad": "rgcn.training.optimizers:RowAdagrad",
+        "adagrad": "rgcn.training.optimizers:Adagrad",
+        "row-adagrad": "rgcn.training.optimizers:RowAdagrad",
     },
 )
 TASKS = Registry(

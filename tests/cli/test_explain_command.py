@@ -21,7 +21,7 @@ def models(tmp_path_factory):
     folder, world = tmp_path_factory.mktemp("models"), package.load("world")
     package.NodeClassifier(model="e-rgcn", embedding=8, hidden=8, epochs=10).fit(world).save(str(folder / "classes"))
     package.LinkPredictor(embedding=8, steps=2).fit(world).save(str(folder / "links"))
-    package.LinkPredictor("distmult", embedding=8, steps=1).fit(world).save(str(folder / "plain"))
+    package.LinkPredictor(encoder="none", embedding=8, steps=1).fit(world).save(str(folder / "plain"))
     return folder
 
 

@@ -37,7 +37,7 @@ MODELS = {
         "e-rgcn", epochs=3, batch_labels=50, fan_out=3, dropout=0.0, sharded=True, device="cuda"
     ),
     "distmult": lambda: rgcn.LinkPredictor(
-        "distmult", embedding=8, steps=5, batch_edges=500, optimizer="adagrad", sharded=True, device="cuda"
+        encoder="none", embedding=8, steps=5, batch_edges=500, optimizer="row-adagrad", sharded=True, device="cuda"
     ),
     "rgcn": lambda: rgcn.LinkPredictor(
         "rgcn", embedding=8, steps=5, bases=2, decomposition="basis", sharded=True, device="cuda"

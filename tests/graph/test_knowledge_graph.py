@@ -297,7 +297,7 @@ def test_a_notebook_shows_a_table():
     shown = graph._repr_html_()
     assert "<td>triples</td><td>1</td>" in shown
     assert "<script>" not in shown
-    model = rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(graph)
+    model = rgcn.LinkPredictor(encoder="none", embedding=2, steps=1).fit(graph)
     table = model.predict_frame(subject="<a>", relation="r", k=2)._repr_html_()
     assert "<th>subject</th>" in table
     assert "<a>" not in table

@@ -267,7 +267,7 @@ def test_two_files_that_declare_one_prefix_otherwise(tmp_path: Path) -> None:
 
 
 def test_models_and_labels_take_short_names() -> None:
-    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(KG)
+    model = rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(KG)
     assert (
         named_rows(model.predict_frame(subject="sensor1", relation="brick:hasQuantity", k=1))[0].relation
         == f"{BRICK}hasQuantity"

@@ -430,7 +430,7 @@ def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
 @pytest.fixture
 def folder(tmp_path):
     graph = random_graph(8, triples=300)
-    rgcn.LinkPredictor("distmult", embedding=4, steps=2).fit(graph).save(str(tmp_path))
+    rgcn.LinkPredictor(encoder="none", embedding=4, steps=2).fit(graph).save(str(tmp_path))
     return tmp_path
 
 

@@ -74,6 +74,6 @@ def test_a_kind_says_what_it_needs_and_counts_it() -> None:
 
 
 def test_without_a_calibration_of_its_own_there_are_no_probabilities() -> None:
-    model = rgcn.LinkPredictor("distmult", embedding=2)
+    model = rgcn.LinkPredictor(encoder="none", embedding=2)
     found = AnswerKind().calibrate(model, None, Budget())
     assert (found.fitted, found.words) == (False, "No probabilities: a model that answers other questions has none.")

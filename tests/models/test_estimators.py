@@ -69,7 +69,7 @@ def test_parameters_come_back_as_given_and_make_the_same_estimator(kind, params)
 
 
 def test_a_clone_of_a_fitted_estimator_is_not_fitted():
-    fitted = rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(rgcn.load("world"))
+    fitted = rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(rgcn.load("world"))
     clone = checked_clone(fitted)
     assert "not fitted" in repr(clone)
     assert clone.get_params() == fitted.get_params()
@@ -120,7 +120,7 @@ def test_a_classifier_returns_arrays_and_its_score_is_accuracy(kind):
 
 def test_a_link_predictor_returns_arrays_and_its_score_is_mrr():
     kg = rgcn.load("world")
-    predictor = rgcn.LinkPredictor("distmult", embedding=8, steps=3).fit(kg)
+    predictor = rgcn.LinkPredictor(encoder="none", embedding=8, steps=3).fit(kg)
     question = {"subject": "Peru", "relation": "borders", "k": 5}
     answers, table = predictor.predict(**question), predictor.predict_frame(**question)
     assert (type(answers), answers.shape, type(table)) == (np.ndarray, (5,), pl.DataFrame)
@@ -141,7 +141,7 @@ def test_a_link_predictor_returns_arrays_and_its_score_is_mrr():
 
 def test_probabilities_of_triples_are_refused_without_triples_to_calibrate_on():
     kg = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
-    predictor = rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(kg)
+    predictor = rgcn.LinkPredictor(encoder="none", embedding=2, steps=1).fit(kg)
     with pytest.raises(DataError, match="No probabilities"):
         predictor.predict_proba([("a", "r", "c")])
 

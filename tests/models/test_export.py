@@ -57,7 +57,7 @@ LINK_MODELS = {
     "rgcn, one-hot, basis": {"embedding": 6, "input": "one-hot", "decomposition": "basis", "bases": 2, "layers": 2},
     "c-rgcn": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "layers": 2},
     "c-rgcn, basis": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "decomposition": "basis", "bases": 2},
-    "distmult": {"model": "distmult", "embedding": 6, "decoder_biases": True},
+    "distmult": {"encoder": "none", "embedding": 6, "decoder_biases": True},
 }
 
 

@@ -173,7 +173,7 @@ def test_feature_models_take_the_new_nodes_features():
     ("model", "words"),
     [
         (lambda: rgcn.NodeClassifier("rgcn", epochs=1).fit(known()), "a row for every .relation, node.*Train e-rgcn"),
-        (lambda: rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(known()), "passes no messages"),
+        (lambda: rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(known()), "passes no messages"),
         (
             lambda: rgcn.LinkPredictor("rgcn", input="one-hot", embedding=4, steps=1, edge_dropout=0.1).fit(known()),
             "a row for every",

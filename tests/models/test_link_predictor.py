@@ -26,7 +26,7 @@ MODELS = [
     {"model": "rgcn", "batch_edges": 20, "sampler": "uniform", "decomposition": "basis", "bases": 2, "layers": 2},
     {"model": "rgcn", "input": "one-hot", "decoder_biases": True},
     {"model": "c-rgcn", "clip": 1.0, "filtered_negatives": True, "normalization": "direction"},
-    {"model": "distmult", "batch_edges": 15, "schedule": "cosine", "warmup": 2},
+    {"encoder": "none", "batch_edges": 15, "schedule": "cosine", "warmup": 2},
 ]
 
 
@@ -100,7 +100,7 @@ def test_validation_triples_are_not_learned_from_either():
         {"model": "rgcn", "steps": 150},
         {"model": "rgcn", "steps": 200, "batch_edges": 60},
         {"model": "c-rgcn", "steps": 150, "gain": 0.3},
-        {"model": "distmult", "steps": 150},
+        {"encoder": "none", "steps": 150},
     ],
     ids=str,
 )
@@ -116,11 +116,11 @@ def test_loss_falls_and_what_was_learned_is_remembered(settings):
 
 def test_reports_come_about_a_hundred_times_and_each_is_the_mean_since_the_last():
     kg, calls = clubs(), []
-    predictor = LinkPredictor("distmult", steps=250, evaluate_every=0, **SMALL).fit(kg, calls.append)
+    predictor = LinkPredictor(encoder="none", steps=250, evaluate_every=0, **SMALL).fit(kg, calls.append)
     assert calls == predictor.history_
     assert [epoch.number for epoch in calls] == [*range(2, 251, 2)]
     assert all(epoch["valid_mrr"] is None for epoch in calls)
-    trainer = LinkPredictor("distmult", steps=250, **SMALL).prepare(kg).trainer()
+    trainer = LinkPredictor(encoder="none", steps=250, **SMALL).prepare(kg).trainer()
     losses = [float(loss) for loss in trainer.losses()]
     for epoch in calls[:3]:
         assert epoch.loss == pytest.approx(sum(losses[epoch.number - 2 : epoch.number]) / 2, rel=1e-5)
@@ -155,15 +155,15 @@ def test_where_there_is_a_validation_split_it_is_measured_and_the_best_weights_a
 
 def test_a_share_of_the_triples_is_held_out_for_validation_where_the_graph_has_none():
     whole = replace(clubs(), triple_splits=None)
-    predictor = LinkPredictor("distmult", steps=2, validation=0.2, **SMALL).fit(whole)
+    predictor = LinkPredictor(encoder="none", steps=2, validation=0.2, **SMALL).fit(whole)
     assert np.array_equal(predictor.graph_.triple_splits, whole.split(0.2, 0.0, seed=0).triple_splits)
     assert set(predictor.measure()) == {"valid"}
-    assert set(LinkPredictor("distmult", steps=2, **SMALL).fit(whole).measure()) == {"train"}
+    assert set(LinkPredictor(encoder="none", steps=2, **SMALL).fit(whole).measure()) == {"train"}
 
 
 def test_what_is_kept_measures_as_it_did():
     kg = clubs()
-    predictor = LinkPredictor("distmult", steps=40, evaluate_every=5, learning_rate=0.3, **SMALL).fit(kg)
+    predictor = LinkPredictor(encoder="none", steps=40, evaluate_every=5, learning_rate=0.3, **SMALL).fit(kg)
     measured = [epoch["valid_mrr"] for epoch in predictor.history_ if epoch["valid_mrr"] is not None]
     assert len(measured) == 8
     assert predictor.evaluate(split="valid")["mrr"] == max(measured)
@@ -180,7 +180,7 @@ def test_patience_counts_measurements_without_a_better_one(monkeypatch):
 @pytest.mark.parametrize("batch", [None, 20])
 def test_a_loss_that_is_not_finite_stops_with_advice(batch):
     with pytest.raises(DataError, match=r"not finite at step .* learning rate"):
-        LinkPredictor("distmult", steps=20, learning_rate=1e30, batch_edges=batch, **SMALL).fit(clubs())
+        LinkPredictor(encoder="none", steps=20, learning_rate=1e30, batch_edges=batch, **SMALL).fit(clubs())
 
 
 def test_a_graph_without_splits_is_learned_whole():
@@ -247,7 +247,7 @@ def test_the_filter_leaves_out_known_triples_of_every_split():
     # n0 --r--> n1 (train), n2 (valid), n3 (test); n1 and n2 score above n3 but are known
     rows = [("n0", "r", "n1"), ("n0", "r", "n2"), ("n0", "r", "n3"), ("n0", "r", "n4")]
     kg = KnowledgeGraph.from_triples(rows, triple_splits=[TRAIN, VALID, TEST, TEST])
-    predictor = LinkPredictor("distmult", embedding=1, steps=1, device="cpu").prepare(kg)
+    predictor = LinkPredictor(encoder="none", embedding=1, steps=1, device="cpu").prepare(kg)
     with torch.no_grad():
         predictor.network_.encoder.source.rows.trained.copy_(torch.tensor([[1.0], [9.0], [8.0], [5.0], [7.0]]))
         predictor.network_.decoder.relation.fill_(1.0)
@@ -374,7 +374,7 @@ def test_doubtful_are_the_known_triples_of_lowest_score(fitted):
 def test_a_planted_mistake_is_doubted():
     kg = clubs()
     rows = [*kg.named(kg.split_triples("all")), ("p00", "member_of", "club3")]
-    predictor = LinkPredictor("distmult", embedding=16, steps=100, learning_rate=0.03, device="cpu", penalty=0.1)
+    predictor = LinkPredictor(encoder="none", embedding=16, steps=100, learning_rate=0.03, device="cpu", penalty=0.1)
     predictor.fit(KnowledgeGraph.from_triples(rows))
     assert ("p00", "member_of", "club3") in [t[:3] for t in named_rows(predictor.least_likely(k=8))]
 

@@ -23,7 +23,8 @@ def operator_of(graph=GRAPH, **choices):
 
 
 def network_of(name, seed=0, graph=GRAPH, training=None, **settings):
-    model = LinkModelConfig(name=name, embedding=6, bottleneck=4, **settings)
+    chosen = {"encoder": "none"} if name == "none" else {"name": name}
+    model = LinkModelConfig(**chosen, embedding=6, bottleneck=4, **settings)
     schedule = LinkTrainingConfig(**{**FAST, **(training or {})})
     sizes = graph.num_nodes, graph.num_relations
     adjacency = operator_of(graph, inverse=model.inverse, self_loops=model.self_loops)
@@ -39,7 +40,7 @@ def test_compression_with_all_convolution_weights_zero_is_distmult_exactly(layer
         for layer in network.encoder.layers:
             for parameter in layer.parameters():
                 parameter.zero_()
-    plain = network_of("distmult", decoder_biases=True)
+    plain = network_of("none", decoder_biases=True)
     plain.encoder.source.load_state_dict(network.encoder.source.state_dict())
     plain.decoder.load_state_dict(network.decoder.state_dict())
     adjacency = operator_of()
@@ -93,7 +94,7 @@ def test_one_hot_input_is_the_convolution_of_the_identity(layers):
 
 
 def test_distmult_has_embeddings_and_relations_and_nothing_else():
-    network = network_of("distmult")
+    network = network_of("none")
     assert sum(p.numel() for p in network.parameters()) == 5 * 6 + 2 * 6
     assert torch.equal(network.encode(None), network.encoder.source.rows.trained)
 

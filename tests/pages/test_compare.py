@@ -198,3 +198,30 @@ def test_curves_that_end_together_keep_their_letters():
     rows = lines(text_plot(series, width=60, height=6))
     assert max(map(len, rows)) <= 60
     assert set("abcdef") <= set("".join(rows))
+
+
+def test_series_of_the_same_seeds_are_compared_seed_by_seed(tmp_path):
+    """The runs vary more with the seed than between settings: only the paired difference shows that b is better."""
+    accuracies = {"a": (0.60, 0.70, 0.80, 0.90), "b": (0.62, 0.71, 0.83, 0.92)}
+    for name, values in accuracies.items():
+        for seed, accuracy in enumerate(values):
+            node_run(tmp_path / name / f"seed-{seed}", accuracy, seed=seed)
+    node_run(tmp_path / "b" / "seed-9", 0.1, seed=9)  # a has no such seed
+    comparison = compare_runs([tmp_path / "a", tmp_path / "b"])
+    [difference] = [one for one in comparison.differences() if one.split == "test"]
+    assert difference.seeds == [0, 1, 2, 3]
+    assert difference.mean == pytest.approx(0.02)
+    assert difference.half_width == pytest.approx(3.18245 * 0.00816497 / 2, rel=1e-4)  # t of 3 degrees of freedom
+    assert difference.text == "+2.0 (95 % between +0.7 and +3.3, 4 seeds)"
+    [stored] = [one for one in comparison.as_dict()["differences"] if one["split"] == "test"]
+    assert stored["interval"] == pytest.approx([0.02 - difference.half_width, 0.02 + difference.half_width])
+    assert "+2.0 (95 % between" in comparison_page(comparison)
+
+
+def test_single_runs_and_different_data_have_no_paired_difference(tmp_path):
+    one, two = node_run(tmp_path / "one", 0.8), node_run(tmp_path / "two", 0.9)
+    assert compare_runs([one, two]).differences() == []
+    for name in ("a", "b"):
+        for seed in range(2):
+            node_run(tmp_path / name / f"seed-{seed}", 0.5, seed=seed, fingerprint=name * 64)
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == []

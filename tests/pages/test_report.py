@@ -150,7 +150,7 @@ def predictor():
     triples = [(names[i % 20], f"r{i % 3}", names[(i * 7 + 1) % 20]) for i in range(60)]
     splits = np.array([0] * 48 + [1] * 6 + [2] * 6, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
-    return rgcn.LinkPredictor("distmult", embedding=8, steps=3, device="cpu", seed=0).fit(graph)
+    return rgcn.LinkPredictor(encoder="none", embedding=8, steps=3, device="cpu", seed=0).fit(graph)
 
 
 def link_config():
@@ -276,7 +276,7 @@ def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
     triples = [(f"n{i % 40}", f"r{i % 60}", f"n{(i // 60 + i + 1) % 40}") for i in range(600)]
     splits = np.array([0] * 300 + [2] * 300, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
-    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1, device="cpu").fit(graph)
+    model = rgcn.LinkPredictor(encoder="none", embedding=4, steps=1, device="cpu").fit(graph)
     result = {"epochs": 1, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {}}
     text = words(make_report(keep(tmp_path / "run", link_config(), model, result=result)).html)
     assert "The best 10" in text
@@ -433,7 +433,7 @@ def named_by_labels():
 
 def test_a_report_uses_display_names(named_by_labels, tmp_path):
     nodes = rgcn.NodeClassifier(epochs=2, device="cpu").fit(named_by_labels)
-    links = rgcn.LinkPredictor("distmult", embedding=4, steps=2, device="cpu").fit(named_by_labels)
+    links = rgcn.LinkPredictor(encoder="none", embedding=4, steps=2, device="cpu").fit(named_by_labels)
     for name, config, model in (("nodes", node_config(), nodes), ("links", link_config(), links)):
         text = words(make_report(keep(tmp_path / name, config, model, result=NODE_RESULT)).html)
         assert "Person <" in text

@@ -109,6 +109,6 @@ def test_the_relation_of_labels_is_named_where_it_is_known(opened):
 
 
 def test_a_link_predictor_has_no_classes(tmp_path):
-    rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(rgcn.load("world")).save(str(tmp_path))
+    rgcn.LinkPredictor(encoder="none", embedding=2, steps=1).fit(rgcn.load("world")).save(str(tmp_path))
     with pytest.raises(DataError, match="predicts links"):
         next(predict_classes(open_model(tmp_path), [0]))

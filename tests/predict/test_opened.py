@@ -53,7 +53,7 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
 
 def test_a_part_of_a_name_is_no_name_but_says_which_are_near(tmp_path):
     kg = rgcn.KnowledgeGraph.from_triples([("domestic_dog.n.01", "is", "domestic_animal.n.01")])
-    rgcn.LinkPredictor("distmult", embedding=2, steps=1).fit(kg).save(str(tmp_path))
+    rgcn.LinkPredictor(encoder="none", embedding=2, steps=1).fit(kg).save(str(tmp_path))
     with pytest.raises(UnknownNameError, match=r"unknown node 'dog'. Did you mean 'domestic_dog.n.01'\?"):
         open_model(tmp_path).node("dog")
 

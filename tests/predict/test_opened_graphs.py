@@ -67,7 +67,7 @@ def test_a_graph_in_memory_is_asked_too():
 
 def test_a_trained_model_comes_before_the_graph_in_its_folder(here):
     graph = rgcn.read("mine.csv")
-    rgcn.LinkPredictor("distmult", embedding=2, steps=1, device="cpu").fit(graph).save("kept")
+    rgcn.LinkPredictor(encoder="none", embedding=2, steps=1, device="cpu").fit(graph).save("kept")
     (here / "kept" / "train.csv").write_text(TRIPLES)
     assert open_model("kept").zero_shot_graph is None
     with pytest.raises(ConfigError, match="kept is a trained model"):

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from rgcn.errors import ConfigError, DataError
 from rgcn.sampling import walk_loops as _walk
-from rgcn.sampling.edges import EdgeSampler, NeighborhoodEdges, ScatteredEdges, ShuffledEdges, UniformEdges
+from rgcn.sampling.edges import (
+    EdgeSampler,
+    GroupedEdges,
+    NeighborhoodEdges,
+    ScatteredEdges,
+    ShuffledEdges,
+    UniformEdges,
+)
 
 Ends = list[tuple[int, int]]
 # Probability of each edge as the next one, given the edges picked so far and the nodes seen.
@@ -236,6 +243,26 @@ def test_shuffled_batches_are_distinct_and_show_every_triple_once_a_round(triple
         assert other.sample().tolist() == batches[number]
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_grouped_batches_show_every_triple_once_per_pass_and_groups_together(
+    subjects: list[int], size: int, seed: int
+) -> None:
+    triples = np.array([(s, s % 2, i) for i, s in enumerate(subjects)], dtype=np.int64)
+    sampler = GroupedEdges(triples, len(subjects), size, seed)
+    count, passes = len(triples), 2 * size
+    batches = [sampler.sample().tolist() for _ in range(passes * count // sampler.size)]
+    assert all(len(set(batch)) == len(batch) == min(size, count) for batch in batches)
+    if count >= 2 * size:
+        shown = list(itertools.chain(*batches))
+        assert sorted(shown[:count]) == list(range(count))
+        groups = [group for group, _ in itertools.groupby(shown[:count], key=lambda row: subjects[row])]
+        assert len(groups) == len(set(subjects))
+    other = GroupedEdges(triples, len(subjects), size, seed=1)
+    for number in range(0, len(batches), 1 + len(batches) // 5):
+        other.set_state({**sampler.state(), "batches": number})
+        assert other.sample().tolist() == batches[number]
+
+
 def test_every_round_has_an_order_of_its_own_and_every_order_is_likely() -> None:
     sampler = ShuffledEdges(triples_of([(0, 1)] * 4), num_nodes=2, size=2, seed=3)
     orders = Counter((*sampler.sample().tolist(), *sampler.sample().tolist()) for _ in range(20_000))
@@ -268,7 +295,7 @@ def test_a_scattered_order_looks_random() -> None:
 
 def all_of(ends: Ends, num_nodes: int, size: int, seed: int = 0) -> list[EdgeSampler]:
     triples = triples_of(ends)
-    kinds: tuple[type[EdgeSampler], ...] = (UniformEdges, NeighborhoodEdges, ShuffledEdges, ScatteredEdges)
+    kinds: list[type[EdgeSampler]] = [UniformEdges, NeighborhoodEdges, ShuffledEdges, GroupedEdges, ScatteredEdges]
     return [kind(triples, num_nodes, size, seed) for kind in kinds]
 
 
@@ -328,10 +355,11 @@ def test_a_seed_gives_the_same_batch_whatever_came_before() -> None:
 
 
 def test_a_seed_means_these_edges_on_every_platform() -> None:
-    uniform, neighborhood, shuffled, scattered = all_of(RING, 50, 8)
+    uniform, neighborhood, shuffled, grouped, scattered = all_of(RING, 50, 8)
     assert uniform.sample(2024).tolist() == [41, 17, 19, 33, 22, 11, 44, 42]
     assert neighborhood.sample(2024).tolist() == [40, 41, 42, 39, 43, 44, 45, 46]
     assert shuffled.sample(2024).tolist() == [48, 3, 35, 32, 19, 16, 47, 7]
+    assert grouped.sample(2024).tolist() == [48, 3, 35, 32, 19, 16, 47, 7]  # every group is one triple
     assert scattered.sample(2024).tolist() == [15, 30, 3, 44, 37, 46, 2, 21]
 
 

@@ -111,7 +111,7 @@ def test_without_held_out_labels_there_are_scores_and_no_probabilities(serving):
 def test_a_model_whose_numbers_are_not_finite_is_not_served(graph, tmp_path):
     for name, model in (
         ("classes", rgcn.NodeClassifier(hidden=4, epochs=1, device="cpu")),
-        ("links", rgcn.LinkPredictor("distmult", embedding=4, steps=1, device="cpu")),
+        ("links", rgcn.LinkPredictor(encoder="none", embedding=4, steps=1, device="cpu")),
     ):
         model.fit(graph)
         for parameter in model.network_.parameters():

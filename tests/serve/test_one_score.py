@@ -29,7 +29,7 @@ MODELS = {
     "each hidden triple alone": {**WALKS, **SMALL, "normalization": "relation"},
     "popularity": {"model": "popularity", **SMALL},
     "rgcn": {"model": "rgcn", "embedding": 6, **SMALL},
-    "distmult": {"model": "distmult", "embedding": 6, **SMALL},
+    "distmult": {"encoder": "none", "embedding": 6, **SMALL},
 }
 SYMMETRIC = ("rgcn", "distmult")
 

@@ -34,7 +34,7 @@ def tiny(tmp_path_factory):
         name="tiny",
     )
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(kg).save(str(folder))
+    rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(kg).save(str(folder))
     with asking(create_app(load_models([folder, folder], device="cpu"))) as client:
         yield client
 
@@ -136,7 +136,7 @@ def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
 def test_a_very_large_graph_is_searched_by_the_models_thread(monkeypatch, tmp_path):
     monkeypatch.setattr(titles, "MAX_FAST_NAMES", 0)
     kg = rgcn.KnowledgeGraph.from_triples([("New Zealand", "near", "Zealandia"), ("Old Zealand", "near", "Zealandia")])
-    rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(kg).save(str(tmp_path / "tiny"))
+    rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(kg).save(str(tmp_path / "tiny"))
     (served,) = load_models([tmp_path / "tiny"], device="cpu")
     assert not served.names.is_search_fast
     asked = []

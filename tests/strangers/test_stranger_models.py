@@ -327,7 +327,7 @@ def test_a_callback_stops_a_training():
         seen.append(epoch.number)
         return epoch.number < 4
 
-    model = rgcn.LinkPredictor("distmult", embedding=4, steps=100).fit(kg, enough)
+    model = rgcn.LinkPredictor(encoder="none", embedding=4, steps=100).fit(kg, enough)
     assert seen == [1, 2, 3, 4]
     assert model.history_[-1].number == 4
     model.evaluate(split="test")
@@ -335,7 +335,7 @@ def test_a_callback_stops_a_training():
 
 @pytest.mark.parametrize(("watch", "best"), [("hits@10", max), ("mean_rank", min), ("mrr", max)])
 def test_the_best_weights_are_selected_by_any_metric_of_the_task(watch, best):
-    model = rgcn.LinkPredictor("distmult", embedding=6, steps=12, evaluate_every=2, learning_rate=0.3, watch=watch)
+    model = rgcn.LinkPredictor(encoder="none", embedding=6, steps=12, evaluate_every=2, learning_rate=0.3, watch=watch)
     model.fit(small_world())
     measured = [epoch[f"valid_{watch}"] for epoch in model.history_]
     assert model.evaluate(split="valid")[watch] == best(value for value in measured if value is not None)

@@ -49,7 +49,7 @@ LINK = {
     "whole graph, filtered negatives": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "filtered_negatives": True},
     "one-hot nodes": {"input": "one-hot", "embedding": 8, "decomposition": "basis", "bases": 2, "batch_edges": 300},
     "rows by lazy Adam, shared negatives, on disk": {
-        "model": "distmult",
+        "encoder": "none",
         "embedding": 8,
         "batch_edges": 100,
         "optimizer": "lazy-adam",
@@ -58,8 +58,14 @@ LINK = {
         "tables": "disk",
         "evaluate_every": 2,
     },
-    "rows by Adagrad": {"model": "c-rgcn", "embedding": 8, "bottleneck": 4, "batch_edges": 50, "optimizer": "adagrad"},
-    "measured": {"model": "distmult", "embedding": 8, "evaluate_every": 2, "patience": 2, "learning_rate": 1.0},
+    "rows by Adagrad": {
+        "model": "c-rgcn",
+        "embedding": 8,
+        "bottleneck": 4,
+        "batch_edges": 50,
+        "optimizer": "row-adagrad",
+    },
+    "measured": {"encoder": "none", "embedding": 8, "evaluate_every": 2, "patience": 2, "learning_rate": 1.0},
 }
 
 
@@ -122,7 +128,7 @@ def test_a_fitting_leaves_the_global_generator_as_it_was(world):
 
 
 def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
-    settings = {"model": "distmult", "embedding": 4, "steps": 300, "batch_edges": 50, "device": "cpu"}
+    settings = {"encoder": "none", "embedding": 4, "steps": 300, "batch_edges": 50, "device": "cpu"}
     whole = rgcn.LinkPredictor(**settings).fit(world)
     with rgcn.LinkPredictor(**settings).fitting(world) as fitting:
         while fitting.steps_taken < 100:  # a report comes every third step: one loss stands alone
@@ -149,7 +155,7 @@ def test_a_state_of_another_model_or_device_is_refused(world):
 
 def test_predictions_follow_the_weights_that_were_put_back(world):
     """The best weights come back after the last measurement: nothing encoded before may be used."""
-    predictor = rgcn.LinkPredictor("distmult", embedding=8, steps=2, evaluate_every=1)
+    predictor = rgcn.LinkPredictor(encoder="none", embedding=8, steps=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:
         for _ in fitting:
             assert predictor.scorer().nodes.any()

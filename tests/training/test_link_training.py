@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-import rgcn.nn.decoders
+import rgcn.nn.decoders.bilinear
 import rgcn.training.objectives
 from naive import SmallGraph, naive_adjacency
 from rgcn.adjacency import RelationalAdjacency
@@ -56,7 +56,7 @@ def naive_scores(decoder, vectors, triples):
 @pytest.mark.parametrize(("count", "rate", "heads"), [(5, 3, 0.5), (1, 1, 0.5), (4, 2, 0.0), (4, 2, 1.0)])
 @pytest.mark.parametrize("large", [0, 1 << 25])
 def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count, rate, heads, large, monkeypatch):
-    monkeypatch.setattr(rgcn.nn.decoders, "MIN_ONE_PASS_SIZE", large)
+    monkeypatch.setattr(rgcn.nn.decoders.bilinear, "MIN_ONE_PASS_SIZE", large)
     decoder, vectors = decoder_and_nodes(biases)
     positives = random_triples(count)
     generator = torch.Generator().manual_seed(2)
@@ -138,7 +138,7 @@ def test_schedules():
 
 
 def test_the_optimizer_is_given_the_scheduled_rate():
-    predictor = LinkPredictor("distmult", embedding=4, steps=4, schedule="step", step_every=1, learning_rate=0.1)
+    predictor = LinkPredictor(encoder="none", embedding=4, steps=4, schedule="step", step_every=1, learning_rate=0.1)
     trainer = predictor.prepare(chains()).trainer()
     rates = []
     with trainer.running():
@@ -160,7 +160,7 @@ HALVING = {"optimizer": SlowNodes, "schedule": "step", "step_every": 1, "learnin
 
 
 def test_a_schedule_scales_the_rate_of_each_parameter_group():
-    trainer = trainer_of(chains(), "distmult", epochs=3, **HALVING)
+    trainer = trainer_of(chains(), "none", epochs=3, **HALVING)
     rates = []
     with trainer.running():
         for _ in range(3):
@@ -171,7 +171,7 @@ def test_a_schedule_scales_the_rate_of_each_parameter_group():
 
 def test_a_resumed_training_gives_each_parameter_group_its_rate():
     fittings = [
-        LinkPredictor("distmult", embedding=4, steps=4, seed=1, device="cpu", **HALVING).fitting(chains())
+        LinkPredictor(encoder="none", embedding=4, steps=4, seed=1, device="cpu", **HALVING).fitting(chains())
         for _ in range(2)
     ]
     first, second = fittings
@@ -195,9 +195,9 @@ def chains(length=20):
     return KnowledgeGraph.from_triples([*triples, ("n0", "r0", "n5"), ("n3", "r1", "n3")])
 
 
-def trainer_of(kg, model="rgcn", **settings):
+def trainer_of(kg, encoder="rgcn", **settings):
     settings = {"embedding": 4, "steps": 2, "device": "cpu", **settings}
-    return LinkPredictor(model, **settings).prepare(kg).trainer()
+    return LinkPredictor(encoder=encoder, **settings).prepare(kg).trainer()
 
 
 def edges_of(adjacency):
@@ -281,7 +281,7 @@ def test_whole_graph_messages_equal_the_naive_operator_of_what_was_kept():
 
 
 def test_distmult_passes_no_messages():
-    trainer = trainer_of(chains(), "distmult", batch_edges=5)
+    trainer = trainer_of(chains(), "none", batch_edges=5)
     assert trainer.message_graph(trainer.triples) is None
 
 
@@ -391,12 +391,13 @@ def test_a_step_does_not_check_its_rows_again(monkeypatch):
 # -- rows that a batch touched -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("optimizer", ["lazy-adam", "adagrad"])
-@pytest.mark.parametrize("model", ["distmult", "c-rgcn", "rgcn"])
+@pytest.mark.parametrize("optimizer", ["lazy-adam", "row-adagrad"])
+@pytest.mark.parametrize("encoder", ["none", "c-rgcn", "rgcn"])
 @pytest.mark.parametrize("shared_by", [None, 2])
-def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
+def test_only_rows_that_a_batch_touched_move(encoder, optimizer, shared_by):
     settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 3, "negatives": 2, "decoder_biases": True, "clip": 0.5}
-    predictor = LinkPredictor(model, optimizer=optimizer, shared_by=shared_by, sampler="scattered", **settings)
+    options = {"optimizer": optimizer, "shared_by": shared_by, "sampler": "scattered"}
+    predictor = LinkPredictor(encoder=encoder, **options, **settings)
     trainer = predictor.prepare(chains(60)).trainer()
     tables = trainer.network.node_tables()
     assert [len(table.trained) for table in tables] == [60, 60]
@@ -415,14 +416,14 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
             assert not state[still].any()
 
 
-@pytest.mark.parametrize("model", ["distmult", "c-rgcn", "rgcn"])
-def test_the_first_lazy_step_is_that_of_adam(model):
+@pytest.mark.parametrize("encoder", ["none", "c-rgcn", "rgcn"])
+def test_the_first_lazy_step_is_that_of_adam(encoder):
     """Moments begin at zero: where rows get a gradient at all, both take the same first step."""
     settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 8, "decoder_biases": True, "edge_dropout": 0.0}
     settings |= {"self_loop_dropout": 0.0}
     states = []
     for optimizer in ("adam", "lazy-adam"):
-        trainer = LinkPredictor(model, optimizer=optimizer, **settings).prepare(chains(40)).trainer()
+        trainer = LinkPredictor(encoder=encoder, optimizer=optimizer, **settings).prepare(chains(40)).trainer()
         trainer.network.double()
         trainer.step()
         states.append(trainer.network.state_dict())
@@ -431,14 +432,14 @@ def test_the_first_lazy_step_is_that_of_adam(model):
 
 
 def test_an_optimizer_from_outside_fits():
-    predictor = LinkPredictor("distmult", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
+    predictor = LinkPredictor(encoder="none", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
     assert predictor.settings_["optimizer"] == "torch.optim.sgd:SGD"
 
 
 def test_settings_that_a_large_graph_wants(monkeypatch):
-    def chosen(kg, free=1 << 40, model="distmult", **settings):
+    def chosen(kg, free=1 << 40, encoder="none", **settings):
         monkeypatch.setattr(plans, "available_bytes", lambda device: free)
-        predictor = LinkPredictor(model, **settings)
+        predictor = LinkPredictor(encoder=encoder, **settings)
         return plans.chosen_at_size(predictor.model, predictor.training, kg)
 
     kg = chains(50)
@@ -446,11 +447,11 @@ def test_settings_that_a_large_graph_wants(monkeypatch):
     monkeypatch.setattr(plans, "MIN_LARGE_TABLE", 50 * 200)
     assert chosen(kg) == {}  # every step sees all of it
     assert chosen(kg, batch_edges=5) == {"optimizer": "lazy-adam"}
-    assert chosen(kg, batch_edges=5, model="rgcn", input="one-hot", decomposition="basis", bases=2) == {}
+    assert chosen(kg, batch_edges=5, encoder="rgcn", input="one-hot", decomposition="basis", bases=2) == {}
     assert chosen(kg, batch_edges=5, optimizer="adam") == {}
-    assert chosen(kg, free=3 * 4 * 50 * 200, batch_edges=5) == {"optimizer": "adagrad"}
-    assert chosen(kg, free=4 * 50 * 200, batch_edges=5) == {"optimizer": "adagrad", "tables": "disk"}
-    assert chosen(kg, free=4 * 50 * 200, batch_edges=5, tables="memory") == {"optimizer": "adagrad"}
+    assert chosen(kg, free=3 * 4 * 50 * 200, batch_edges=5) == {"optimizer": "row-adagrad"}
+    assert chosen(kg, free=4 * 50 * 200, batch_edges=5) == {"optimizer": "row-adagrad", "tables": "disk"}
+    assert chosen(kg, free=4 * 50 * 200, batch_edges=5, tables="memory") == {"optimizer": "row-adagrad"}
     assert chosen(kg, tables="disk") == {"optimizer": "lazy-adam"}
-    with pytest.raises(ConfigError, match="lazy-adam or adagrad"):
-        LinkPredictor("distmult", tables="disk", optimizer="adam")
+    with pytest.raises(ConfigError, match="lazy-adam or row-adagrad"):
+        LinkPredictor(encoder="none", tables="disk", optimizer="adam")

@@ -21,6 +21,10 @@ from rgcn.training.objectives import (
     SampledSoftmax,
     SelfAdversarial,
     SoftmaxCrossEntropy,
+    UnfilteredSoftmax,
+    both_directions,
+    grouped_cross_entropy,
+    without_directions,
 )
 
 
@@ -245,3 +249,66 @@ def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
         monkeypatch.setattr(torch, name, asked)
     drawn = objective.draw(rows, torch.Generator().manual_seed(0))
     objective.loss(network, None, rows, drawn)
+
+
+def test_directed_triples_are_both_directions_and_come_back():
+    triples = torch.tensor([[0, 1, 2], [3, 0, 3]])
+    directed = both_directions(triples, 2)
+    assert directed.tolist() == [[0, 1, 2], [3, 0, 3], [2, 3, 0], [3, 2, 3]]
+    assert without_directions(directed, 2).tolist() == [*triples.tolist(), *triples.tolist()]
+
+
+@given(triple_lists(max_nodes=5, max_relations=3), st.data())
+def test_the_unfiltered_softmax_is_over_all_nodes(graph, data):
+    """Each directed triple is a question; equal questions are computed once, and the loss and its gradient stay."""
+    triples, num_nodes, num_relations = graph
+    if not triples:
+        return
+    rows = both_directions(torch.tensor(triples), num_relations)
+    picked = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
+    network = Table(num_nodes, num_relations)
+    objective = built(UnfilteredSoftmax, triples, num_nodes, num_relations, penalty=0.0)
+    loss = objective.loss(network, None, rows[picked], None)
+    losses = []
+    for v, r, answer in rows[picked].tolist():
+        scores = network.table[r, v] if r < num_relations else network.table[r - num_relations, :, v]
+        losses.append(torch.log(sum(torch.exp(x) for x in scores)) - scores[answer])
+    expected = sum(losses) / len(losses)
+    torch.testing.assert_close(loss, expected)
+    gradients = [torch.autograd.grad(value, network.table, retain_graph=True)[0] for value in (loss, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_grouped_and_ungrouped_losses_are_equal():
+    scores = torch.randn(3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    group, answer = torch.tensor([0, 2, 0, 1, 2]), torch.tensor([6, 0, 6, 3, 1])
+    grouped, apart = grouped_cross_entropy(scores, answer, group), grouped_cross_entropy(scores[group], answer)
+    torch.testing.assert_close(grouped, apart)
+    gradients = [torch.autograd.grad(loss, scores, retain_graph=True)[0] for loss in (grouped, apart)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(("regularizer", "power"), [("l2", 2), ("n3", 3)])
+def test_the_penalty_is_on_the_factors_of_the_batch(regularizer, power):
+    """Grouping does not change it: each directed triple counts with its node, its relation and its answer."""
+    from rgcn.nn import NodeEmbedding, VectorNetwork
+    from rgcn.nn.decoders import ComplEx
+    from rgcn.nn.initialization import Initializer
+    from rgcn.nn.relational_encoder import RelationalEncoder
+
+    generator = torch.Generator().manual_seed(0)
+    embedding = NodeEmbedding(5, 4, Initializer("normal"), generator)
+    decoder = ComplEx(2, 4, generator=generator, reciprocal=True)
+    network = VectorNetwork(RelationalEncoder(embedding, []), decoder).double()
+    triples = [(0, 1, 2), (0, 1, 3), (4, 0, 0)]
+    rows = both_directions(torch.tensor(triples), 2)[[0, 1, 1, 5]]
+    settings = {"regularizer": regularizer, "objective": "softmax-unfiltered"}
+    with_penalty = built(UnfilteredSoftmax, triples, 5, 2, penalty=0.5, **settings)
+    without = built(UnfilteredSoftmax, triples, 5, 2, penalty=0.0, **settings)
+    penalty = with_penalty.loss(network, None, rows, None) - without.loss(network, None, rows, None)
+    expected, nodes = 0.0, embedding.rows.values().detach()
+    for v, r, answer in rows.tolist():
+        for factor in (nodes[v], decoder.relation[r].detach(), nodes[answer]):
+            modulus = (factor[:2] ** 2 + factor[2:] ** 2).sqrt()
+            expected += float((modulus**3).sum() if power == 3 else factor.square().mean()) / len(rows)
+    assert penalty.item() == pytest.approx(0.5 * expected, rel=1e-10)

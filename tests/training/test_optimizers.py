@@ -18,7 +18,7 @@ from rgcn.kernels.sparse import padded_unique
 from rgcn.models import NodeClassifier
 from rgcn.nn import Basis, RelationalGraphConv
 from rgcn.nn.row_tables import NodeTable
-from rgcn.training.optimizers import Adam, LazyAdam, RowAdagrad
+from rgcn.training.optimizers import Adagrad, Adam, LazyAdam, RowAdagrad
 
 
 def one_hot_layer(seed=0):
@@ -236,3 +236,19 @@ def test_distinct_ids_without_knowing_how_many(ids):
     rows = sorted(set(ids))
     assert found.tolist() == rows + rows[-1:] * (len(ids) - len(rows))
     assert found[place].tolist() == ids
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adagrad_equals_pytorchs(decay):
+    start = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    optimizers = (
+        Adagrad([ours], lr=0.3, weight_decay=decay),
+        torch.optim.Adagrad([theirs], lr=0.3, weight_decay=decay, eps=1e-8),
+    )
+    for step in range(4):
+        for parameter, optimizer in zip((ours, theirs), optimizers, strict=True):
+            optimizer.zero_grad()
+            (parameter.sin() * (step + 1)).sum().backward()
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs)

@@ -101,7 +101,7 @@ def test_kinds_are_read_from_training_triples_only(predictor):
     graph = rgcn.KnowledgeGraph.from_triples(
         [("a", "likes", "b"), ("b", "likes", "c"), ("z", "hates", "c")], triple_splits=np.array([0, 0, 2])
     )
-    model = rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(graph)
+    model = rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(graph)
     from rgcn.graph.titles import Titles
 
     found = node_map.by_kind(OpenModel(predictor.path, "x", model, Titles(graph)), np.arange(4))

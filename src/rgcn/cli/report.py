@@ -80,6 +80,8 @@ def print_comparison(options: CompareOptions) -> None:
         console.print(f"[bold]metrics[/]{best}", table(("", *letters), rows, letters, box=SIMPLE_HEAD))
     else:
         console.print("\nNo run is finished yet, so there are no metrics.")
+    for each in comparison.differences():
+        console.print(f"{each.second} - {each.first}  {each.split} {each.metric.title}: {each.text}")
     _print_curves(console, comparison)
     for warning in comparison.warnings():
         console.print(f"[yellow]Note:[/] {escape(warning)}")

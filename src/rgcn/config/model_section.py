@@ -20,6 +20,9 @@ EMBEDS = {"model.encoder": ("none", "rgcn", "c-rgcn")}
 WALKS = {"model.encoder": ("path", "universal")}
 OWN_RELATIONS = {"model.encoder": "path"}  # universal computes its relation vectors
 WITH_BASES, WITH_BLOCKS = {"model.decomposition": "basis"}, {"model.decomposition": "block"}
+DECODER_NAMES = ("distmult", "complex", "transe", "rotate")  # also names of models: embeddings with this decoder
+EMBEDDING_START = {"reciprocal": True, "node_deviation": 0.1, "relation_deviation": 0.1}
+LinkModel = Literal["rgcn", "c-rgcn", "distmult", "complex", "transe", "rotate", "path", "universal", "popularity"]
 Encoder = Annotated[str, ComponentOf(ENCODERS)]
 Decoder = Annotated[str, ComponentOf(DECODERS)]
 Head = Annotated[str, ComponentOf(HEADS)]
@@ -174,7 +177,7 @@ class LinkModelConfig(ModelSection):
     shorthands: ClassVar = {
         "rgcn": {"encoder": "rgcn"},
         "c-rgcn": {"encoder": "c-rgcn"},
-        "distmult": {"encoder": "none", "decoder": "distmult"},
+        **{name: {"encoder": "none", "decoder": name, **EMBEDDING_START} for name in DECODER_NAMES},
         "path": {"encoder": "path", "layers": 6, "normalization": "node"},
         "universal": {
             "encoder": "universal",
@@ -188,7 +191,7 @@ class LinkModelConfig(ModelSection):
         "popularity": {"encoder": "popularity", "normalization": "none", "self_loops": False},
     }
 
-    name: Literal["rgcn", "c-rgcn", "distmult", "path", "universal", "popularity"] | None = Field(None, exclude=True)
+    name: LinkModel | None = Field(None, exclude=True)
     """Shorthand for encoder, decoder and other settings; universal: those of the pretrained model."""
     encoder: Encoder = "rgcn"
     """rgcn: convolutions over embeddings. c-rgcn: convolutions through a bottleneck, which the embedding bypasses.
@@ -196,7 +199,12 @@ class LinkModelConfig(ModelSection):
     are represented by how they meet, so that the weights suit any graph. popularity: counts of edges, a baseline
     without layers and widths."""
     decoder: Decoder = "distmult"
-    """Scores triples; path and universal have a scoring head of their own."""
+    """Scores triples from two node vectors and the relation's vector. distmult and complex: by products; transe and
+    rotate: by distance. path and universal have a scoring head of their own."""
+    reciprocal: bool = False
+    """Give each relation a second vector for questions about subjects."""
+    margin: float = Field(9.0, ge=0)
+    """transe, rotate: the score at distance zero. It has no effect with objectives that are a softmax."""
     layers: int = tuned(1, low=1, high=2, when=CONVOLVES, ge=1, le=100)
     """Number of convolutions; encoder none has none."""
     embedding: int = tuned(200, [64, 128, 256], when=EMBEDS, ge=1)
@@ -266,6 +274,10 @@ class LinkModelConfig(ModelSection):
     """Initialization of the encoder's weights."""
     gain: float = tuned(1.0, low=0.1, high=2.0, log=True, when=EMBEDS, gt=0)
     """Factor on the encoder's initial weights."""
+    node_deviation: float | None = Field(None, gt=0)
+    """Standard deviation of the initial node embeddings, which are normal. null: by `init` and `gain`."""
+    relation_deviation: float | None = Field(None, gt=0)
+    """Standard deviation of the initial relation vectors. null: 1; for rotate, uniform angles."""
     fans: Literal["matrix", "published"] = tuned("matrix", ["matrix", "published"], when=WITH_BLOCKS)
     """Fans of one relation's matrix; published: for blocks, the number of relations and the width of a block."""
     decoder_biases: bool = False
@@ -294,6 +306,18 @@ class LinkModelConfig(ModelSection):
     def _shipped_weights_are_universal(self) -> Iterator[str]:
         if self.start == "shipped" and self.encoder != "universal":
             yield "the pretrained weights are those of universal: set start to random, or encoder to universal"
+
+    @rule("embedding", "decoder", "encoder")
+    def _complex_numbers_are_pairs(self) -> Iterator[str]:
+        if self.decoder in ("complex", "rotate") and self.encoder in EMBEDS["model.encoder"] and self.embedding % 2:
+            below, above = self.embedding - 1, self.embedding + 1
+            fixes = f"set embedding to {f'{below} or ' if below else ''}{above}, or decoder to distmult"
+            yield f"{self.decoder} needs an even width, and {self.embedding} (embedding) is odd: {fixes}"
+
+    @rule("decoder_biases", "decoder")
+    def _distances_have_no_biases(self) -> Iterator[str]:
+        if self.decoder_biases and self.decoder in ("transe", "rotate"):
+            yield f"{self.decoder} has no biases: set decoder_biases to false, or decoder to distmult or complex"
 
     @rule("input", "encoder")
     def _one_hot_is_for_rgcn(self) -> Iterator[str]:

@@ -9,17 +9,29 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from rgcn.config.fields import ComponentOf, OptionsOf, Section, rule, tuned
-from rgcn.config.model_section import CONVOLVES, WALKS
+from rgcn.config.model_section import CONVOLVES, DECODER_NAMES, WALKS
 from rgcn.plugins import OBJECTIVES, OPTIMIZERS, SAMPLERS
 
 Objective = Annotated[str, ComponentOf(OBJECTIVES)]
 Sampler = Annotated[str, ComponentOf(SAMPLERS)]
 Optimizer = Annotated[str, ComponentOf(OPTIMIZERS)]
 SAMPLED = {"training.objective": ("sampled-bce", "self-adversarial", "sampled-softmax")}  # these draw false triples
+ALL_NODES = {"training.objective": ("softmax-unfiltered",)}
+PENALIZED = {"training.objective": (*SAMPLED["training.objective"], *ALL_NODES["training.objective"])}
 PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.encoder"])}
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
 
+# A softmax over all nodes without leaving out known answers, N3 and Adagrad: chosen by validation on codex-s.
+EMBEDDING_DEFAULTS = {
+    "objective": "softmax-unfiltered",
+    "sampler": "grouped",
+    "batch_edges": 512,
+    "optimizer": "adagrad",
+    "learning_rate": 0.1,
+    "regularizer": "n3",
+    "penalty": 0.01,
+}
 PATH_DEFAULTS = {
     "objective": "softmax",
     "sampler": "shuffled",
@@ -105,6 +117,7 @@ class LinkTrainingConfig(TrainingSection):
     shorthands: ClassVar = {
         "path": {**PATH_DEFAULTS, "learning_rate": 0.005},
         "universal": {**PATH_DEFAULTS, "learning_rate": 0.0005},
+        **dict.fromkeys(DECODER_NAMES, EMBEDDING_DEFAULTS),
     }
 
     steps: int = tuned(1000, low=500, high=10000, log=True, ge=0)
@@ -112,14 +125,18 @@ class LinkTrainingConfig(TrainingSection):
     epochs: int | None = Field(None, ge=1)
     """Passes over the training triples, instead of `steps`. The run records the resulting steps, and null here."""
     batch_edges: int | None = Field(None, ge=1)
-    """Number of positive edges per step. null: all edges of a small graph, else as many as fit into memory; the run
-    records it. path and universal, which hide the triples of a batch, use at most half of them, and 64 for null."""
+    """Number of positive edges per step; with objective: softmax-unfiltered of questions, two for each triple. null:
+    all of a small graph, else as many as fit into memory; the run records it. path and universal, which hide the
+    triples of a batch, use at most half of them, and 64 for null."""
     sampler: Sampler = "neighborhood"
     """Draws batches. neighborhood: growing along edges, as in the original code. uniform: at random. shuffled: each
-    triple once per pass. scattered: the same without a permutation of all triples in memory, for graphs of any size."""
+    triple once per pass. scattered: the same without a permutation of all triples in memory, for graphs of any size.
+    grouped: each triple once per pass, those with the same subject and relation together; for softmax-unfiltered,
+    whose equal questions are then computed once."""
     objective: Objective = "sampled-bce"
     """sampled-bce: binary cross-entropy of true triples and negatives; self-adversarial: negatives weighted by score;
-    sampled-softmax: the answer among the negatives; softmax, bce: among all nodes but other known answers."""
+    sampled-softmax: the answer among the negatives; softmax, bce: among all nodes but other known answers;
+    softmax-unfiltered: among all nodes, each triple asked in both directions."""
     negatives: int = tuned(10, low=1, high=32, log=True, when=SAMPLED, ge=1)
     """Negatives for each true triple; with shared_by, for each of its sides. softmax and bce need none."""
     shared_by: int | None = Field(None, ge=1)
@@ -131,8 +148,14 @@ class LinkTrainingConfig(TrainingSection):
     """Draw a negative again if it is a known triple."""
     temperature: float = tuned(1.0, low=0.25, high=4.0, log=True, when=WEIGHTED, ge=0)
     """With objective: bce or self-adversarial, wrong answers are weighted by softmax(temperature x score)."""
-    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=SAMPLED, ge=0)
-    """Factor on the mean squares of the scored triples' vectors. With softmax and bce use weight_decay instead."""
+    penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=PENALIZED, ge=0)
+    """Factor on the regularizer. With softmax and bce use weight_decay instead."""
+    regularizer: Literal["l2", "n3"] = "l2"
+    """l2: mean squares of the vectors of scored triples. n3, with softmax-unfiltered: the sum of the cubes of a
+    triple's vectors, the mean over the batch."""
+    message_edges: Literal["batch", "graph", "graph-without-batch"] = "batch"
+    """Edges that carry messages in a step with batch_edges. batch: those of the batch, as published; graph: all, as
+    when the model is evaluated; graph-without-batch: all others."""
     hidden: Literal["triple", "pair"] = tuned("triple", ["triple", "pair"], when=WALKS)
     """path, universal: the edges that are removed while a triple is predicted: the triple itself, or every triple
     between its two nodes. Choose by validation: pair is better on FB15k-237, and worse on WN18RR."""
@@ -145,12 +168,12 @@ class LinkTrainingConfig(TrainingSection):
     )
     """edge: drop whole self-loops. message: drop numbers of their messages, as the original code does."""
     optimizer: Optimizer | None = None
-    """adam; lazy-adam, which updates only the embedding rows that a step uses; adagrad, the same with one number of
-    state per row (learning rate about 0.1). null: adam, but for 100 million numbers of embeddings or more, in batches,
-    lazy-adam, or adagrad if the state would not fit into memory; the run records it."""
+    """adam; adagrad (learning rate about 0.1); lazy-adam, which updates only the embedding rows that a step uses;
+    row-adagrad, the same with one number of state per row. null: adam, but for 100 million numbers of embeddings or
+    more, in batches, lazy-adam, or row-adagrad if the state would not fit into memory; the run records it."""
     tables: Literal["memory", "disk"] | None = None
     """Where node embeddings are stored during the training. disk: in a file in the cache folder (RGCN_CACHE), mapped
-    into memory; only on a CPU and with lazy-adam or adagrad. null: memory, or disk if they would not fit."""
+    into memory; only on a CPU and with lazy-adam or row-adagrad. null: memory, or disk if they would not fit."""
     learning_rate: float = tuned(0.01, low=1e-3, high=0.1, log=True, gt=0)
     """Learning rate of the optimizer."""
     schedule: Literal["constant", "cosine", "step"] = tuned("constant", ["constant", "cosine"])
@@ -193,8 +216,16 @@ class LinkTrainingConfig(TrainingSection):
 
     @rule("tables", "optimizer")
     def _disk_for_rows(self) -> Iterator[str]:
-        if self.tables == "disk" and self.optimizer == "adam":
-            yield "adam updates every row of a table in every step: with tables: disk, choose lazy-adam or adagrad"
+        if self.tables == "disk" and self.optimizer in ("adam", "adagrad"):
+            yield (
+                f"{self.optimizer} updates every row of a table in every step: with tables: disk, choose lazy-adam or "
+                "row-adagrad"
+            )
+
+    @rule("regularizer", "objective", "penalty")
+    def _n3_of_a_batch(self) -> Iterator[str]:
+        if self.regularizer == "n3" and self.objective != "softmax-unfiltered" and self.penalty:
+            yield f"`regularizer: n3` goes with `objective: softmax-unfiltered`, not {self.objective!r}: set one"
 
 
 class ClassLinkTrainingConfig(LinkTrainingConfig):

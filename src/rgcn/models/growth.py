@@ -22,7 +22,7 @@ from rgcn.errors import DataError
 from rgcn.graph import KnowledgeGraph, Vocabulary
 from rgcn.nn.link_network import LinkNetwork
 from rgcn.nn.row_tables import NodeEmbedding, RowTable
-from rgcn.training.objectives import Objective
+from rgcn.training.objectives import Objective, both_directions
 
 if TYPE_CHECKING:
     from rgcn.models.estimator import Estimator
@@ -188,6 +188,8 @@ def fold_in(
     optimizer = torch.optim.Adam([rows], lr=LEARNING_RATE)
     network.eval()  # the dropout of messages would only blur so few steps
     network.encodes_batch_only = True
+    if objective.is_directed:
+        positives = both_directions(positives, objective.num_relations)
     all_positives, max_positives = positives, objective.max_positives
     for _ in range(steps):
         if max_positives is not None and len(all_positives) > max_positives:

@@ -113,6 +113,8 @@ class LinkEstimator(Estimator):
         seed: int = 0,
         encoder: str | type[Encoder] | None = None,
         decoder: str | type[Decoder] | None = None,
+        reciprocal: bool | None = None,
+        margin: float = 9.0,
         layers: int | None = None,
         embedding: int = 200,
         bottleneck: int = 16,
@@ -145,6 +147,8 @@ class LinkEstimator(Estimator):
         bias: bool = True,
         init: Scheme = "schlichtkrull-normal",
         gain: float = 1.0,
+        node_deviation: float | None = None,
+        relation_deviation: float | None = None,
         fans: Literal["matrix", "published"] = "matrix",
         decoder_biases: bool = False,
         options: dict[str, Any] | None = None,
@@ -158,7 +162,9 @@ class LinkEstimator(Estimator):
         head_probability: float = 0.5,
         filtered_negatives: bool = False,
         temperature: float = 1.0,
-        penalty: float = 0.01,
+        penalty: float | None = None,
+        regularizer: Literal["l2", "n3"] | None = None,
+        message_edges: Literal["batch", "graph", "graph-without-batch"] = "batch",
         hidden: Literal["triple", "pair"] = "triple",
         edge_dropout: float | None = None,
         self_loop_dropout: float | None = None,
@@ -236,7 +242,8 @@ class LinkEstimator(Estimator):
                 raise ConfigError(
                     "training.epochs: the number of steps in a pass follows from training.batch_edges: set it"
                 )
-            derived["steps"] = self.training.epochs * math.ceil(graph.num_triples_in("train") / (batch or len(graph)))
+            rows = graph.num_triples_in("train") * (1 + OBJECTIVES.resolve(self.training.objective).is_directed)
+            derived["steps"] = self.training.epochs * math.ceil(rows / (batch or rows))
             derived["epochs"] = None  # from here on `steps` counts
         return derived
 
@@ -263,6 +270,7 @@ class LinkEstimator(Estimator):
         network.placement = self.placement
         self.is_transferred = not self.training.steps
         samples_edges = self.training.batch_edges is not None and network.num_layers and not network.must_hide_triples
+        samples_edges = samples_edges and self.training.message_edges == "batch"
         if graph.edge_weights is not None and samples_edges:
             raise DataError("sampled edges carry no weights: leave batch_edges out, or drop the graph's edge weights")
         return self

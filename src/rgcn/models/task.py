@@ -254,7 +254,7 @@ class LinkPrediction(Task):
     def memory_savings(self, config: RunConfig) -> list[dict[str, Any]]:
         """Return changes to smaller batches, a smaller optimizer, tables on disk, and shorter vectors."""
         small_batches = {"training.batch_edges": min(config.training.batch_edges or 10_000, 10_000)}
-        small_optimizer = {**small_batches, "training.optimizer": "adagrad"}
+        small_optimizer = {**small_batches, "training.optimizer": "row-adagrad"}
         on_disk = {**small_optimizer, "training.tables": "disk"}
         return [small_batches, small_optimizer, on_disk, {"model.embedding": max(1, config.model.embedding // 4)}]
 

@@ -6,7 +6,17 @@
 from typing import TYPE_CHECKING
 
 from rgcn.adjacency import ReceptiveField, RelationalAdjacency
-from rgcn.nn.decoders import BatchScores, BilinearDecoder, Decoder, DistMult
+from rgcn.nn.decoders import (
+    BatchScores,
+    BilinearDecoder,
+    ComplEx,
+    Decoder,
+    DistanceDecoder,
+    DistMult,
+    QueryDecoder,
+    RotatE,
+    TransE,
+)
 from rgcn.nn.decompositions import Basis, BlockDiagonal, Decomposition, Diagonal, Full
 from rgcn.nn.encoders import CRGCNEncoder, Encoder, ERGCNEncoder, LookupEncoder, RGCNEncoder, VectorEncoder
 from rgcn.nn.initialization import Initializer
@@ -24,9 +34,10 @@ from rgcn.system.lazy import lazy_attributes
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__)
 
-__all__ = ["Basis", "BatchScores", "BilinearDecoder", "BlockDiagonal", "CRGCNEncoder", "ConvolutionHead", "Decoder"]
-__all__ += ["Decomposition", "Diagonal", "DistMult", "ERGCNEncoder", "Encoder", "Full", "Head", "Initializer"]
-__all__ += ["LinearHead", "LinearMessages", "LinkNetwork", "LookupEncoder", "MessageFunction", "NodeEmbedding"]
-__all__ += ["NodeFeatures", "NodeNetwork", "PathEncoder", "PathNetwork", "PopularityEncoder", "PopularityNetwork"]
-__all__ += ["Questions", "RGCNConv", "RGCNEncoder", "ReceptiveField", "RelationalAdjacency", "RelationalEncoder"]
-__all__ += ["RelationalGraphConv", "Scorer", "UniversalEncoder", "UniversalNetwork", "VectorEncoder", "VectorNetwork"]
+__all__ = ["Basis", "BatchScores", "BilinearDecoder", "BlockDiagonal", "CRGCNEncoder", "ComplEx", "ConvolutionHead"]
+__all__ += ["Decoder", "Decomposition", "Diagonal", "DistMult", "DistanceDecoder", "ERGCNEncoder", "Encoder", "Full"]
+__all__ += ["Head", "Initializer", "LinearHead", "LinearMessages", "LinkNetwork", "LookupEncoder", "MessageFunction"]
+__all__ += ["NodeEmbedding", "NodeFeatures", "NodeNetwork", "PathEncoder", "PathNetwork", "PopularityEncoder"]
+__all__ += ["PopularityNetwork", "QueryDecoder", "Questions", "RGCNConv", "RGCNEncoder", "ReceptiveField"]
+__all__ += ["RelationalAdjacency", "RelationalEncoder", "RelationalGraphConv", "RotatE", "Scorer", "TransE"]
+__all__ += ["UniversalEncoder", "UniversalNetwork", "VectorEncoder", "VectorNetwork"]

@@ -403,6 +403,8 @@ def build_embedding(plan: LinkPlan, activated: bool = False) -> NodeEmbedding:
     """Build the node embeddings that the configuration describes; `activated` adds a bias and a ReLU."""
     model = plan.model
     init = Initializer(model.init, model.gain)
+    if model.node_deviation is not None:
+        init = Initializer("normal", model.node_deviation)
     on_disk = plan.training.tables == "disk"
     if on_disk and plan.adjacency.device.type != "cpu":
         raise ConfigError("tables: disk is for a CPU: set training.device to cpu, or training.tables to memory")

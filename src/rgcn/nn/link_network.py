@@ -75,6 +75,22 @@ class ExplainedTriple(NamedTuple):
         return [forward, backward] if self.both else [forward]
 
 
+class Factors(NamedTuple):
+    """The vectors of a batch of directed triples that a penalty is on, as their ids.
+
+    Attributes:
+        power: 2 or 3, as for `Decoder.factor_penalty`.
+        relation: Edge relation of each question, int64 `[num_questions]`.
+        num_triples: Number of triples of each question, float `[num_questions]`.
+        answer: The answers of the triples, int64 `[num_triples]`.
+    """
+
+    power: int
+    relation: Tensor
+    num_triples: Tensor
+    answer: Tensor
+
+
 class LinkNetwork(nn.Module, ABC):
     """A network that scores triples and can be trained to do so.
 
@@ -141,6 +157,21 @@ class LinkNetwork(nn.Module, ABC):
     @abstractmethod
     def score_nodes(self, adjacency: RelationalAdjacency | None, questions: Questions) -> Tensor:
         """Score all nodes as answers to each question, with gradients: `[num_questions, num_nodes]`."""
+
+    def score_with_penalty(
+        self, adjacency: RelationalAdjacency | None, questions: Questions, factors: Factors
+    ) -> tuple[Tensor, Tensor | None]:
+        """Score all nodes as answers to each question, and compute the penalty on the factors of the batch.
+
+        Args:
+            adjacency: The edges that carry messages.
+            questions: The distinct questions.
+            factors: What the penalty is on.
+
+        Returns:
+            Scores `[num_questions, num_nodes]`, and the penalty, or None if triples have no factors.
+        """
+        return self.score_nodes(adjacency, questions), None
 
     @abstractmethod
     def score_explained(self, triple: ExplainedTriple) -> Tensor:
@@ -265,21 +296,31 @@ class VectorNetwork(LinkNetwork):
         node, relation, for_objects = questions
         return self.decoder.score_questions(take_rows(nodes, node), relation, for_objects, nodes)
 
+    def score_with_penalty(
+        self, adjacency: RelationalAdjacency | None, questions: Questions, factors: Factors
+    ) -> tuple[Tensor, Tensor | None]:
+        """Encode all nodes once, for the scores and for the penalty."""
+        nodes = self.encode(adjacency)
+        node, relation, for_objects = questions
+        rows, answers = take_rows(nodes, node), take_rows(nodes, factors.answer)
+        scores = self.decoder.score_questions(rows, relation, for_objects, nodes)
+        return scores, self.decoder.factor_penalty(factors.power, rows, factors.relation, answers, factors.num_triples)
+
     def score_explained(self, triple: ExplainedTriple) -> Tensor:
-        """Encode the triple's nodes and score it: `[1]`, since both directions have the same score."""
+        """Encode the triple's nodes and score it: `[2]` if the decoder scores directions apart, else `[1]`."""
         return self._decode(triple, self.encode(triple.field))
 
     def score_baseline(self, triple: ExplainedTriple) -> Tensor:
         """Score vectors of nodes without embeddings and without biases."""
-        nodes, dim = self.encode(triple.field), self.decoder.dim
-        vectors = self.encoder.remove_inputs(nodes[:, :dim], triple.nodes)
-        return self._decode(triple, torch.cat([vectors, torch.zeros_like(nodes[:, dim:])], dim=1))
+        vectors = self.encoder.remove_inputs(self.encode(triple.field)[:, : self.decoder.dim], triple.nodes)
+        return self._decode(triple, self.decoder.prepare_unknown(vectors))
 
     def _decode(self, triple: ExplainedTriple, nodes: Tensor) -> Tensor:
         ids = triple.nodes.tolist()
         subject, object_ = ids.index(triple.subject), ids.index(triple.object)
         relation = torch.tensor([triple.relation], device=nodes.device)
-        return self.decoder.score(nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1])
+        ends = nodes[subject : subject + 1], relation, nodes[object_ : object_ + 1]
+        return self.decoder.score_directions(*ends)[: 1 + triple.both, 0]
 
     def make_scorer(self, adjacency: RelationalAdjacency) -> Scorer:
         """Compute the vectors of the local nodes once."""

@@ -1,5 +1,8 @@
 """Compare several runs, and show the comparison as a page: settings that differ, metrics, and learning curves."""
 
+from __future__ import annotations
+
+import bisect
 import itertools
 import math
 import string
@@ -19,6 +22,7 @@ from rgcn.runs.run_record import RunRecord, Spread, read_run
 from rgcn.training.history import Metric
 from rgcn.version import __version__
 
+T_BINS = 20_000  # of the integral of Student's t distribution
 MAX_CURVE_POINTS = 400  # of the mean curve of a series
 
 
@@ -56,11 +60,15 @@ class Entry(NamedTuple):
         """Return True if there is such a setting; different tasks have different ones."""
         return setting in self.settings()
 
+    def values(self, split: str, metric: str) -> dict[int, float]:
+        """Return a metric of the finished runs by seed; without a series only one run of each seed is kept."""
+        results = {run.config.seed: (run.result or {}).get("metrics", {}).get(split, {}) for run in self.runs}
+        return {seed: float(found[metric]) for seed, found in results.items() if found.get(metric) is not None}
+
     def spread(self, split: str, metric: str) -> Spread | None:
         """Return mean and spread of a metric over the finished runs, or None."""
-        results = [(run.result or {}).get("metrics", {}).get(split, {}) for run in self.runs]
-        values = [float(metrics[metric]) for metrics in results if metrics.get(metric) is not None]
-        return Spread.of(values) if values else None
+        values = self.values(split, metric)
+        return Spread.of(list(values.values())) if values else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the entry as plain values."""
@@ -107,6 +115,62 @@ class MetricRow(NamedTuple):
         return "" if spread is None else self.metric.format(spread.mean, spread.standard_error)
 
 
+class PairedDifference(NamedTuple):
+    """The difference of two entries in one metric, run by run of the same seed.
+
+    Attributes:
+        first: Letter of the entry that is subtracted.
+        second: Letter of the other entry.
+        split: The split.
+        metric: The metric.
+        mean: Mean of second - first.
+        half_width: Half of the 95 % confidence interval of the mean, by Student's t.
+        seeds: The seeds that both have.
+    """
+
+    first: str
+    second: str
+    split: str
+    metric: Metric
+    mean: float
+    half_width: float
+    seeds: list[int]
+
+    @classmethod
+    def of(cls, first: Entry, second: Entry, split: str, metric: Metric) -> PairedDifference | None:
+        """Return the difference, or None if there are not two seeds that both have."""
+        a, b = first.values(split, metric.name), second.values(split, metric.name)
+        seeds = sorted(a.keys() & b.keys())
+        if len(seeds) < 2:
+            return None
+        spread = Spread.of([b[seed] - a[seed] for seed in seeds])
+        half_width = student_t(len(seeds) - 1) * (spread.standard_error or 0.0)
+        return cls(first.letter, second.letter, split, metric, spread.mean, half_width, seeds)
+
+    @property
+    def text(self) -> str:
+        """The difference as text, with its interval."""
+        scale = 100 if self.metric.is_share else 1
+        low, high = self.mean - self.half_width, self.mean + self.half_width
+        numbers = [f"{scale * number:+.{1 if scale == 100 else 3}f}" for number in (self.mean, low, high)]
+        return f"{numbers[0]} (95 % between {numbers[1]} and {numbers[2]}, {len(self.seeds)} seeds)"
+
+
+def student_t(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t distribution, by summing its density.
+
+    >>> [round(student_t(freedom), 3) for freedom in (1, 2, 4, 99)]
+    [12.706, 4.303, 2.776, 1.984]
+    """
+    # With t = sqrt(n) tan(angle) the density is proportional to cos(angle)^(n - 1) between 0 and a right angle.
+    width = math.pi / 2 / T_BINS
+    weights = [math.cos(width * (i + 0.5)) ** (freedom - 1) for i in range(T_BINS)]
+    wanted = 0.95 * sum(weights)  # of the positive half
+    below = list(itertools.accumulate(weights))
+    last = bisect.bisect_left(below, wanted)
+    return math.sqrt(freedom) * math.tan(width * (last + 1 - (below[last] - wanted) / weights[last]))
+
+
 class ComparisonChart(NamedTuple):
     """The curves of one column of the reports, by the letters of the entries."""
 
@@ -148,6 +212,15 @@ class Comparison:
                 is_comparable = len(data) == 1 and None not in data and split != "train" and len(best) < len(means)
                 rows.append(MetricRow(split, metric, spreads, best if is_comparable else frozenset()))
         return rows
+
+    def differences(self) -> list[PairedDifference]:
+        """Return the paired differences of each entry to the first one, in the headline metric of each split."""
+        if len(self.tasks) > 1 or len({entry.first.fingerprint for entry in self.entries} - {None}) != 1:
+            return []
+        splits = (split for split in SPLITS if split != "train")
+        pairs = itertools.product(splits, self.entries[1:])
+        found = (PairedDifference.of(self.entries[0], entry, split, self.tasks[0].headline) for split, entry in pairs)
+        return [difference for difference in found if difference is not None]
 
     def warnings(self) -> list[str]:
         """Return what cannot be compared, and which differences mean little."""
@@ -215,6 +288,11 @@ class Comparison:
             "runs": [entry.as_dict() for entry in self.entries],
             "settings": self.settings(),
             "metrics": by_split(lambda row: [None if spread is None else vars(spread) for spread in row.spreads]),
+            "differences": [
+                {**each._asdict(), "metric": each.metric.name, "interval": [each.mean - w, each.mean + w]}
+                for each in self.differences()
+                for w in [each.half_width]
+            ],
             "best": by_split(lambda row: [self.entries[i].name for i in sorted(row.best)]),
             "warnings": self.warnings(),
         }

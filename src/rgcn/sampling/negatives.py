@@ -57,7 +57,15 @@ class Negatives:
         return Negatives(self.positive[rows] - begin, self.node[rows], self.is_subject[rows], self.is_one_sided)
 
     def scores_by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scores of positives [n] and negatives [m] by question: true answers [q], wrong ones [q, rate]."""
+        """Return scores by question: true answers [q], wrong ones [q, rate].
+
+        Args:
+            positive: Scores of positives [n], or [2, n] as answers to (s, r, ?) and to (?, r, o).
+            negative: Scores of negatives [m].
+        """
+        if positive.ndim == 2:  # all negatives of a positive replace the same side
+            is_subject = self.is_subject.view(positive.shape[1], -1)[:, 0]
+            positive = torch.where(is_subject, positive[1], positive[0])
         return positive, negative.view(len(positive), -1)
 
     def question_pattern(self, num_positives: int, num_nodes: int) -> SparsePattern:
@@ -145,7 +153,8 @@ class SharedNegatives(Negatives):
 
     def scores_by_question(self, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores by question: objects of all positives, then subjects."""
-        return positive.repeat(2), negative.view(2 * len(positive), -1)
+        positive = positive.flatten() if positive.ndim == 2 else positive.repeat(2)
+        return positive, negative.view(len(positive), -1)
 
     def split_chunks(self, rows: Tensor) -> Tensor:
         """Return rows [n, d] as [chunks, chunk, d], padded with zeros."""

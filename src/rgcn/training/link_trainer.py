@@ -19,7 +19,14 @@ from rgcn.sampling.negatives import HiddenTriples
 from rgcn.system.formatting import format_bytes
 from rgcn.system.memory import available_bytes
 from rgcn.training.fitting import StepRecording, Trainer
-from rgcn.training.objectives import AmongAllNodes, Objective, ObjectivePlan, SelfAdversarial
+from rgcn.training.objectives import (
+    AmongAllNodes,
+    Objective,
+    ObjectivePlan,
+    SelfAdversarial,
+    both_directions,
+    without_directions,
+)
 from rgcn.training.optimizers import RowOptimizer
 from rgcn.training.plan import choose_device
 
@@ -84,7 +91,8 @@ class StoredTriples:
         scattered = training.batch_edges is not None and issubclass(SAMPLERS.resolve(training.sampler), ScatteredEdges)
         is_possible = graph.is_stored and graph.triple_splits is None and choose_device(training.device).type == "cpu"
         known = issubclass(OBJECTIVES.resolve(training.objective), SelfAdversarial) and training.shared_by is None
-        return is_possible and scattered and not (looks_up or known or network.must_hide_triples)
+        hides = network.must_hide_triples or (network.num_layers > 0 and training.message_edges != "batch")
+        return is_possible and scattered and not (looks_up or known or hides)
 
 
 class LinkTrainer(Trainer):
@@ -126,10 +134,15 @@ class LinkTrainer(Trainer):
         network.encodes_batch_only = isinstance(self.optimizer, RowOptimizer) or is_small_part
         objective: type[Objective] = OBJECTIVES.resolve(training.objective)
         self.objective = objective.build(ObjectivePlan(training, self.triples, self.num_nodes, self.num_relations))
+        if self.objective.is_directed:
+            self.queries = both_directions(self.queries, self.num_relations)
         self.hidden: HiddenTriples | None = None  # for networks that must hide the triples they are asked about
         batch = training.batch_edges
+        hides = training.message_edges == "graph-without-batch" and network.num_layers > 0 and batch is not None
+        if network.must_hide_triples or hides:
+            kind = training.hidden if network.must_hide_triples else "triple"
+            self.hidden = HiddenTriples(self.triples, self.num_nodes, self.num_relations, kind)
         if network.must_hide_triples:
-            self.hidden = HiddenTriples(self.triples, self.num_nodes, self.num_relations, training.hidden)
             # Hidden triples carry no messages, so some must be left.
             batch = max(1, min(batch or DEFAULT_BATCH, len(self.queries) // 2))
         most, size = self.objective.max_positives, min(batch or len(self.queries), len(self.queries))
@@ -240,8 +253,9 @@ class LinkTrainer(Trainer):
     def message_graph(self, positives: Tensor) -> RelationalAdjacency | None:
         """Return the operator of the edges that carry messages in a step, or None if the network passes no messages.
 
-        These are the edges of the batch or, if its triples must be hidden, all others. Edges are dropped before
-        inverses are added and before normalization, so that a dropped edge leaks through neither.
+        These are the edges of the batch or all edges (`training.message_edges`); if the triples of the batch must be
+        hidden, all others. Edges are dropped before inverses are added and before normalization, so that a dropped edge
+        leaks through neither.
 
         Args:
             positives: The batch, int64 [num_positives, 3].
@@ -252,11 +266,15 @@ class LinkTrainer(Trainer):
         loop_rate = training.self_loop_dropout if on_edges else 0.0
         if self.hidden is None and self.sampler is None and not (training.edge_dropout or loop_rate):
             return self.adjacency
-        if self.hidden is not None or self.sampler is None:
+        if self.objective.is_directed:
+            positives = without_directions(positives, self.num_relations)
+        if self.hidden is not None or self.sampler is None or training.message_edges != "batch":
             mask = self.adjacency.draw_mask(training.edge_dropout, loop_rate, self.generator)
             if self.hidden is not None:
                 mask[: len(self.triples)] *= self.hidden.visibility(positives)
             return self.adjacency.masked(mask)
+        if self.objective.is_directed:
+            positives = torch.unique(positives, dim=0)
         keep = max(1, round(len(positives) * (1.0 - training.edge_dropout)))
         order = torch.rand(len(positives), generator=self.generator, device=positives.device).argsort()
         options = {**edge_options(self.model), "transient": True, "targets": self.placement.partition}

@@ -15,7 +15,7 @@ from rgcn.config import LinkTrainingConfig
 from rgcn.config.fields import HasOptions
 from rgcn.errors import ConfigError
 from rgcn.nn.decoders import BatchScores
-from rgcn.nn.link_network import LinkNetwork, MessageAdjacency
+from rgcn.nn.link_network import Factors, LinkNetwork, MessageAdjacency
 from rgcn.nn.scorer import Questions
 from rgcn.placement import Placement
 from rgcn.sampling.known_triples import KnownTriples
@@ -24,6 +24,7 @@ from rgcn.sampling.negatives import Negatives, corrupt, share
 MAX_SCORES_PER_STEP = 1 << 30  # 4 GB of float32, and as much again for what is computed from them
 EXCLUDED_SCORE = -1e4  # of negatives that do not count: their loss is zero
 MAX_CONCATENATED = 1 << 21
+PENALTY_POWERS = {"l2": 2, "n3": 3}
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,12 @@ class Objective(HasOptions, ABC):
     """
 
     max_positives: int | None = None
+    is_directed = False
+    """True if a batch has directed triples (node, edge relation, answer): every triple in both directions, where ids of
+    inverse relations follow the relations (`both_directions`). Each asks one question."""
 
     def __init__(self, plan: ObjectivePlan) -> None:
-        self.training, self.num_nodes = plan.training, plan.num_nodes
+        self.training, self.num_nodes, self.num_relations = plan.training, plan.num_nodes, plan.num_relations
 
     @classmethod
     def build(cls, plan: ObjectivePlan) -> Self:
@@ -165,6 +169,9 @@ class SampledCrossEntropy(Objective):
 
 def cross_entropy(scores: BatchScores) -> Tensor:
     """Compute the mean binary cross-entropy of positives and negatives."""
+    if scores.positive.ndim == 2:  # both directions of a positive count half
+        losses = F.softplus(-scores.positive).mean(0).sum() + F.softplus(scores.negative).sum()
+        return losses / (scores.positive.shape[1] + len(scores.negative))
     if len(scores.negative) > MAX_CONCATENATED:  # without a copy of so many
         total = F.softplus(-scores.positive).sum() + F.softplus(scores.negative).sum()
         return total / (len(scores.positive) + len(scores.negative))
@@ -224,7 +231,19 @@ class Queries(NamedTuple):
 
 
 class AmongAllNodes(Objective):
-    """Base of objectives that ask for one end of each true triple and compare it with all nodes.
+    """Base of objectives that compare the answers of questions with all nodes.
+
+    Args:
+        plan: What the objective is built for.
+    """
+
+    def __init__(self, plan: ObjectivePlan) -> None:
+        super().__init__(plan)
+        self.max_positives = max(1, MAX_SCORES_PER_STEP // max(plan.num_nodes, 1))
+
+
+class AmongUnknownNodes(AmongAllNodes):
+    """Base of objectives that ask for one end of each true triple and compare it with all nodes not known to answer.
 
     Other known answers to the question are excluded: they count neither as right nor as wrong.
 
@@ -235,7 +254,6 @@ class AmongAllNodes(Objective):
     def __init__(self, plan: ObjectivePlan) -> None:
         super().__init__(plan)
         self.known = plan.known()
-        self.max_positives = max(1, MAX_SCORES_PER_STEP // max(plan.num_nodes, 1))
         _ = self.known.answers.most  # computed now, since that waits for the device
 
     def draw(self, positives: Tensor, generator: torch.Generator) -> Queries:
@@ -271,7 +289,7 @@ class AmongAllNodes(Objective):
         return others.scatter_(1, queries.answer[:, None], False)
 
 
-class SoftmaxCrossEntropy(AmongAllNodes):
+class SoftmaxCrossEntropy(AmongUnknownNodes):
     """Mean over questions of -log softmax(f)[answer], the softmax over the answer and all nodes not known to be one."""
 
     def compute_loss(self, scores: Tensor, answer: Tensor, excluded: Tensor) -> Tensor:
@@ -279,7 +297,7 @@ class SoftmaxCrossEntropy(AmongAllNodes):
         return F.cross_entropy(scores.masked_fill(excluded, -torch.inf), answer)
 
 
-class BinaryCrossEntropy(AmongAllNodes):
+class BinaryCrossEntropy(AmongUnknownNodes):
     """Mean over questions of (softplus(-f_answer) + Σ_v w_v softplus(f_v)) / 2 over the nodes v not known to answer.
 
     w = softmax(temperature · f), without gradients. At temperature 0 it is the plain mean, in which few nodes that look
@@ -291,6 +309,63 @@ class BinaryCrossEntropy(AmongAllNodes):
         positive = scores.gather(1, answer[:, None]).squeeze(1)
         excluded = excluded.scatter(1, answer[:, None], True)
         return weighted_cross_entropy(positive, scores, excluded, self.training.temperature)
+
+
+class UnfilteredSoftmax(AmongAllNodes):
+    """Mean over the directed triples of a batch of -log softmax(f)[answer], the softmax over all nodes.
+
+    Other known answers count as wrong, since they are right in triples of their own. This learns embeddings better than
+    leaving them out (Lacroix et al. 2018 train ComplEx this way). Questions that occur more than once in a batch are
+    computed once, on the CPU; the loss is the same. A penalty on the factors of the batch is added
+    (`training.regularizer`), for networks whose triples have factors.
+    """
+
+    is_directed = True
+
+    def loss(self, network: LinkNetwork, adjacency: MessageAdjacency, positives: Tensor, drawn: None) -> Tensor:
+        """Score all nodes for each distinct question, and compute the loss of directed triples."""
+        node, relation, answer = positives.unbind(1)
+        group, count = None, torch.ones_like(node)
+        if positives.device.type == "cpu":  # a GPU would be waited for
+            key = node * (2 * self.num_relations) + relation
+            key, group, count = torch.unique(key, return_inverse=True, return_counts=True)
+            node, relation = key // (2 * self.num_relations), key % (2 * self.num_relations)
+        questions, penalty = Questions(node, relation % self.num_relations, relation < self.num_relations), None
+        if self.training.penalty:
+            factors = Factors(PENALTY_POWERS[self.training.regularizer], relation, count.float(), answer)
+            scores, penalty = network.score_with_penalty(adjacency, questions, factors)
+        else:
+            scores = network.score_nodes(adjacency, questions)
+        loss = grouped_cross_entropy(_at_least_float32(scores), answer, group)
+        return loss if penalty is None else loss + self.training.penalty * penalty
+
+
+def grouped_cross_entropy(scores: Tensor, answer: Tensor, group: Tensor | None = None) -> Tensor:
+    """Compute the mean over answers of -log softmax(scores of the question)[answer].
+
+    Args:
+        scores: Scores of all nodes, [num_questions, num_nodes].
+        answer: Answers, int64 [num_answers].
+        group: The question of each answer, int64 [num_answers]; None: answer i is of question i.
+    """
+    if group is None:
+        return F.cross_entropy(scores, answer)
+    log_probability = torch.log_softmax(scores, dim=1)
+    return -log_probability.flatten().index_select(0, group * scores.shape[1] + answer).mean()
+
+
+def both_directions(triples: Tensor, num_relations: int) -> Tensor:
+    """Return int64 [2 n, 3]: the triples as (subject, relation, object), then as (object, inverse, subject)."""
+    subject, relation, object_ = triples.unbind(1)
+    return torch.cat([triples, torch.stack([object_, relation + num_relations, subject], dim=1)])
+
+
+def without_directions(directed: Tensor, num_relations: int) -> Tensor:
+    """Return the triples of directed ones, int64 [n, 3] each, in the same order."""
+    node, relation, answer = directed.unbind(1)
+    inverse = relation >= num_relations
+    ends = torch.where(inverse, answer, node), torch.where(inverse, node, answer)
+    return torch.stack([ends[0], relation % num_relations, ends[1]], dim=1)
 
 
 def weighted_cross_entropy(positive: Tensor, negative: Tensor, excluded: Tensor, temperature: float) -> Tensor:

@@ -192,26 +192,46 @@ class LazyAdam(RowOptimizer):
         kernels_for(table).lazy_adam_rows((table, *state.values()), rows, gradient, settings)
 
 
-class RowAdagrad(RowOptimizer):
-    """Adagrad (Duchi et al. 2011) with one accumulator for each row of a node table.
+class Adagrad(Adam):
+    """Adagrad (Duchi et al. 2011): a ← a + g²,  w ← w − lr · g / (√a + eps), with an accumulator a for each number.
 
-    a ← a + g²,  w ← w − lr · g / (√a + eps). For a row of a node table, a is one number, to which the mean of g² over
-    the row is added.
+    Args: as for `Adam`, but for `betas` and `tables`.
     """
+
+    def __init__(self, params: Iterable[Any], lr: float | Tensor = 0.1, eps: float = 1e-8, weight_decay: float = 0.0):
+        super().__init__(params, lr, eps=eps, weight_decay=weight_decay)
+
+    def _step(self, group: dict[str, Any]) -> None:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                update_adagrad(parameter, _squares_so_far(self, parameter, parameter.shape), group)
+
+
+class RowAdagrad(RowOptimizer):
+    """Adagrad with one accumulator for each row of a node table, to which the mean of g² over the row is added."""
 
     def _update_others(self, group: dict[str, Any]) -> None:
         for parameter in group["params"]:
             if parameter.grad is not None:
-                gradient = parameter.grad.add(parameter, alpha=group["weight_decay"])
-                total = self._total(parameter, parameter.shape).addcmul_(gradient, gradient)
-                parameter.sub_(group["lr"] * gradient / (total.sqrt() + group["eps"]))
+                update_adagrad(parameter, _squares_so_far(self, parameter, parameter.shape), group)
 
     def _update_rows(self, table: nn.Parameter, rows: Tensor, gradient: Tensor, settings: AdamSettings) -> None:
-        tables = table, self._total(table, table.shape[:1])
+        tables = table, _squares_so_far(self, table, table.shape[:1])
         kernels_for(table).adagrad_rows(tables, rows, gradient, settings)
 
-    def _total(self, parameter: Tensor, shape: Sequence[int]) -> Tensor:
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            state["sum"] = parameter.new_zeros(*shape)
-        return state["sum"]
+
+def update_adagrad(parameter: Tensor, squares: Tensor, group: dict[str, Any]) -> None:
+    """Take a step of Adagrad on a parameter that has a gradient, given the sum of squared gradients so far."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if group["weight_decay"]:
+        gradient = gradient.add(parameter, alpha=group["weight_decay"])
+    squares.addcmul_(gradient, gradient)
+    parameter.sub_(group["lr"] * gradient / (squares.sqrt() + group["eps"]))
+
+
+def _squares_so_far(optimizer: torch.optim.Optimizer, parameter: Tensor, shape: Sequence[int]) -> Tensor:
+    state: dict[str, Tensor] = optimizer.state[parameter]
+    if not state:
+        state["sum"] = parameter.new_zeros(*shape)
+    return state["sum"]

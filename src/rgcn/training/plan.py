@@ -179,7 +179,9 @@ def link_prediction_memory(
     if model.encoder not in ("none", "rgcn", "c-rgcn"):
         return found
     numbers = (graph.num_nodes + graph.num_relations) * model.embedding
-    moving = {"adagrad": 0, "lazy-adam": 2}.get(training.optimizer or "adam", ADAM_NUMBERS + SCORED_NUMBERS)
+    moving = {"row-adagrad": 0, "adagrad": 1, "lazy-adam": 2}.get(
+        training.optimizer or "adam", ADAM_NUMBERS + SCORED_NUMBERS
+    )
     width = {"none": 0, "c-rgcn": model.bottleneck}.get(model.encoder, model.embedding)
     return {
         **found,
@@ -224,8 +226,8 @@ def chosen_at_size(model: LinkModelConfig, training: LinkTrainingConfig, kg: Kno
     tables_that_fit = 4.0 if free is None else free / max(1, 4 * numbers)
     if training.tables == "disk" or (batch is not None and numbers >= MIN_LARGE_TABLE):
         if training.optimizer is None:
-            chosen["optimizer"] = "lazy-adam" if tables_that_fit >= 4 else "adagrad"
-        by_rows = chosen.get("optimizer", training.optimizer) in ("lazy-adam", "adagrad")
+            chosen["optimizer"] = "lazy-adam" if tables_that_fit >= 4 else "row-adagrad"
+        by_rows = chosen.get("optimizer", training.optimizer) in ("lazy-adam", "row-adagrad")
         if training.tables is None and by_rows and tables_that_fit < 2 and device.type == "cpu":
             chosen["tables"] = "disk"
     return chosen
