@@ -79,6 +79,7 @@ def test_the_version_is_that_of_the_package_metadata():
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
     assert rgcn.__version__ == importlib.metadata.version("rgcn") == version
     assert version not in "".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 STATE = """

@@ -95,6 +95,7 @@ def test_the_hint_comes_only_where_it_matters(
     for _ in range(2):
         wait_passively()
     assert len(caplog.records) == hints
+    assert torch.get_num_threads() == (1 if hints else number)  # its threads could not learn to sleep any more
     assert os.environ[WAIT_POLICY_VARIABLE] == chosen.get(WAIT_POLICY_VARIABLE, "PASSIVE")
 
 

@@ -109,8 +109,8 @@ def coefficient_gradient(bases: Tensor, rows: Tensor, pairs: Pairs) -> Tensor:
 
 def grouped_product(x: Tensor, weight: Tensor, pairs: Pairs) -> Tensor:
     """See `reference.grouped_product`."""
-    out = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3])
-    _run(loops.grouped_product, _even_bounds(len(x)), out.numel() * x.shape[2], x, weight, _split(pairs).pointer, out)
+    out, bounds = x.new_empty(x.shape[0], weight.shape[1], weight.shape[3]), _even_bounds(x.shape[0])
+    _run(loops.grouped_product, bounds, out.numel() * x.shape[2], x, weight, _split(pairs).pointer, out)
     return out
 
 

@@ -116,9 +116,10 @@ def _make_differentiable(
         @staticmethod
         @once_differentiable
         def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-            arguments = (ctx, gradient.to(ctx.rows), *ctx.options, *ctx.saved_tensors)
-            each = zip(gradients, ctx.needs_input_grad[3:], strict=True)
-            return None, None, None, *(f(*arguments) if f and is_needed else None for f, is_needed in each)
+            gradient = gradient if gradient.dtype == ctx.rows else gradient.to(ctx.rows)
+            arguments = (ctx, gradient, *ctx.options, *ctx.saved_tensors)
+            each = zip(gradients, ctx.needs_input_grad[3:], strict=True)  # a list, since a generator takes longer
+            return None, None, None, *[f(*arguments) if f and is_needed else None for f, is_needed in each]
 
     return Differentiable
 
@@ -168,7 +169,8 @@ def _ordered(pattern: SparsePattern, value: Tensor | None, x: Tensor, cache: boo
 
 def _sum(pattern: SparsePattern, value: Tensor | None, x: Tensor, cache: bool = False) -> Tensor:
     wide = _widened(x)
-    return kernels_for(wide).gather_sum(pattern, _ordered(pattern, value, wide, cache), wide).to(x.dtype)  # type: ignore[no-any-return]
+    out: Tensor = kernels_for(wide).gather_sum(pattern, _ordered(pattern, value, wide, cache), wide)
+    return out if wide is x else out.to(x.dtype)
 
 
 @_operator(
@@ -421,7 +423,8 @@ def _grouped_product(pairs: Pairs, weight: Tensor, x: Tensor) -> Tensor:
     wide = _widened(x)
     weight = weight.to(wide.dtype)
     with _without_autocast(wide):
-        return product_kernels(wide, weight).grouped_product(wide, weight, pairs).to(x.dtype)  # type: ignore[no-any-return]
+        out: Tensor = product_kernels(wide, weight).grouped_product(wide, weight, pairs)
+    return out if wide is x else out.to(x.dtype)
 
 
 @_operator("grouped_outer(str pairs, Tensor x, Tensor gradient, Tensor weight)", _like_last)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, wraps
 from itertools import count
 from typing import Any, NamedTuple, TypeVar, cast
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -32,17 +32,23 @@ class KernelStructure:
     Operators of PyTorch take tensors, numbers and strings, but no other objects. The handle is not a number, because
     a compiler may treat numbers as variables. It differs between processes, so that a compiled graph that was kept on
     disk is not used for another structure.
+
+    Attributes:
+        handle: The string.
+        derived: What other modules computed from the structure, by function; see `cached_per_object`.
     """
 
     handle: str
+    derived: dict[Any, Any]
 
     def __post_init__(self) -> None:
-        """Create the handle."""
+        """Create the handle and an empty cache."""
         if torch.compiler.is_dynamo_compiling():
             raise RuntimeError(
                 f"a {type(self).__name__} cannot be created inside a compiled function: create it outside, and pass it"
             )
         object.__setattr__(self, "handle", f"{type(self).__name__}-{_process}-{next(_numbers)}")
+        object.__setattr__(self, "derived", {})
         _structures[self.handle] = self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,19 +72,16 @@ def structure_for(kind: type[Structure], handle: str) -> Structure:
 
 
 def cached_per_object(function: Function) -> Function:
-    """Cache a function's result for its first argument as long as that object exists; other arguments are ignored.
+    """Cache a function's result in its first argument, a `KernelStructure`; other arguments are ignored.
 
-    It stores what one module computes from another module's immutable object. The result must not refer to the object,
-    which would then never be freed.
+    It stores what one module computes from another module's immutable object.
     """
-    cache: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     @wraps(function)
-    def cached(first: Any, /, *args: Any) -> Any:
-        result = cache.get(first)
-        if result is None:
-            result = cache[first] = function(first, *args)
-        return result
+    def cached(structure: KernelStructure, /, *args: Any) -> Any:
+        if function not in structure.derived:
+            structure.derived[function] = function(structure, *args)
+        return structure.derived[function]
 
     return cast(Function, cached)
 

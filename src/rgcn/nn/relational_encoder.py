@@ -85,14 +85,11 @@ class RelationalEncoder(nn.Module):
             if x is not None and isinstance(over, ReceptiveField) and over.exchanges:
                 x = over.exchanges[number](x)
             x = self.layers[number](x, adjacency, nodes if number == 0 else None)
-            if self._is_activated(number):
+            if number + 1 < len(self.layers) or self.activated:
                 names = adjacency.structure.node_ids if isinstance(adjacency, RelationalAdjacency) else None
                 x = node_dropout(torch.relu(x), self.dropout.p, self.training, names)
             outputs.append(x)
         return outputs
-
-    def _is_activated(self, number: int) -> bool:
-        return number + 1 < len(self.layers) or self.activated
 
     @torch.no_grad()
     def node_states(self, adjacency: RowSource, nodes: Tensor, depth: int | None = None) -> Tensor:
@@ -113,7 +110,7 @@ class RelationalEncoder(nn.Module):
                 operator, sources = adjacency.restrict(targets)
                 operator = replace(operator, structure=replace(operator.structure, is_batch=True))
                 x = layer(None if read is None else read(sources), operator, None if number else sources)
-                parts.append(torch.relu(x) if self._is_activated(number) else x)
+                parts.append(torch.relu(x) if number + 1 < len(self.layers) or self.activated else x)
             states = torch.cat(parts)
             read = states.__getitem__
         return states

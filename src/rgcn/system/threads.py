@@ -45,9 +45,7 @@ def threads_per_process(num_processes: int) -> int:
 
 def available_cores() -> int:
     """Return the cores that this process may use; in a container these may be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def map_in_threads(items: Iterable[Item], function: Callable[[Item], Result]) -> Iterator[tuple[Item, Result]]:
@@ -76,9 +74,8 @@ def thread_limits(num_threads: int) -> dict[str, str]:
     """
 
     def limit(name: str, at_most: int) -> int:
-        first = (
-            os.environ.get(name, "").split(",")[0].strip()
-        )  # OpenMP takes a list with a number for each nesting level
+        # OpenMP takes a list with a number for each nesting level.
+        first = os.environ.get(name, "").split(",")[0].strip()
         return min(at_most, int(first)) if first.isdecimal() and int(first) > 0 else at_most
 
     at_most = limit("OMP_NUM_THREADS", num_threads)
@@ -99,6 +96,9 @@ def wait_passively() -> None:
     makes all of them several times slower. The commands of rgcn always do this; in Python, call it before anything
     imports torch. It sets OMP_WAIT_POLICY=PASSIVE, unless that variable, GOMP_SPINCOUNT or KMP_BLOCKTIME is set.
 
+    A thread cannot learn to sleep once torch is imported. A later call therefore lets torch compute on one thread here,
+    which waits for no other. That is slower than an earlier call, but faster than threads that keep cores busy.
+
     >>> import rgcn
     >>> rgcn.system.threads.wait_passively()
     """
@@ -107,10 +107,11 @@ def wait_passively() -> None:
         return
     import logging
 
+    torch.set_num_threads(1)
     # Logged and not warned, because -W error would turn a warning about the order of imports into a failure.
     logging.getLogger("rgcn").warning(
-        "torch was imported before wait_passively() was called, so its threads keep cores busy while they wait: "
-        "call it before importing torch, or set %s=PASSIVE",
+        "torch was imported before wait_passively() was called, so its threads cannot sleep and it now uses only one: "
+        "to use all cores, call it before importing torch, or set %s=PASSIVE",
         WAIT_POLICY_VARIABLE,
     )
 

@@ -160,9 +160,11 @@ class NodeTrainer(Trainer):
         self.optimizer.zero_grad(set_to_none=True)
         with nullcontext() if self.placement.is_distributed else self.optimizer.factoring():
             logits = self.network(field)
-        # The local part of the mean over all labels of the step.
-        total = len(self._whole_target) if self.class_weight is None else self.class_weight[self._whole_target].sum()
-        loss = F.cross_entropy(logits, self._local_target, weight=self.class_weight, reduction="sum") / total
+        whole, weight = self._whole_target, self.class_weight
+        is_mean = weight is None and logits.shape[0] == whole.shape[0]  # spares two operations
+        loss = F.cross_entropy(logits, self._local_target, weight, reduction="mean" if is_mean else "sum")
+        if not is_mean:  # the local part of the mean over all labels of the step
+            loss = loss / (len(whole) if weight is None else weight[whole].sum())
         loss.backward()  # type: ignore[no-untyped-call]
         loss = self.placement.all_reduce_gradients(self.network, self.optimizer, loss)
         self.optimizer.update()

@@ -162,7 +162,7 @@ class RelationWeights(nn.Module, ABC):
             order = self.compiled_order(adjacency.structure.handle, order)
         elif order == "auto":
             # The id of a freed module may occur again; its order is slower at worst.
-            chosen = _orders.setdefault(adjacency.structure, {})
+            chosen = adjacency.structure.derived.setdefault(RelationWeights, {})
             order = chosen.get(id(self)) or chosen.setdefault(id(self), self.cheapest(adjacency.structure))
         out: Tensor = getattr(self, order)(x, adjacency)
         return out
@@ -249,7 +249,8 @@ class LookupModule(nn.Module, ABC):
         return f"{found.in_trained},{found.pattern.handle},{pairs}"
 
     def _cached_lookup(self, structure: EdgeStructure, nodes: Tensor | None) -> Lookup:
-        cache = _lookups.setdefault(structure, WeakKeyDictionary())
+        cache = structure.derived.setdefault(LookupModule, WeakKeyDictionary())
+        found: Lookup
         if (cached := cache.get(self)) is not None:
             previous, found = cached  # a structure nearly always comes with the same nodes
             if previous is nodes or (previous is not None and nodes is not None and torch.equal(previous, nodes)):
@@ -258,12 +259,6 @@ class LookupModule(nn.Module, ABC):
         found = self.locate_rows(structure, ids)
         cache[self] = nodes, found
         return found
-
-
-# For edges, which must not be kept alive: the order that each module chose, by its id; and its last nodes and lookup.
-_orders: WeakKeyDictionary[EdgeStructure, dict[int, Order]] = WeakKeyDictionary()
-_lookups: WeakKeyDictionary[EdgeStructure, WeakKeyDictionary[LookupModule, tuple[Tensor | None, Lookup]]]
-_lookups = WeakKeyDictionary()
 
 
 class OneHotWeights(LookupModule):
