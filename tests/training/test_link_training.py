@@ -6,6 +6,7 @@ import copy
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -234,6 +235,31 @@ def test_sampled_messages_pass_over_a_part_of_the_sampled_edges_and_leak_no_othe
         seen.add(tuple(along))
     batches.close()
     assert len(seen) > 1
+
+
+@pytest.mark.parametrize("objective", ["sampled-bce", "softmax-unfiltered"])
+@pytest.mark.parametrize("message_edges", ["batch", "graph", "graph-without-batch"])
+def test_messages_pass_over_the_edges_that_the_settings_name(objective, message_edges):
+    """All edges, those of the batch, or all others; the ends and the direction of a question do not matter."""
+    kg = chains()
+    nothing_dropped = {"edge_dropout": 0.0, "self_loop_dropout": 0.0, "sampler": "shuffled"}
+    trainer = trainer_of(kg, batch_edges=10, objective=objective, message_edges=message_edges, **nothing_dropped)
+    positives = next(trainer.batches())
+    assert len(positives) == 10
+    batch = {(s, r, o) if r < kg.num_relations else (o, r - kg.num_relations, s) for s, r, o in positives.tolist()}
+    if objective == "softmax-unfiltered":
+        assert any(r >= kg.num_relations for _, r, _ in positives.tolist())
+    every = set(map(tuple, kg.triples.tolist()))
+    expected = {"batch": batch, "graph": every, "graph-without-batch": every - batch}[message_edges]
+    adjacency = trainer.message_graph(positives)
+    along, inverse, _ = edges_of(adjacency)
+    assert along == inverse
+    assert set(along) == expected
+    if message_edges != "batch" or objective == "softmax-unfiltered":
+        assert len(along) == len(set(along))  # a triple that is asked in both directions is one edge
+    graph = SmallGraph(along, kg.num_nodes, kg.num_relations)
+    torch.testing.assert_close(adjacency.to_dense().double(), naive_adjacency(graph), rtol=1e-6, atol=1e-6)
+    assert np.isfinite(float(trainer.step()))
 
 
 def test_sampled_steps_drop_self_loops_at_their_own_rate():
