@@ -12,6 +12,7 @@ import torch
 import rgcn
 from rgcn import runs
 from rgcn.errors import DataError
+from rgcn.runs.configuration import load_configuration, stored_configuration
 
 FOLDERS = Path(__file__).parent / "folders_of_0_2_0"
 
@@ -49,6 +50,12 @@ def test_a_stopped_run_ends_as_it_would_have_in_0_2_0(folders: Path) -> None:
     for name, values in expected["weights"].items():
         now = weights[name.replace("decoder.node_bias", "decoder.node_bias.trained")]
         torch.testing.assert_close(now, torch.tensor(values, dtype=now.dtype).view_as(now), rtol=0, atol=1e-7)
+
+
+def test_british_spelling_of_a_pretraining_setting_is_converted() -> None:
+    config = load_configuration("universal/pretraining-labels").model_dump(mode="json")
+    config["training"]["labelled"] = config["training"].pop("labeled")
+    assert stored_configuration("pretraining", config, "run.json").training.labeled == 0.4
 
 
 def test_a_built_graph_opens(folders: Path) -> None:

@@ -56,7 +56,7 @@ def card(runs: list[Path], commits: list[str], figures: Path | None) -> dict[str
     parts = [part(run, commit) for run, commit in zip(runs, commits, strict=True)]
     settings = json.loads((runs[-1] / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
     graphs = {
-        name: {"title": CATALOG[name].title, "licence": CATALOG[name].licence, "share": share}
+        name: {"title": CATALOG[name].title, "license": CATALOG[name].license, "share": share}
         for name, share in settings["graphs"].items()
     }
     return {
@@ -65,9 +65,9 @@ def card(runs: list[Path], commits: list[str], figures: Path | None) -> dict[str
         "steps": sum(each["steps"] for each in parts),
         "seconds": round(sum(each["seconds"] for each in parts), 1),
         "parts": parts,
-        "licence": "the package's own",
+        "license": "the package's own",
         "limits": LIMITS,
-        "figures": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
+        "results": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
     }
 
 

@@ -56,7 +56,7 @@ def tiny(**changes: object) -> Dataset:
         "title": "Tiny",
         "tasks": ("link prediction",),
         "counts": COUNTS,
-        "licence": "none",
+        "license": "none",
         "homepage": "",
         "citation": "",
         "files": files,
@@ -451,7 +451,7 @@ def test_every_description_is_complete() -> None:
     assert len(set(names)) == len(names) == 18
     for dataset in datasets():
         assert dataset.title
-        assert dataset.licence
+        assert dataset.license
         assert dataset.citation
         if dataset.embedded:
             continue

@@ -71,13 +71,13 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
 
 def test_the_card_tells_where_they_come_from():
     card = pretrained_weights.pretrained_card()
-    asked = {"learned_from", "parts", "steps", "seconds", "licence", "limits", "figures"}
+    asked = {"learned_from", "parts", "steps", "seconds", "license", "limits", "results"}
     assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
     assert asked <= card.keys()
     assert card["steps"] > 0
     assert card["limits"]
     graphs = {name: about for name, about in card["learned_from"].items() if name != "drawn by rules"}
-    assert all(about["licence"] and about["title"] and about["share"] > 0 for about in graphs.values())
+    assert all(about["license"] and about["title"] and about["share"] > 0 for about in graphs.values())
     kept_back = {"world", "aifb", "mutag", "umls", "kinship", "nations", "fb237-v1-ind", "wn18rr-v1-ind"}
     assert not kept_back & graphs.keys()
 

@@ -309,8 +309,8 @@ class LinkCurve:
                     g = np.stack(sums) + slot_prior * per_slot
                     a, b, c = (np.bincount(slot, curvature * u**power, num_slots) for power in range(3))
                     a, c = a + slot_prior[0], c + slot_prior[1]
-                    towards = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
-                    step = (np.zeros_like(weights), towards)
+                    slot_step = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
+                    step = (np.zeros_like(weights), slot_step)
                 size = 1.0
                 while (after := loss(weights - size * step[0], per_slot - size * step[1])) > current and size > 1e-6:
                     size /= 2
