@@ -97,16 +97,16 @@ def main() -> None:
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=None, help="default: up to 2e7 rows")
     parser.add_argument("--folder", type=Path, help="where to draw and build; default: a temporary one")
     parser.add_argument("--out", type=Path, help="write the results to this JSON file")
-    asked = parser.parse_args()
-    rows = int(asked.rows)
-    peers = rows <= 2e7 if asked.peers is None else asked.peers
+    options = parser.parse_args()
+    rows = int(options.rows)
+    peers = rows <= 2e7 if options.peers is None else options.peers
     results: dict[str, dict[str, object]] = {}
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for kind in LINES:
             path = drawn(Path(folder, "warm"), kind, 1000, "usual")
             measure("warm", path, Path(f"{path}.graph"))
-        for kind in [asked.only] if asked.only else LINES:
-            path, out = drawn(Path(folder), kind, rows, asked.shape), Path(folder, f"{kind}.graph")
+        for kind in [options.only] if options.only else LINES:
+            path, out = drawn(Path(folder), kind, rows, options.shape), Path(folder, f"{kind}.graph")
             turns = ["build", "open", "ask", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
             for what in turns:
                 results[f"{kind}: {what}"] = measure(what, path, out)
@@ -114,8 +114,8 @@ def main() -> None:
             size = sum(part.stat().st_size for part in out.iterdir())
             results[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
             path.unlink()
-    if asked.out:
-        write_result(asked.out, {"rows": rows, "shape": asked.shape, "figures": results})
+    if options.out:
+        write_result(options.out, {"rows": rows, "shape": options.shape, "figures": results})
 
 
 def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:

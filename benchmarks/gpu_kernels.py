@@ -102,7 +102,7 @@ def size_of(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def asked(table: Tensor, index: Tensor) -> tuple[int, int]:
+def gather_bytes(table: Tensor, index: Tensor) -> tuple[int, int]:
     """Bytes of the rows of a table that an index asks for: one for each entry, and each one once."""
     row = size_of(table) // max(1, table.shape[0])
     return index.numel() * row, torch.unique(index).numel() * row
@@ -126,20 +126,20 @@ def cases(
         "gather_sum",
         f"{width}: nodes from pairs",
         (mix, value, wide),
-        lambda: added(size_of(mix.pointer, mix.column, value) + out, asked(wide, mix.column)),
+        lambda: added(size_of(mix.pointer, mix.column, value) + out, gather_bytes(wide, mix.column)),
     )
     yield Case(
         "gather_sum",
         f"{width}: nodes from nodes, no values",
         (pattern, None, x),
-        lambda: added(size_of(pattern.pointer, pattern.column) + out, asked(x, pattern.column)),
+        lambda: added(size_of(pattern.pointer, pattern.column) + out, gather_bytes(x, pattern.column)),
     )
     back = mix.transpose
     yield Case(
         "gather_sum",
         f"{width}: pairs from nodes",
         (back, value, x),
-        lambda: added(size_of(back.pointer, back.column, value, wide), asked(x, back.column)),
+        lambda: added(size_of(back.pointer, back.column, value, wide), gather_bytes(x, back.column)),
     )
     index = ids(entries, relations)
     left = numbers(relations, width, kind=kind)
@@ -148,7 +148,9 @@ def cases(
         f"{width}",
         (pattern, value, index, left, x),
         lambda: added(
-            size_of(pattern.pointer, pattern.column, value, index) + out, asked(x, pattern.column), asked(left, index)
+            size_of(pattern.pointer, pattern.column, value, index) + out,
+            gather_bytes(x, pattern.column),
+            gather_bytes(left, index),
         ),
     )
     row = pattern.row
@@ -156,14 +158,17 @@ def cases(
         "entry_product",
         f"{width}, of two",
         (row, x, None, None, mix.column, wide),
-        lambda: added(size_of(row, mix.column, value), asked(x, row), asked(wide, mix.column)),
+        lambda: added(size_of(row, mix.column, value), gather_bytes(x, row), gather_bytes(wide, mix.column)),
     )
     yield Case(
         "entry_product",
         f"{width}",
         (row, x, index, left, pattern.column, x),
         lambda: added(
-            size_of(row, index, pattern.column, value), asked(x, row), asked(left, index), asked(x, pattern.column)
+            size_of(row, index, pattern.column, value),
+            gather_bytes(x, row),
+            gather_bytes(left, index),
+            gather_bytes(x, pattern.column),
         ),
     )
     coefficients, table = numbers(relations, bases, kind=kind), numbers(n, bases, width, kind=kind)
@@ -172,7 +177,7 @@ def cases(
         "combine_bases",
         label,
         (coefficients, table, by_node),
-        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), asked(table, by_node.node)),
+        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), gather_bytes(table, by_node.node)),
     )
     yield Case(
         "spread_bases",
@@ -184,7 +189,7 @@ def cases(
         "coefficient_gradient",
         label,
         (table, wide, by_node),
-        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), asked(table, by_node.node)),
+        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), gather_bytes(table, by_node.node)),
     )
     for k, i, o in blocks:
         a, b = numbers(pairs, k, i, kind=kind), numbers(pairs, k, o, kind=kind)
@@ -240,8 +245,8 @@ def check(case: Case, kind: torch.dtype) -> dict[str, Any]:
         traceback.print_exc()
         row |= {"ok": False, "problem": f"{type(problem).__name__}: {problem}"[:500]}
     mark = "ok  " if row["ok"] else "FAIL"
-    said = row.get("problem") or f"error {row['error']:.2e}{'' if row['same_bits'] else ', two runs differ'}"
-    print(f"{mark} {case.name:22} {row['type']:9} {case.label:36} {said}", flush=True)
+    status = row.get("problem") or f"error {row['error']:.2e}{'' if row['same_bits'] else ', two runs differ'}"
+    print(f"{mark} {case.name:22} {row['type']:9} {case.label:36} {status}", flush=True)
     return row
 
 

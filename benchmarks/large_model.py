@@ -104,7 +104,7 @@ def make(edges: int, width: int, task: str, folder: Path) -> None:
     model.save(str(folder))
 
 
-def asked(folder: Path, task: str) -> tuple[str, dict[str, str]]:
+def example_question(folder: Path, task: str) -> tuple[str, dict[str, str]]:
     """(endpoint, parameters) of a question that the model answers."""
     from rgcn.data.graph_store import load_graph
 
@@ -116,7 +116,7 @@ def asked(folder: Path, task: str) -> tuple[str, dict[str, str]]:
 
 def predicted(folder: Path, task: str) -> dict[str, float]:
     """`rgcn predict` of one question."""
-    _, question = asked(folder, task)
+    _, question = example_question(folder, task)
     options = [f"--{key}={value}" for key, value in question.items()]
     began = time.perf_counter()
     process = subprocess.Popen([*RGCN, "predict", str(folder), *options, "--json"], stdout=subprocess.DEVNULL)
@@ -128,7 +128,7 @@ def predicted(folder: Path, task: str) -> dict[str, float]:
 
 def served(folder: Path, task: str, searches: int) -> dict[str, Any]:
     """`rgcn serve` from its start to its first answer; then some searches."""
-    what, question = asked(folder, task)
+    what, question = example_question(folder, task)
     began = time.perf_counter()
     command = [*RGCN, "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

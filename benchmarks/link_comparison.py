@@ -155,7 +155,7 @@ def one_run(run: dict[str, Any], graphs: Path | None) -> dict[str, Any]:
         "parameters": result.model.num_parameters_,
         "epochs": result.epochs,
         "load": round(load, 1),
-        "metrics": {split: rounded(figures) for split, figures in result.metrics.items()},
+        "metrics": {split: rounded(values) for split, values in result.metrics.items()},
     }
     if run["dataset"] in PARTNERS:
         partner = PARTNERS[run["dataset"]]
@@ -178,8 +178,8 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def rounded(figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in figures.items()}
+def rounded(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in metrics.items()}
 
 
 # -- a graph that training never saw ---------------------------------------------------------------------
@@ -196,22 +196,22 @@ def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[
         larger = extended(model, joined(model.graph_, graph))
         how, scorer = "folded in", Among(larger.scorer(), torch.arange(model.graph_.num_nodes, larger.graph_.num_nodes))
     seconds = time.perf_counter() - began
-    asked = torch.tensor(graph.split_triples(split), device=scorer.device)
+    triples = torch.tensor(graph.split_triples(split), device=scorer.device)
     known = KnownTriples.of_graph(graph, *splits_up_to(split), device=scorer.device)
-    figures = summarize(rank_triples(scorer, asked, known), num_candidates=DRAWN).both.as_dict()
-    return {"how": how, "seconds": round(seconds, 2), **rounded(figures)}
+    metrics = summarize(rank_triples(scorer, triples, known), num_candidates=DRAWN).both.as_dict()
+    return {"how": how, "seconds": round(seconds, 2), **rounded(metrics)}
 
 
 def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
     """Both graphs in one, that share no node: what is known first, then the training triples of the unseen one."""
     if set(known.nodes) & set(unseen.nodes):
         raise ConfigError("the unseen graph shares nodes with the known one")
-    told = unseen.split_triples("train") + np.array([known.num_nodes, 0, known.num_nodes])
+    context = unseen.split_triples("train") + np.array([known.num_nodes, 0, known.num_nodes])
     assert known.triple_splits is not None
     return replace(
         known,
-        triples=np.concatenate([known.triples, told]),
-        triple_splits=np.concatenate([known.triple_splits, np.zeros(len(told), known.triple_splits.dtype)]),
+        triples=np.concatenate([known.triples, context]),
+        triple_splits=np.concatenate([known.triple_splits, np.zeros(len(context), known.triple_splits.dtype)]),
         nodes=type(known.nodes)([*known.nodes, *unseen.nodes], kind="node"),
         node_kinds=None,
     )
@@ -233,9 +233,9 @@ class Among(Scorer):
 
 
 def in_a_line(run: dict[str, Any]) -> str:
-    figures = run["metrics"][run["split"]]
-    words = f"{run['configuration']}, seed {run['seed']}: {run['split']} MRR {figures['mrr']:.3f}, hits@10"
-    words += f" {figures['hits@10']:.3f} in {run['seconds']:.0f} s"
+    metrics = run["metrics"][run["split"]]
+    words = f"{run['configuration']}, seed {run['seed']}: {run['split']} MRR {metrics['mrr']:.3f}, hits@10"
+    words += f" {metrics['hits@10']:.3f} in {run['seconds']:.0f} s"
     there = run.get("unseen")
     if there and there["how"]:
         words += f"; {there['dataset']}: MRR {there['mrr']:.3f}, hits@10 of {DRAWN} {there[f'hits@10_of_{DRAWN}']:.3f}"

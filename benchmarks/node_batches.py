@@ -171,16 +171,16 @@ def compared(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         tried: dict[str, float] = {}
         settings = {}
         for epochs, slower in itertools.product((4, 2, 1), (1, 2, 4)):
-            said = {
+            changes = {
                 "training.epochs": config.training.epochs // epochs,
                 "training.learning_rate": config.training.learning_rate / slower,
             }
-            key = ", ".join(f"{name} {value:g}" for name, value in said.items())
-            trial, settings[key] = replace_settings(batches, {**said, "training.validation": 0.2}), said
-            figures = [
+            key = ", ".join(f"{name} {value:g}" for name, value in changes.items())
+            trial, settings[key] = replace_settings(batches, {**changes, "training.validation": 0.2}), changes
+            models = [
                 make_model(replace_settings(trial, {"seed": 1000 + seed})).fit(graph) for seed in range(min(5, seeds))
             ]
-            tried[key] = statistics.mean(model.history_[-1].metrics["valid_accuracy"] for model in figures)
+            tried[key] = statistics.mean(model.history_[-1].metrics["valid_accuracy"] for model in models)
             print(f"{name}: {key}: validation accuracy {tried[key]:.4f}", flush=True)
         best = max(tried, key=lambda key: tried[key])
         batches = replace_settings(batches, settings[best])

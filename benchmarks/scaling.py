@@ -209,7 +209,9 @@ def _steps(
     graph = random_graph(random_shape(size))
     path = Path(folder) / "graph.npz"
     graph_to_npz(graph, path)
-    told = {name: workload_description(graph.name, graph, workload, device) for name, (_, workload) in running.items()}
+    descriptions = {
+        name: workload_description(graph.name, graph, workload, device) for name, (_, workload) in running.items()
+    }
     del graph  # so that its memory is there for those who are measured
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
     for turn in range(options.rounds):
@@ -221,7 +223,7 @@ def _steps(
             rounds[name].append(measure_in_process(job) if options.same_process else measure_in_subprocess(job))
     points = list[dict[str, Any]]()
     for name, (side, _) in running.items():
-        (point,) = comparison_rows(told[name], {side: rounds[name]}, speeds)
+        (point,) = comparison_rows(descriptions[name], {side: rounds[name]}, speeds)
         points.append({key: value for key, value in point.items() if not key.startswith("times_")} | {"side": name})
         prepared = [one["prepare_seconds"] for one in rounds[name] if "prepare_seconds" in one]
         if name == "e-rgcn" and prepared:

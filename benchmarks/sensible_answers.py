@@ -86,7 +86,7 @@ def measure(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     model = LinkPredictor.pretrained(kg)
     model.calibration_ = calibrate_links(model)
     valid = kg.split_triples("valid")
-    asked = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
+    triples = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
     filtering = KnownTriples.of_graph(kg, *splits_up_to("valid"))
     found: dict[str, Any] = {}
     for name, answer_filter, scorer in (
@@ -94,19 +94,19 @@ def measure(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
         ("with", AnswerFilter(), Ruled(model.scorer(), kg)),
     ):
         found[name] = {
-            "mrr": round(summarize(rank_triples(scorer, asked, filtering)).both.mrr, 4),
-            **senseless(model, kg, asked, answer_filter),
+            "mrr": round(summarize(rank_triples(scorer, triples, filtering)).both.mrr, 4),
+            **senseless(model, kg, triples, answer_filter),
             "both": both_ways(model, kg, answer_filter),
         }
     return {**found, "probabilities": probabilities(model, kg, most)}
 
 
-def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, answer_filter: AnswerFilter) -> dict[str, Any]:
+def senseless(model: Any, kg: KnowledgeGraph, triples: Tensor, answer_filter: AnswerFilter) -> dict[str, Any]:
     rules = relation_constraints(kg)
     loops = torch.from_numpy(rules.loop_share == 0)
     never, itself, questions = {}, 0, 0
     for side, for_objects in (("objects", True), ("subjects", False)):
-        keys = torch.unique(asked[:, [0, 1] if for_objects else [2, 1]], dim=0)
+        keys = torch.unique(triples[:, [0, 1] if for_objects else [2, 1]], dim=0)
         answers = answer_links(model, Questions(keys[:, 0], keys[:, 1], for_objects), FIRST, "drop", answer_filter)
         place = keys[:, 1] + (kg.num_relations if for_objects else 0)
         seen = torch.stack([~rules.excluded_nodes(int(end), "seen") for end in place])
@@ -142,8 +142,8 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
     by_score = logistic(halves[0].score, halves[0].true)
     return {
-        "now": told(curve.probabilities_of(kept), kept.true),
-        "by_score_alone": told(by_score(kept.score), kept.true),
+        "now": brier_metrics(curve.probabilities_of(kept), kept.true),
+        "by_score_alone": brier_metrics(by_score(kept.score), kept.true),
     }
 
 
@@ -162,7 +162,7 @@ def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.n
     return lambda of: 1 / (1 + np.exp(-features(of) @ weights))
 
 
-def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
+def brier_metrics(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
     spread = float(p[right == 1].mean() - p[right == 0].mean())
     error = calibration_quality(p, right).calibration_error
     return {"error": round(error, 4), "spread": round(spread, 4), "best": round(float(p.max()), 3)}
@@ -179,8 +179,8 @@ def examples(model: Any, kg: KnowledgeGraph, keys: np.ndarray) -> Any:
     """The first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
     held_out, found = KnownTriples.of_graph(kg, "valid"), []
     for for_objects in (True, False):
-        mine = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
-        for part in torch.split(mine, 64):
+        pairs = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
+        for part in torch.split(pairs, 64):
             questions = Questions(part[:, 0], part[:, 1], for_objects)
             true = held_out.objects if for_objects else held_out.subjects
             key = part[:, 0] * kg.num_relations + part[:, 1]

@@ -332,14 +332,14 @@ def load(options: argparse.Namespace) -> None:
 def questions(options: argparse.Namespace) -> None:
     """A run's links: so many a second, sent whether or not those before are answered; then clients without pause."""
     name, most = options.model.resolve().name, options.requests
-    asked = link_questions(options.model, name, 2 * most, seed=0)
+    all_questions = link_questions(options.model, name, 2 * most, seed=0)
     results: dict[str, Any] = {"model": name, "threads": options.threads, "load before": os.getloadavg()[0]}
     with server([options.model], "--threads", str(options.threads)) as served:
         results["start_seconds"] = served.start_seconds
         ways = {f"at_{options.rate:g}_a_second": options.rate, "as_fast_as_they_can": None}
         for number, (kind, rate) in enumerate(ways.items()):
             before = served.cpu_seconds()
-            part = iter(asked[number * most : (number + 1) * most])
+            part = iter(all_questions[number * most : (number + 1) * most])
             found = Load(part, clients=options.clients, rate=rate).run(served.port)
             found["server_cpu_ms_each"] = round(1000 * (served.cpu_seconds() - before) / most, 3)
             results[kind] = found

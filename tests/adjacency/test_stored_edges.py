@@ -37,9 +37,9 @@ def test_rows_are_those_of_the_whole_operator(rows, targets, inverse, self_loops
     weights = np.arange(1, len(rows) + 1) / 7 if weighted else None
     graph = KnowledgeGraph(np.array(rows, dtype=np.int64).reshape(-1, 3), *names, edge_weights=weights)
     rule = {"inverse": inverse, "self_loops": self_loops, "normalization": normalization, "aggregation": aggregation}
-    asked = torch.tensor(sorted(targets))
-    expected, read = RelationalAdjacency.from_graph(graph, **rule).restrict(asked)
-    found, sources = StoredEdges(graph, **rule).restrict(asked)
+    targets_tensor = torch.tensor(sorted(targets))
+    expected, read = RelationalAdjacency.from_graph(graph, **rule).restrict(targets_tensor)
+    found, sources = StoredEdges(graph, **rule).restrict(targets_tensor)
     assert torch.equal(sources, read)
     assert all(torch.equal(getattr(found.structure, of), getattr(expected.structure, of)) for of in EDGE_FIELDS)
     assert torch.equal(found.raw, expected.raw)

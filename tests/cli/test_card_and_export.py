@@ -50,9 +50,9 @@ def test_an_encoder_is_exported_and_gives_the_models_numbers(run, tmp_path):
     logits = program.module()(torch.tensor([names.index("Switzerland"), 5]))
     expected = torch.from_numpy(model.embeddings(["Switzerland", 5], layer=-1))
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    said = rgcn("export", run, "--out", path)
-    assert said.stdout.startswith(f"Written: {path} (")
-    assert "2,363 nodes; logits" in said.stdout
+    exported = rgcn("export", run, "--out", path)
+    assert exported.stdout.startswith(f"Written: {path} (")
+    assert "2,363 nodes; logits" in exported.stdout
 
 
 @pytest.mark.parametrize(

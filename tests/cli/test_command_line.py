@@ -115,13 +115,13 @@ def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
     assert re.search(r"No such option:? .?--epoch", done.stderr)  # click words it so or so
 
 
-@pytest.mark.parametrize("said", [("--patience", "3"), ("--patience=3",)])
-def test_a_setting_given_as_an_option_is_answered_with_how_settings_are_given(said):
-    done = rgcn("train", "rgcn/lp-world", *said)
+@pytest.mark.parametrize("options", [("--patience", "3"), ("--patience=3",)])
+def test_a_setting_given_as_an_option_is_answered_with_how_settings_are_given(options):
+    done = rgcn("train", "rgcn/lp-world", *options)
     assert done.returncode == 2
     assert "--set training.patience=3" in " ".join(done.stderr.replace("│", " ").split())
     assert "--set" not in rgcn("train", "rgcn/lp-world", "--device").stderr.split("Error")[1]  # there is such an option
-    assert "--set" not in rgcn("predict", "run", *said).stderr  # which takes no settings
+    assert "--set" not in rgcn("predict", "run", *options).stderr  # which takes no settings
 
 
 def test_fields_of_a_dataclass_become_options_in_panels(monkeypatch):

@@ -118,8 +118,8 @@ def test_a_graph_is_built_once_and_opened_wherever_a_graph_is_named(tmp_path: Pa
     (tmp_path / "kinds.tsv").write_text("a\tx\nb\ty\n")
     out = tmp_path / "graph"
     given = ("--labels", tmp_path / "kinds.tsv", "--skip-bad-lines")
-    told = json.loads(run("build", tmp_path / "mine.tsv", "--out", out, *given, "--json"))
-    assert (told["nodes"], told["relations"], told["triples"], told["duplicates"]) == (3, 1, 2, 1)
+    result = json.loads(run("build", tmp_path / "mine.tsv", "--out", out, *given, "--json"))
+    assert (result["nodes"], result["relations"], result["triples"], result["duplicates"]) == (3, 1, 2, 1)
     assert json.loads(run("stats", out, "--json"))["labels"] == 2
     with pytest.raises(DataError, match="holds a graph already"):
         run("build", tmp_path / "mine.tsv", "--out", out)

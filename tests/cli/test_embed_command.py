@@ -53,9 +53,9 @@ def test_a_page_alone_the_same_bytes_for_the_same_seed(folder):
 
 def test_json_is_all_there_is_on_standard_output(folder):
     done = rgcn("embed", "classes", "--plot", "m.html", "--map", "pca", "--most", 21, "--json", cwd=folder)
-    said = json.loads(done.stdout)
-    assert (said["nodes"], said["width"], said["files"]) == (22, 16, {"plot": "m.html"})
-    assert (said["map"]["nodes"], said["map"]["candidates"], said["map"]["method"]) == (21, 22, "pca")
+    result = json.loads(done.stdout)
+    assert (result["nodes"], result["width"], result["files"]) == (22, 16, {"plot": "m.html"})
+    assert (result["map"]["nodes"], result["map"]["candidates"], result["map"]["method"]) == (21, 22, "pca")
     assert done.stderr == ""
 
 

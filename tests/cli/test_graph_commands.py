@@ -10,7 +10,7 @@ import httpx
 import pytest
 from in_process import rgcn
 
-FEW = ("--edges", 3, "--draws", 2)
+FAST_OPTIONS = ("--edges", 3, "--draws", 2)
 EX = "http://example.org/"
 BANNER = "the pretrained model, over {} ({}); nothing was trained\n"
 
@@ -60,13 +60,13 @@ def test_classes_of_the_others(here):
 
 
 def test_classes_that_a_relation_of_the_graph_tells(here):
-    told = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
-    (here / "told.csv").write_text((here / "mine.csv").read_text() + told)
+    label_rows = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
+    (here / "told.csv").write_text((here / "mine.csv").read_text() + label_rows)
     for labels in (("--labels-from", "kind"), ("--data", "labels_from=kind")):
         done = rgcn("predict", "told.csv", *labels, "--node", "p8", "--json", cwd=here)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["predictions"][0]["class"] in ("k0", "k1")
-    done = rgcn("explain", "told.csv", "p8", "--labels-from", "kind", "--json", *FEW, cwd=here)
+    done = rgcn("explain", "told.csv", "p8", "--labels-from", "kind", "--json", *FAST_OPTIONS, cwd=here)
     assert json.loads(done.stdout)["question"]["kind"] == "class"
     done = rgcn("evaluate", "told.csv", "--labels-from", "kind", cwd=here)
     assert "class" in done.stdout or "accuracy" in done.stdout, done.stderr
@@ -92,11 +92,11 @@ def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so
 
 
 def test_a_completion_is_kept_beside_its_output_alone(here):
-    asked = ("complete", "mine.nt", "--relation", "worksFor")
-    done = rgcn(*asked, "--minutes", 5, "--out", "new.nt", cwd=here)
+    command = ("complete", "mine.nt", "--relation", "worksFor")
+    done = rgcn(*command, "--minutes", 5, "--out", "new.nt", cwd=here)
     assert done.returncode == 0, done.stderr
     assert f"<{EX}worksFor>" in (here / "new.nt").read_text()
-    done = rgcn(*asked, "--json", cwd=here)
+    done = rgcn(*command, "--json", cwd=here)
     assert json.loads(done.stdout)["graph"] == "mine.nt"
     assert rgcn("complete", "mine", "--quiet", cwd=here).returncode == 0
     assert sorted(path.name for path in (here / "mine").iterdir()) == ["test.csv", "train.csv"]
@@ -104,10 +104,12 @@ def test_a_completion_is_kept_beside_its_output_alone(here):
 
 
 def test_why(here):
-    done = rgcn("explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FEW, cwd=here)
+    done = rgcn(
+        "explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FAST_OPTIONS, cwd=here
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Why p1 —worksFor→ c1?")
-    done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FEW, cwd=here)
+    done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FAST_OPTIONS, cwd=here)
     assert json.loads(done.stdout)["question"]["kind"] == "class"
 
 
@@ -115,20 +117,20 @@ def test_the_order_of_the_rows_changes_no_answer(tmp_path):
     """More triples than are drawn to calibrate on; leaves that nothing tells apart."""
     rows = [f"p{i},likes,p{(5 * i + j) % 150}\n" for i in range(150) for j in range(1, 4)]
     rows += [f"p0,has,leaf{i}\n" for i in range(60)]
-    told = []
+    tables = []
     for number in range(2):
         path = tmp_path / f"{number}.csv"
         path.write_text("".join(rows))
         random.Random(1).shuffle(rows)
         answers = []
-        for asked in (("p7", "likes"), ("p3", "has"), ("p0", "has")):
-            done = rgcn("predict", path, "--subject", asked[0], "--relation", asked[1], "--json", "-k", 20)
+        for question in (("p7", "likes"), ("p3", "has"), ("p0", "has")):
+            done = rgcn("predict", path, "--subject", question[0], "--relation", question[1], "--json", "-k", 20)
             assert done.returncode == 0, done.stderr
             answers += json.loads(done.stdout)["answers"]
-        told.append(answers)
-    assert [row["object"] for row in told[0]] == [row["object"] for row in told[1]]
+        tables.append(answers)
+    assert [row["object"] for row in tables[0]] == [row["object"] for row in tables[1]]
     for name in ("score", "probability"):
-        first, second = ([math.nan if row[name] is None else row[name] for row in rows] for rows in told)
+        first, second = ([math.nan if row[name] is None else row[name] for row in rows] for rows in tables)
         assert first == pytest.approx(second, rel=1e-4, abs=1e-5, nan_ok=True)
 
 
@@ -174,14 +176,14 @@ def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
     assert (about.name, about.dataset, about.headline) == ("mine.nt", "mine.nt", "pretrained, not trained here")
     assert about.model == "the pretrained model"
 
-    async def asked(path):
+    async def fetch(path):
         transport = httpx.ASGITransport(create_app(models))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.get(path)
 
-    answer = asyncio.run(asked("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
+    answer = asyncio.run(fetch("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
     assert len(answer.json()["links"]) == 2, answer.text
-    assert "which it was not trained on" in asyncio.run(asked("/api/models/mine.nt/card")).text
+    assert "which it was not trained on" in asyncio.run(fetch("/api/models/mine.nt/card")).text
 
 
 def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
@@ -206,23 +208,23 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
     (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
-    asked = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
-    done = rgcn(*asked, cwd=tmp_path)
+    command = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
+    done = rgcn(*command, cwd=tmp_path)
     assert done.returncode == 1
     assert "as triples: gene —action→ illness; g0 —causes→ i0;" in done.stderr
     assert "as a table: g0: action causes, illness i0;" in done.stderr
     assert "--data 'columns=[0, 1, 2]'" in done.stderr
     assert "--data header=true" in done.stderr
-    for said, triples in (
+    for data_options, triples in (
         (["header=true"], 9),
         (["header=false"], 10),
         (["columns=[0, 1, 2]", "header=true"], 9),
         (["columns=[gene, action, illness]"], 9),
     ):
-        done = rgcn(*asked, *(part for one in said for part in ("--data", one)), cwd=tmp_path)
+        done = rgcn(*command, *(part for one in data_options for part in ("--data", one)), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"({triples} triples)" in done.stderr
         assert "may be a header" not in done.stderr
-    done = rgcn(*asked, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
+    done = rgcn(*command, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
     assert "(10 triples)" in done.stderr
     assert "(gene, action, illness) may be a header" in done.stderr

@@ -114,8 +114,10 @@ def test_a_training_says_how_many_labels_of_a_relation_it_holds_out(tmp_path):
     done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
     assert "of 40 labels, 6 for valid and 10 for test are held out" in done.stderr
     assert "(6 nodes; " in done.stdout
-    asked = rgcn_says("predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path)
-    assert "(40 triples, 40 labels)" in asked.stderr
+    predicted = rgcn_says(
+        "predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path
+    )
+    assert "(40 triples, 40 labels)" in predicted.stderr
 
 
 def test_labels_without_a_split_hold_out_test_labels(table):

@@ -45,9 +45,9 @@ def test_consoles_keep_their_own_colors_and_no_orders_in_texts(monkeypatch: pyte
     console.print(f"[red]name{CLEAR}[/]")
     with Progress(console=console) as bar:
         bar.add_task(f"reading {CLEAR}", total=1)
-    told = stream.getvalue()
-    assert "\x1b[31mname" in told
-    assert not re.search("\x1b\\[2J|\x1b\\]0|\x07|\x9b", told)
+    output = stream.getvalue()
+    assert "\x1b[31mname" in output
+    assert not re.search("\x1b\\[2J|\x1b\\]0|\x07|\x9b", output)
     err = io.StringIO()
     monkeypatch.setattr(sys, "stderr", err)
     with safe_output(), progress("x", 1) as meter:

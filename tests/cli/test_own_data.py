@@ -11,7 +11,7 @@ from rgcn.models import answer_kind as built_in_kinds
 from rgcn.runs import selection
 from rgcn.runs.selection import ModelCost
 
-FEW = {
+FEW_CANDIDATES = {
     "links": {
         "popularity": {"plain": True, "model": {"name": "popularity"}, "training": {"steps": 0, "edge_dropout": 0}},
         "distmult": {"plain": True, "model": {"name": "distmult", "embedding": 4}, "training": {"steps": 30}},
@@ -24,7 +24,7 @@ FEW = {
 def here(tmp_path, monkeypatch):
     rows = [f"p{i},likes,{'pizza' if i % 5 else f'dish{i % 3}'}\np{i},knows,p{(7 * i + 3) % 60}\n" for i in range(60)]
     (tmp_path / "mine.csv").write_text("".join(rows))
-    monkeypatch.setattr(built_in_kinds, "_candidates", lambda: FEW)
+    monkeypatch.setattr(built_in_kinds, "_candidates", lambda: FEW_CANDIDATES)
     # As if a step of RGCN took a minute.
     step = {"distmult": 0.5, "rgcn": 60.0}
     cost = lambda plan, _: ModelCost(0.0, step.get(plan.config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731

@@ -217,16 +217,16 @@ def test_how_far_probabilities_can_be_trusted(runs):
 
 
 def test_missing_triples_of_a_relation(runs, tmp_path):
-    asked = ("complete", runs / "lp", "--relation", "exports_to", "--min-probability", "0.0005")
-    done = rgcn(*asked, "--out", tmp_path / "new.nt")
+    command = ("complete", runs / "lp", "--relation", "exports_to", "--min-probability", "0.0005")
+    done = rgcn(*command, "--out", tmp_path / "new.nt")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")
     assert len(triples) > 10
     assert {triple.predicate.value for triple in triples} == {"urn:rgcn:relation:exports_to"}
-    said = [
+    rows = [
         line.split("# score ")[1].split(", probability ") for line in (tmp_path / "new.nt").read_text().splitlines()
     ]
-    probabilities = [float(pair[1]) for pair in said]
+    probabilities = [float(pair[1]) for pair in rows]
     assert probabilities == sorted(probabilities, reverse=True)
     assert probabilities[-1] >= 0.0005
 
@@ -235,9 +235,9 @@ def test_completion_as_a_table_and_as_json(runs, tmp_path):
     most = ("--limit", "50", "--min-probability", "0")
     done = rgcn("complete", runs / "lp", *most, "--only-seen", "--out", tmp_path / "new.parquet", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     frame = pl.read_parquet(tmp_path / "new.parquet")
-    assert told["written"] == told["found"] == frame.height == 50
+    assert result["written"] == result["found"] == frame.height == 50
     known = set(library.load("world").named())
     assert not known & set(frame.select("subject", "relation", "object").iter_rows())
     shown = rgcn("complete", runs / "lp", *most, "--any-node")
@@ -265,13 +265,24 @@ def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, mon
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
     )  # as if by their number further answers never were expected
-    said = {}
+    has_note = {}
     for relation in ("party_to", "exports_to"):
-        asked = ("predict", runs / "lp", "--subject", "Bulgaria", "--relation", relation, "--known", "drop", "-k", "3")
-        shares = [row["probability"] for row in json.loads(rgcn(*asked, "--json").stdout)["answers"]]
+        command = (
+            "predict",
+            runs / "lp",
+            "--subject",
+            "Bulgaria",
+            "--relation",
+            relation,
+            "--known",
+            "drop",
+            "-k",
+            "3",
+        )
+        shares = [row["probability"] for row in json.loads(rgcn(*command, "--json").stdout)["answers"]]
         probable = 1 - math.prod(1 - share for share in shares) > 0.5
-        said[probable] = "probably nothing is missing here" in rgcn(*asked).stdout
-    assert said == {False: True, True: False}
+        has_note[probable] = "probably nothing is missing here" in rgcn(*command).stdout
+    assert has_note == {False: True, True: False}
 
 
 def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
@@ -285,23 +296,23 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
         return answer(self, *questions)
 
     monkeypatch.setattr(VectorScorer, "questions_per_batch", 16)
-    asked = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
-    whole = json.loads(rgcn(*asked, tmp_path / "whole.csv").stdout)
+    command = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
+    whole = json.loads(rgcn(*command, tmp_path / "whole.csv").stdout)
     out, kept = tmp_path / "new.csv", tmp_path / "new.csv.unfinished"
     assert not list(tmp_path.glob("*.unfinished"))  # nothing is kept of what takes no time
     monkeypatch.setattr(VectorScorer, "scores", slowly_then_interrupted)
-    first = json.loads(rgcn(*asked, out, "--minutes", "0.01").stdout)
+    first = json.loads(rgcn(*command, out, "--minutes", "0.01").stdout)
     assert 16 <= first["pairs"] == whole["pairs"] - first["left"] <= 64
     assert first["written"] == pl.read_csv(out).height > 0
     calls += [None] * (6 - len(calls))
-    done = rgcn(*asked, out)
+    done = rgcn(*command, out)
     assert done.returncode == 130
     assert f"stopped by Ctrl-C after {first['pairs'] + 16} of {whole['pairs']} pairs" in done.stderr
     assert "the same command continues" in done.stderr
-    refused(rgcn(*asked, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
+    refused(rgcn(*command, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
     assert kept.exists()
     for more in ((), ("--restart",)):
-        assert {**json.loads(rgcn(*asked, out, *more).stdout), "out": ""} == {**whole, "out": ""}
+        assert {**json.loads(rgcn(*command, out, *more).stdout), "out": ""} == {**whole, "out": ""}
         assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
         assert not kept.exists()
         kept.write_bytes(b"what a call left behind")

@@ -61,7 +61,7 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["report", "nothing"], "no such folder"),
         (["report", "one", "--split", "valid"], "nothing to measure"),
@@ -70,9 +70,9 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
         (["compare", "one", "nothing"], "no such folder"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence_without_a_traceback(runs, arguments, said):
+def test_mistakes_are_reported_in_a_sentence_without_a_traceback(runs, arguments, message):
     done = rgcn(*arguments, cwd=runs)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

@@ -90,9 +90,9 @@ def test_metrics_are_shown_by_direction_and_relation(undisturbed):
     some = json.loads(rgcn("evaluate", undisturbed, "--at-most", "20", "--json").stdout)["metrics"]
     assert some["count"] == 40
     assert some["mrr_error"] > 0
-    told = rgcn("evaluate", undisturbed, "--at-most", "20").stdout
-    assert f"± {some['mrr_error']:.3f}" in told
-    assert "drawn at random" in told
+    output = rgcn("evaluate", undisturbed, "--at-most", "20").stdout
+    assert f"± {some['mrr_error']:.3f}" in output
+    assert "drawn at random" in output
     table = rgcn("evaluate", undisturbed, "--split", "valid").stdout
     assert "predicting subjects" in table
     assert "borders" in table

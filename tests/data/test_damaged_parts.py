@@ -229,13 +229,13 @@ def test_ids_of_a_large_graph_are_checked_when_they_are_read(two_large):
     one, _ = two_large
     pointer = np.load(one / "incidence.pointer.npy", mmap_mode="r+")
     pointer[3], kept = 10**6, int(pointer[3])
-    for asked in (
+    for read_ids in (
         lambda graph: graph.neighbors(3),
         lambda graph: graph.incident_triples(np.array([2, 3])),
         lambda graph: graph.degrees(),
     ):
         with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):
-            asked(load_graph(one))
+            read_ids(load_graph(one))
     pointer[3] = kept
     np.load(one / "incidence.triples.npy", mmap_mode="r+")[:] = -1
     with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):

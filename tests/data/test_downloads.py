@@ -231,12 +231,12 @@ def test_no_index_means_no_index() -> None:
 
 @pytest.mark.parametrize("target", ["http://example.invalid/b", "file:///b", "ftp://example.invalid/b"])
 def test_redirects_never_lead_to_something_weaker(target: str) -> None:
-    asked = urllib.request.Request("https://index.example/a")
+    original = urllib.request.Request("https://index.example/a")
     with pytest.raises(FetchError, match="refused a redirect"):
-        fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, target)
+        fetching._Redirects().redirect_request(original, io.BytesIO(), 302, "", {}, target)
     # the login stays with its host
-    asked.add_unredirected_header("Authorization", "Basic x")
+    original.add_unredirected_header("Authorization", "Basic x")
     for url, stays in (("https://index.example/b", True), ("https://other.example/b", False)):
-        followed = fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, url)
+        followed = fetching._Redirects().redirect_request(original, io.BytesIO(), 302, "", {}, url)
         assert followed is not None
         assert followed.has_header("Authorization") == stays

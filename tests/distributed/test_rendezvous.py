@@ -265,14 +265,14 @@ def test_only_silent_processes_are_reported_as_lost(beat, alive, word, monkeypat
     beats = Heartbeat(rendezvous.Session(0, 2, line, advice="; resume"), lambda: line, [own, other])
     time.sleep(1.0)
     beats.stop()
-    said = capfd.readouterr().err
+    output = capfd.readouterr().err
     assert ("failure" in line) == bool(word)
     if word:
         assert word in json.loads(line["failure"])["sentence"]
-        assert said.startswith(f"rgcn: {word}")
-        assert said.endswith("; resume\n")
+        assert output.startswith(f"rgcn: {word}")
+        assert output.endswith("; resume\n")
     else:
-        assert said == ""
+        assert output == ""
     assert not [thread for thread in threading.enumerate() if thread in beats._threads]
 
 

@@ -178,10 +178,10 @@ def damaged(root, rank, how):
         else:
             victim.write_bytes(content if how == "flipped" else content[:-9])
     current().barrier()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert_stands_at(6, folder)
-    about = [str(warning.message) for warning in said if "cannot be used" in str(warning.message)]
+    about = [str(warning.message) for warning in caught if "cannot be used" in str(warning.message)]
     assert len(about) == (rank == 0)  # only rank 0 warns
     words = {"folder": "missing", "missing": "00002.safetensors is missing", "stranger": "more.safetensors"}
     assert rank or words.get(how, "was changed or damaged") in about[0], about
@@ -298,8 +298,8 @@ def test_sharded_tables_can_be_resumed_by_any_number_of_processes(tmp_path):
         process.join(300)
         process.kill()
         process.join()
-    told = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
-    assert [process.exitcode for process in started] == [0, 0, 9, 0], told
+    failures = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
+    assert [process.exitcode for process in started] == [0, 0, 9, 0], failures
 
 
 def test_distributed_checkpoints_of_pytorch_read_the_folder(tmp_path):

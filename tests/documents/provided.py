@@ -44,7 +44,9 @@ class Here:
     def data_set(self, name: str, graph: KnowledgeGraph) -> None:
         """Let `rgcn.load(name)` give this graph."""
         load = rgcn.load
-        self.patch.setattr(rgcn, "load", lambda asked, **how: graph if asked == name else load(asked, **how))
+        self.patch.setattr(
+            rgcn, "load", lambda requested, **how: graph if requested == name else load(requested, **how)
+        )
 
     def command(self, *words: str) -> None:
         """Run `rgcn WORDS`."""
@@ -91,8 +93,8 @@ def aifb(here: Here) -> None:
 def small_world(here: Here) -> None:
     """`world` with some countries alone."""
     world = rgcn.load("world")
-    asked = [world.names.node(name) for name in ("Switzerland", "Peru", "Chile")]
-    here.data_set("world", world.subgraph(np.unique([*asked, *world.labels.nodes[:60]])))
+    countries = [world.names.node(name) for name in ("Switzerland", "Peru", "Chile")]
+    here.data_set("world", world.subgraph(np.unique([*countries, *world.labels.nodes[:60]])))
 
 
 @provided

@@ -116,7 +116,7 @@ def living():
 
 
 @pytest.fixture(scope="module")
-def asked(living, tmp_path_factory):
+def trained(living, tmp_path_factory):
     return opened(living, tmp_path_factory.mktemp("walks"))
 
 
@@ -147,12 +147,14 @@ def test_walks_both_ways_read_all_edges_that_either_direction_needs(settings):
         subject, relation, object_ = link
         subgraph = ComputationGraph.of_paths(model, [tuple(link)], both=True)
         keep = torch.from_numpy(np.append(~(graph.triples == link).all(axis=1), np.ones(graph.num_nodes, bool)))
-        asked = Questions(torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False]))
+        questions = Questions(
+            torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False])
+        )
         with torch.no_grad():
-            heard = ExplainedTriple(subgraph.field, subgraph.field.outputs, *link)
-            whole = network.score_nodes(model.adjacency_.masked(keep), asked)[[0, 1], [object_, subject]]
-            torch.testing.assert_close(network.score_explained(heard), whole, rtol=1e-4, atol=1e-5)
-            alone = network.score_explained(heard._replace(both=False))
+            explained = ExplainedTriple(subgraph.field, subgraph.field.outputs, *link)
+            whole = network.score_nodes(model.adjacency_.masked(keep), questions)[[0, 1], [object_, subject]]
+            torch.testing.assert_close(network.score_explained(explained), whole, rtol=1e-4, atol=1e-5)
+            alone = network.score_explained(explained._replace(both=False))
             torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
@@ -174,11 +176,11 @@ def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(l
 # -- explanations ----------------------------------------------------------------------------------------------------
 
 
-def test_the_one_obvious_path_comes_first(asked):
-    assert available_methods(asked)[0] == "paths"
+def test_the_one_obvious_path_comes_first(trained):
+    assert available_methods(trained)[0] == "paths"
     for child in (0, 1, 2, 3):
-        ids = asked.node(f"child{child}"), asked.relation("lives in"), asked.node(f"town{child % 4}")
-        why = explain_link(asked, *ids, draws=5)
+        ids = trained.node(f"child{child}"), trained.relation("lives in"), trained.node(f"town{child % 4}")
+        why = explain_link(trained, *ids, draws=5)
         assert why.paths[0].text == f"child{child} —child of→ parent{child} —lives in→ town{child % 4}"
         assert (why.method, why.hidden, why.walked) == ("paths", child > 0, True)
         assert ("The triple itself was hidden from the model." in why.as_text()) == (child > 0)
@@ -189,11 +191,11 @@ def test_the_one_obvious_path_comes_first(asked):
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "edge-mask"])
-def test_other_methods_show_the_same_walks(asked, method):
-    ids = asked.node("child1"), asked.relation("lives in"), asked.node("town1")
-    why = explain_link(asked, *ids, method=method, draws=1)
+def test_other_methods_show_the_same_walks(trained, method):
+    ids = trained.node("child1"), trained.relation("lives in"), trained.node("town1")
+    why = explain_link(trained, *ids, method=method, draws=1)
     assert why.paths[0].text == "child1 —child of→ parent1 —lives in→ town1"
-    assert why.score == pytest.approx(explain_link(asked, *ids, draws=1).score)
+    assert why.score == pytest.approx(explain_link(trained, *ids, draws=1).score)
 
 
 def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
@@ -216,8 +218,8 @@ def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_li
             assert abs(brought) > 1e-3
 
 
-def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
-    why = explain_link(asked, asked.node("child1"), asked.relation("lives in"), asked.node("town1"), draws=1)
+def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(trained):
+    why = explain_link(trained, trained.node("child1"), trained.relation("lives in"), trained.node("town1"), draws=1)
     picture = ElementTree.fromstring(why.as_svg_file())
     assert picture.tag == f"{SVG}svg"
     assert float(picture.get("width")) <= 286
@@ -230,9 +232,9 @@ def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
     page = why.as_page()
     assert "Paths to the answer" in page
     assert "The triple itself was hidden from the model." in page
-    told = json.loads(json.dumps(why.as_dict()))
-    assert told["hidden"]
-    assert told["paths"][0]["text"] == why.paths[0].text
+    result = json.loads(json.dumps(why.as_dict()))
+    assert result["hidden"]
+    assert result["paths"][0]["text"] == why.paths[0].text
 
 
 def test_a_node_that_no_path_reaches_is_reported(tmp_path):

@@ -31,18 +31,18 @@ def doubled():
 
 @pytest.mark.parametrize("graph", [doubled(), readers()])
 def test_walks_by_one_message_add_up_to_its_importance(graph):
-    asked = 0
-    found = drawn(class_question(classifier(graph=graph, epochs=1), asked))
+    queried = 0
+    found = drawn(class_question(classifier(graph=graph, epochs=1), queried))
     subgraph = found.subgraph
     sent = defaultdict(float)
     (source, target), place = subgraph.edge_ends[-2], subgraph.edge_triples[-2].numpy()
     for edge, triple in enumerate(place.tolist()):
         # What comes from the asked node would go out and back; what reaches it goes on by its self-loop alone.
-        if triple < len(subgraph) and source[edge] != asked and target[edge] != asked:
+        if triple < len(subgraph) and source[edge] != queried and target[edge] != queried:
             sent[triple] += found.edges[-2][edge]
     walked = defaultdict(float)
     for path in paths_from(found, ALL):
-        assert path.start == asked
+        assert path.start == queried
         walked[path.triples[-1]] += path.importance
     assert walked.keys() == sent.keys()
     for triple, importance in sent.items():

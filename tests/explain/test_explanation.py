@@ -240,8 +240,8 @@ def asked_by_hand(known, triple):
     subject, relation, object_ = triple
     shares = []
     for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
-        asked = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
-        answers = answer_links(known, asked, known.graph.num_nodes)
+        questions = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
+        answers = answer_links(known, questions, known.graph.num_nodes)
         shares += answers.probability[0, answers.node[0] == answer].tolist()
     return (sum(shares) / len(shares) if shares else None), float(rate_triples(known, torch.tensor([triple]))[1])
 
@@ -275,9 +275,9 @@ def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so
     predicted, scored = asked_by_hand(one_way, triple)
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
-    standing = score_both_directions(one_way, torch.tensor([triple]))
-    assert standing.ruled_out.tolist() == [True]
-    by_score = float(standing.probability_of_scores(one_way.calibration, standing.scores))
+    directions = score_both_directions(one_way, torch.tensor([triple]))
+    assert directions.ruled_out.tolist() == [True]
+    by_score = float(directions.probability_of_scores(one_way.calibration, directions.scores))
     assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
     assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]

@@ -353,17 +353,17 @@ def same(found: KnowledgeGraph, expected: KnowledgeGraph) -> bool:
 
 @settings(max_examples=25)
 @given(rows, st.booleans(), st.booleans(), st.lists(ids, min_size=1, unique=True))
-def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_only(rows, splits, weights, asked):
+def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_only(rows, splits, weights, queried):
     expected = in_memory(rows, splits, weights)
     with ExitStack() as stack:
         graph = mapped(expected, stack)
-        nodes, places = np.array(asked), np.arange(len(expected))[::2]
+        nodes, places = np.array(queried), np.arange(len(expected))[::2]
         assert (len(graph), graph.num_triples, repr(graph)) == (len(expected), len(expected), repr(expected))
         assert np.array_equal(graph.triples_at(places), expected.triples_at(places))
         assert np.array_equal(graph.triples_at(slice(1, 4)), expected.triples_at(slice(1, 4)))
         for found, other in zip(graph.incident_triples(nodes), expected.incident_triples(nodes), strict=True):
             assert np.array_equal(found, other)
-        for node in asked:
+        for node in queried:
             assert graph.neighbors(node) == expected.neighbors(node)
         assert np.array_equal(graph.degrees(), expected.degrees())
         assert np.array_equal(graph.relation_counts, expected.relation_counts)

@@ -191,12 +191,12 @@ def by_definition(triples: list[tuple[int, int, int]], above: float) -> set[Rela
     for s, r, o in triples:
         pairs.setdefault(r, set()).add((s, o))
     found = set()
-    for r, mine in pairs.items():
+    for r, pairs_of_r in pairs.items():
         for q, theirs in pairs.items():
             for inverse in (False, True):
-                shared = mine & ({(o, s) for s, o in theirs} if inverse else theirs)
-                if len(shared) / len(mine) > above and (inverse or r != q):
-                    found.add(RelationOverlap(r, q, len(shared) / len(mine), inverse))
+                shared = pairs_of_r & ({(o, s) for s, o in theirs} if inverse else theirs)
+                if len(shared) / len(pairs_of_r) > above and (inverse or r != q):
+                    found.add(RelationOverlap(r, q, len(shared) / len(pairs_of_r), inverse))
     return found
 
 

@@ -153,14 +153,14 @@ def test_a_name_too_long_for_an_address_is_asked_for_by_a_checksum(stored: bool)
     text = ['"' + "POLYGON ((7.1 46.9, " * 1000 + f'{number}))"' for number in range(2)]
     nodes = Vocabulary(StoredNames.of([*text, "ü" * 1501, "ü" * 1500]) if stored else [*text, "ü" * 1501, "ü" * 1500])
     kg = KnowledgeGraph(np.array([[0, 0, 1], [2, 0, 3]]), nodes, Vocabulary(["x" * 10_000]))
-    asked = [addressable_name(name) for name in kg.nodes]
-    assert [len(quote(one, safe="")) <= MAX_URL_BYTES for one in asked] == [True] * 4
-    assert [one == name for one, name in zip(asked, kg.nodes, strict=True)] == [False, False, False, True]
+    addressable = [addressable_name(name) for name in kg.nodes]
+    assert [len(quote(one, safe="")) <= MAX_URL_BYTES for one in addressable] == [True] * 4
+    assert [one == name for one, name in zip(addressable, kg.nodes, strict=True)] == [False, False, False, True]
     names = NameLookup(Titles(kg))
-    assert [names.node(one) for one in (*asked, *kg.nodes)] == [0, 1, 2, 3] * 2
+    assert [names.node(one) for one in (*addressable, *kg.nodes)] == [0, 1, 2, 3] * 2
     assert names.relation(addressable_name(kg.relations[0])) == 0
     with pytest.raises(UnknownNameError):
-        names.node(asked[0].replace("[sha256 ", "[sha256 f"))
+        names.node(addressable[0].replace("[sha256 ", "[sha256 f"))
 
 
 # -- Short names of IRIs, for relations as for nodes, wherever a person types one.

@@ -297,16 +297,16 @@ def test_gather_product_sum_of_wide_rows_with_a_repeated_table(repeats):
 def test_layer_update_and_its_gradients(deviation, settings):
     draw, shape, width = Draw(3), (9, 5), 16
     asleep = draw.ids(9 * 5, 3).view(*shape, 1) == 0
-    own, heard = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
-    squares = heard.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
+    own, messages = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
+    squares = messages.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
     degree = draw.numbers(9, kind=torch.float64).abs()
     inputs = width * (1 + (1 + deviation) * (1 + settings.degree_scaling))
     weights = tuple(draw.numbers(*size, kind=torch.float64) for size in ((width, inputs), (width,), (width,), (width,)))
-    leaves = [tensor.requires_grad_() for tensor in (own, heard, squares, *weights) if tensor is not None]
-    expected = reference_update(UpdateInputs(own, heard, squares, degree[:, None, None], weights, None, settings))
+    leaves = [tensor.requires_grad_() for tensor in (own, messages, squares, *weights) if tensor is not None]
+    expected = reference_update(UpdateInputs(own, messages, squares, degree[:, None, None], weights, None, settings))
     slope = draw.numbers(*expected.shape, kind=torch.float64)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
-    single = [None if tensor is None else tensor.detach().float() for tensor in (own, heard, squares, degree)]
+    single = [None if tensor is None else tensor.detach().float() for tensor in (own, messages, squares, degree)]
     given = UpdateInputs(*single, tuple(tensor.detach().float() for tensor in weights), None, settings)
     found = gpu.layer_update(given)
     torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-3, atol=1e-3)

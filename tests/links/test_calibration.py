@@ -36,8 +36,8 @@ def test_the_curve_that_answers_were_drawn_with_is_found():
     assert np.abs(found.probabilities_of(fresh) - TRUTH.probabilities_of(fresh)).mean() < 0.03
     assert calibration_quality(found.probabilities_of(fresh), fresh.true).calibration_error < 0.02
     for place in range(4):
-        mine = fresh.slot == place
-        assert found.probabilities_of(fresh)[mine].mean() == pytest.approx(fresh.true[mine].mean(), abs=0.04)
+        in_slot = fresh.slot == place
+        assert found.probabilities_of(fresh)[in_slot].mean() == pytest.approx(fresh.true[in_slot].mean(), abs=0.04)
 
 
 def test_a_place_with_few_examples_leans_on_all():

@@ -140,9 +140,9 @@ def test_only_the_first_answers_are_looked_at():
     graph = random_graph(4, nodes=140, triples=900)
     found = validation_examples(with_whole_numbers(graph).scorer(), graph, graph.split_triples("valid")[:1])
     for question in np.unique(found.slot):
-        mine = found.score[found.slot == question]
-        assert len(mine) == NUM_ANSWERS < graph.num_nodes
-        assert (np.diff(mine) <= 0).all()
+        scores = found.score[found.slot == question]
+        assert len(scores) == NUM_ANSWERS < graph.num_nodes
+        assert (np.diff(scores) <= 0).all()
 
 
 def test_test_triples_change_nothing():
@@ -195,8 +195,8 @@ def test_hidden_triples_are_counted_one_by_one(monkeypatch):
         for_objects = number % 2 == 0
         without = walking(replace(graph, triples=graph.triples[(graph.triples != (s, r, o)).any(1)]))
         without.network_.load_state_dict(model.network_.state_dict())
-        asked = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
-        scores, there = without.scorer().scores(asked)[0].tolist(), train[s, r] if for_objects else train[:, r, o]
+        questions = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
+        scores, there = without.scorer().scores(questions)[0].tolist(), train[s, r] if for_objects else train[:, r, o]
         hidden, may = o if for_objects else s, rules.seen((r, int(for_objects)))
         new = [n for n in range(graph.num_nodes) if n == hidden or (n in may and not there[n])]
         rows = [(scores[n], n == hidden) for n in new]
@@ -254,8 +254,8 @@ def test_the_order_of_the_rows_changes_no_score_and_no_probability():
     for number in range(2):
         graph = KnowledgeGraph.from_triples(shuffled(rows, number) if number else rows)
         opened = open_model(graph, device="cpu")
-        asked = [(graph.nodes[f"n{i}"], graph.relations[f"r{i % 4}"]) for i in range(40)]
-        answers = answer_links(opened, Questions(*torch.tensor(asked).T, torch.arange(40) % 2 == 0), 10)
+        questions = [(graph.nodes[f"n{i}"], graph.relations[f"r{i % 4}"]) for i in range(40)]
+        answers = answer_links(opened, Questions(*torch.tensor(questions).T, torch.arange(40) % 2 == 0), 10)
         assert 200 <= opened.calibration.examples < len(rows)
         names = [[graph.nodes[node] for node in row if node >= 0] for row in answers.node.tolist()]
         found.append((names, answers.score, answers.probability))
@@ -278,9 +278,9 @@ def test_the_order_of_the_labels_changes_no_class_and_no_probability():
             patch.setattr("rgcn.links.calibration_fitting.MAX_HIDDEN", 40)
             opened = open_model(graph, device="cpu", classes=True)
             assert opened.calibration.examples == 40
-        asked = opened.logits([f"n{i}" for i in range(90)])
+        class_logits = opened.logits([f"n{i}" for i in range(90)])
         order = np.argsort(opened.model.classes_)
-        found.append([part[:, order] for part in (asked, opened.calibration.class_probabilities(asked))])
+        found.append([part[:, order] for part in (class_logits, opened.calibration.class_probabilities(class_logits))])
     for of in found[1:]:
         for one, other in zip(of, found[0], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -295,16 +295,16 @@ def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeyp
         valid = shuffled(rows[:60], number) if number else rows[:60]
         splits = np.repeat(np.array([0, 1], dtype=np.int8), [len(rows) - 60, 60])
         graph = KnowledgeGraph.from_triples(rows[60:] + valid, triple_splits=splits)
-        asked, examples = [], validation_examples
+        queried, examples = [], validation_examples
 
         def recorded(scorer, graph, triples, *more):
-            asked.extend(graph.named(triples))  # noqa: B023
+            queried.extend(graph.named(triples))  # noqa: B023
             return examples(scorer, graph, triples, *more)  # noqa: B023
 
         monkeypatch.setattr("rgcn.links.calibration_fitting.validation_examples", recorded)
         assert calibrate_links(with_whole_numbers(graph).model).examples == 25
         monkeypatch.setattr("rgcn.links.calibration_fitting.validation_examples", examples)
-        found.append(asked)
+        found.append(queried)
     assert sorted(found[0]) == sorted(found[1])
 
 
@@ -383,14 +383,14 @@ def test_a_cut_calibration_is_kept_until_an_unlimited_one_replaces_it(tmp_path, 
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     model, clock, scorer = slow
     cut = load_or_fit_calibration(model, None, Budget(seconds=5.0, clock=clock))
-    asked = scorer.num_questions
+    num_before = scorer.num_questions
     assert load_or_fit_calibration(model, None) == cut
-    assert scorer.num_questions == asked
+    assert scorer.num_questions == num_before
     whole = load_or_fit_calibration(model, None, UNLIMITED_BUDGET)
     assert whole.examples > cut.examples
-    asked = scorer.num_questions
+    num_before = scorer.num_questions
     assert load_or_fit_calibration(model, None) == load_or_fit_calibration(model, None, UNLIMITED_BUDGET) == whole
-    assert scorer.num_questions == asked
+    assert scorer.num_questions == num_before
 
 
 def test_classes_are_calibrated_on_labels_hidden_in_turn():

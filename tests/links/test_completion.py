@@ -64,8 +64,8 @@ def assert_defined(found, opened, *of):
     theirs = {row[:3]: row[3:] for row in expected}
     for (s, r, o, score), value in zip(rows(found), values.tolist(), strict=True):
         if value > last + 1e-4 * abs(last):  # equal ones at the end may be cut either way
-            said = theirs.get((s, r, o)) or (score, theirs[o, r, s][1])
-            assert said == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
+            wanted = theirs.get((s, r, o)) or (score, theirs[o, r, s][1])
+            assert wanted == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
 
 
 ANY = AnswerFilter("any")
@@ -130,11 +130,11 @@ def test_a_bound_on_probabilities_is_kept_to():
 
 def test_progress_counts_every_pair():
     opened = with_whole_numbers(random_graph(1))
-    told = []
-    found = complete(opened, answer_filter=ANY, memory_budget=1, on_progress=lambda *counts: told.append(counts))
-    assert {total for _, total in told} == {found.num_asked} == {3 * 23}
-    assert told == sorted(told)
-    assert told[-1] == (found.num_asked, found.num_asked)
+    reports = []
+    found = complete(opened, answer_filter=ANY, memory_budget=1, on_progress=lambda *counts: reports.append(counts))
+    assert {total for _, total in reports} == {found.num_asked} == {3 * 23}
+    assert reports == sorted(reports)
+    assert reports[-1] == (found.num_asked, found.num_asked)
 
 
 def test_literals_are_objects_but_never_subjects():
@@ -204,11 +204,11 @@ class Dear(Scorer):
     questions_per_batch = 4
 
     def __init__(self, scorer):
-        self.scorer, self.num_nodes, self.device, self.asked = scorer, scorer.num_nodes, scorer.device, 0
+        self.scorer, self.num_nodes, self.device, self.num_questions = scorer, scorer.num_nodes, scorer.device, 0
 
     def scores(self, questions, candidates=None, out=None):
         assert questions.size <= 4
-        self.asked += questions.size
+        self.num_questions += questions.size
         return self.scorer.scores(questions, candidates, out)
 
 
@@ -242,7 +242,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     for _ in range(30):
         opened, begin = with_dear_questions(), []
         found = complete(opened, **how, resume=file, on_progress=lambda n, _, b=begin: b.append(n) or n == b[0])
-        assert opened.scorer().asked <= 4  # nothing is asked twice
+        assert opened.scorer().num_questions <= 4  # nothing is asked twice
         assert (found.num_asked, found.num_skipped) == (begin[-1], whole.num_asked - begin[-1])
         if not found.num_skipped:
             break
@@ -250,7 +250,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     same(found, whole)
     again = with_dear_questions()
     same(complete(again, **how, resume=file), whole)  # the file stays until the user removes it
-    assert again.scorer().asked == 0
+    assert again.scorer().num_questions == 0
 
 
 def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
@@ -269,7 +269,7 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
         complete(with_dear_questions(), answer_filter=ANY, resume=file, on_progress=killed)
     opened = with_dear_questions()
     same(complete(opened, answer_filter=ANY, resume=file), whole)
-    assert opened.scorer().asked == whole.num_asked - done[-2]
+    assert opened.scorer().num_questions == whole.num_asked - done[-2]
 
 
 def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
@@ -317,16 +317,16 @@ def test_what_is_most_worth_asking_is_asked_first():
     triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
     triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
     graph = KnowledgeGraph.from_triples(triples)
-    asked = completion._questions(graph, range(graph.num_relations), AnswerFilter())
+    questions = completion._questions(graph, range(graph.num_relations), AnswerFilter())
     kinds = [
         (graph.relations[q.relation], len(q.subjects), q.expected_answers)
-        for q in asked
+        for q in questions
         if graph.relations[q.relation] != "located_in"
     ]
     # Of nine capitals each is the only one: c9 has none yet, and no country has two. An exporter exports to many.
     assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
     assert kinds[-1] == ("capital", 9, 0.0)
-    by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())
+    by_pair = sorted((q.relation, s) for q in questions for s in q.subjects.tolist())
     rules = NaiveRules(graph)
     assert by_pair == [(r, s) for r in range(3) for s in subjects_of(rules, r, "fitting")]
 
@@ -338,11 +338,13 @@ def test_who_lacks_nothing_is_not_asked():
         mask(graph, "train"),
         range(graph.num_relations),
     )
-    asked = {(q.relation, s) for q in completion._questions(graph, all_, AnswerFilter()) for s in q.subjects.tolist()}
-    chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in asked}
+    questions = {
+        (q.relation, s) for q in completion._questions(graph, all_, AnswerFilter()) for s in q.subjects.tolist()
+    }
+    chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in questions}
     least = float(np.median(list(chances.values())))
     few = completion._questions(graph, all_, AnswerFilter(), least)
     assert {(q.relation, s) for q in few for s in q.subjects.tolist()} == {
-        pair for pair in asked if chances[pair] >= least
+        pair for pair in questions if chances[pair] >= least
     }
     assert len(few) > 0

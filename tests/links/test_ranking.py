@@ -108,15 +108,15 @@ def test_counts_of_ranges_of_nodes_add_up(
     end = torch.tensor([len(each) for each in others]).cumsum(0)
     begin, row = torch.cat([torch.zeros(1, dtype=torch.int64), end[:-1]]), torch.arange(len(triples))
     nodes = torch.tensor([node for each in others for node in each], dtype=torch.int32)
-    asked = RankedQuestions(Questions(subject, relation), row, target, begin, end, nodes)
+    questions = RankedQuestions(Questions(subject, relation), row, target, begin, end, nodes)
     shares = [range(low, high) for low, high in itertools.pairwise(edges)]
-    own = sum((true_scores(scorer, asked, share, width) for share in shares), torch.zeros(()))
+    own = sum((true_scores(scorer, questions, share, width) for share in shares), torch.zeros(()))
     assert torch.equal(own, table[subject, relation, target])
-    counts = torch.stack([count_ranks_among(scorer, asked, own, share, width) for share in shares]).sum(0)
-    for (s, r, o), there, (greater, equal, *of_known, strange) in zip(triples, others, counts.tolist(), strict=True):
+    counts = torch.stack([count_ranks_among(scorer, questions, own, share, width) for share in shares]).sum(0)
+    for (s, r, o), there, (greater, equal, *of_known, has_nan) in zip(triples, others, counts.tolist(), strict=True):
         scores = table[s, r]
         rest = scores[[node for node in there if node != o]]
-        assert [greater, equal, strange] == [int((scores > scores[o]).sum()), int((scores == scores[o]).sum()), 0]
+        assert [greater, equal, has_nan] == [int((scores > scores[o]).sum()), int((scores == scores[o]).sum()), 0]
         assert of_known == [int((rest > scores[o]).sum()), int((rest == scores[o]).sum())]
 
 
@@ -130,20 +130,20 @@ def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch
     scorer = VectorScorer(decoder, nodes)
     triples = torch.stack([torch.randint(high, (700,), generator=generator) for high in (300, 3, 3000)], dim=1)
     filter = KnownTriples.of(triples, num_nodes=3000, num_relations=3)
-    asked: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     scores = scorer.scores
 
     def hear(questions: Questions, candidates: Tensor | None = None) -> Tensor:
-        asked.append((questions.size, 3000 if candidates is None else len(candidates)))
+        calls.append((questions.size, 3000 if candidates is None else len(candidates)))
         return scores(questions, candidates)
 
     monkeypatch.setattr(scorer, "scores", hear)
     whole = rank_triples(scorer, triples, filter)
-    assert {columns for _, columns in asked} == {3000}
-    asked.clear()
+    assert {columns for _, columns in calls} == {3000}
+    calls.clear()
     blocks = rank_triples(scorer, triples, filter, memory_budget=300_000)
-    assert {columns for _, columns in asked} == {75_000 // math.isqrt(75_000)}  # all of one width
-    assert max(rows * columns for rows, columns in asked) <= 75_000
+    assert {columns for _, columns in calls} == {75_000 // math.isqrt(75_000)}  # all of one width
+    assert max(rows * columns for rows, columns in calls) <= 75_000
     for side in ("object", "subject"):
         assert torch.equal(getattr(whole, side).counts, getattr(blocks, side).counts)
         assert getattr(whole, side).counts.shape == (700, 5)
@@ -256,17 +256,17 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
     table = torch.randn(30, 2, 30, generator=generator)
     triples = torch.randint(2, (200, 3), generator=generator)
     triples[:, 2] = torch.randint(30, (200,), generator=generator)
-    asked: list[tuple[int, int]] = []
+    scored_queries: list[tuple[int, int]] = []
 
     def hear(questions: Questions) -> None:
         assert questions.size * 30 * 4 <= 1000
         if questions.for_objects is True:
-            asked.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
+            scored_queries.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
 
     filter = KnownTriples.of(triples, num_nodes=30, num_relations=2)
     small = rank_triples(TableScorer(table, hear), triples, filter, memory_budget=1000)
-    assert set(asked) == {(s, r) for s, r, _ in triples.tolist()}
-    asked.clear()
+    assert set(scored_queries) == {(s, r) for s, r, _ in triples.tolist()}
+    scored_queries.clear()
     monolithic = rank_table(table, triples, filter)
     assert torch.equal(small.rank("object"), monolithic.rank("object"))
     assert torch.equal(small.rank("subject"), monolithic.rank("subject"))
@@ -410,7 +410,7 @@ def test_metrics_of_a_sample_come_with_their_standard_errors() -> None:
     found = [report(torch.randperm(total, generator=generator)[:size], total) for _ in range(400)]
     for name in ("mrr", "hits@1", "hits@10", "mean_rank"):
         spread = torch.tensor([each[name] for each in found]).std().item()
-        said = torch.tensor([each[f"{name}_error"] for each in found]).mean().item()
-        assert said == pytest.approx(spread, rel=0.15)
+        estimated = torch.tensor([each[f"{name}_error"] for each in found]).mean().item()
+        assert estimated == pytest.approx(spread, rel=0.15)
     assert "mrr_error" not in report(torch.arange(total), total)
     assert "mrr_error" not in report(torch.arange(total), None)

@@ -132,8 +132,8 @@ def test_a_question_has_a_note_where_there_is_something_to_say():
 
     def note(node, relation, for_objects=True, *shown):
         number = graph.relations[relation]
-        asked = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
-        return question_note(titles, node, number, for_objects, int(rules.question_status(asked, index)[0]), *shown)
+        questions = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
+        return question_note(titles, node, number, for_objects, int(rules.question_status(questions, index)[0]), *shown)
 
     assert note(2, "capital") == "known: n16; nothing else is expected"
     assert note(16, "capital", False) == "known: n2; nothing else is expected"
@@ -207,8 +207,8 @@ def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
     assert {"declared range " + BASE + "Town", "declared domain " + BASE + "Person"} <= set(
         rules.profiles()[lives].rules
     )
-    asked = Questions(torch.tensor([graph.nodes[BASE + "bern"]]), torch.tensor([lives]))
-    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [IMPLAUSIBLE]
+    questions = Questions(torch.tensor([graph.nodes[BASE + "bern"]]), torch.tensor([lives]))
+    assert rules.question_status(questions, KnownTriples.of_graph(graph, "train")).tolist() == [IMPLAUSIBLE]
 
 
 def test_a_member_that_was_never_seen_fits():
@@ -247,11 +247,11 @@ def test_functional_and_inverse_functional_without_many_triples():
     assert not rules.is_single[lives + graph.num_relations]
     assert "declared functional" in rules.profiles()[lives].rules
     index, ann, thun = KnownTriples.of_graph(graph, "train"), graph.nodes[BASE + "ann"], graph.nodes[BASE + "thun"]
-    asked = Questions(torch.tensor([ann, thun]), torch.tensor([lives] * 2), torch.tensor([True, False]))
-    assert rules.question_status(asked, index).tolist() == [ANSWERED, OPEN]
+    questions = Questions(torch.tensor([ann, thun]), torch.tensor([lives] * 2), torch.tensor([True, False]))
+    assert rules.question_status(questions, index).tolist() == [ANSWERED, OPEN]
     graph = graph_with(("lives", "a", "owl:InverseFunctionalProperty"))
     rules, lives = RelationConstraints(graph), number(graph, "lives")
-    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
+    assert rules.question_status(questions, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
     excluded_nodes = rules.excluded_nodes(lives + graph.num_relations, "fitting")
     assert excluded_nodes[graph.nodes[BASE + "thun"]]  # it has an inhabitant already
 
@@ -259,9 +259,9 @@ def test_functional_and_inverse_functional_without_many_triples():
 def test_a_declared_direction_overrides_the_triples():
     both = [("ann", "knows", "bob"), ("bob", "knows", "ann"), ("ann", "near", "bob"), ("it", "likes", "it")]
     plain = RelationConstraints(graph_with(facts=both))
-    said = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]
-    said += [("likes", "a", "owl:IrreflexiveProperty"), ("lives", "a", "owl:ReflexiveProperty")]
-    graph = graph_with(*said, facts=both)
+    declarations = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]
+    declarations += [("likes", "a", "owl:IrreflexiveProperty"), ("lives", "a", "owl:ReflexiveProperty")]
+    graph = graph_with(*declarations, facts=both)
     rules, of = RelationConstraints(graph), {name: number(graph, name) for name in ("knows", "near", "likes", "lives")}
     assert [bool(plain.is_one_way[of[name]]) for name in ("knows", "near")] == [False, True]
     assert [bool(rules.is_one_way[of[name]]) for name in ("knows", "near")] == [True, False]
@@ -277,8 +277,8 @@ def test_an_inverse_shows_who_stands_at_the_other_end():
     assert names(graph, rules.nodes_of(home, "seen")) == {"bern", "thun", "ulm"}
     assert names(graph, rules.nodes_of(home + rules.num_relations, "seen")) == {"ann", "bob", "eve"}
     index = KnownTriples.of_graph(graph, "train")
-    asked = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
-    assert rules.question_status(asked, index).tolist() == [OPEN]
+    questions = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
+    assert rules.question_status(questions, index).tolist() == [OPEN]
 
 
 def test_circles_of_subclasses_do_no_harm():

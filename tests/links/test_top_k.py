@@ -146,9 +146,9 @@ def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(g
     torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
     out = new & (times == 0)
     assert bool((found[out] == opened.calibration.ruled_out_share).all())
-    standing = score_both_directions(opened, triples)
-    assert torch.equal(standing.ruled_out, out)
-    assert torch.equal(standing.is_excluded, ~answered.flatten(1) & new)
+    directions = score_both_directions(opened, triples)
+    assert torch.equal(directions.ruled_out, out)
+    assert torch.equal(directions.is_excluded, ~answered.flatten(1) & new)
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
@@ -178,11 +178,11 @@ def test_marks_of_some_candidates_are_those_of_all_selected(answer_filter, for_o
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
-    asked = Questions(given, relation, for_objects)
-    whole = AnswerMask.of(graph, index, asked, answer_filter)
+    questions = Questions(given, relation, for_objects)
+    whole = AnswerMask.of(graph, index, questions, answer_filter)
     assert whole.is_excluded.shape == (35, 35)
     for candidates in (torch.arange(0, 35, 3), torch.tensor([34]), torch.arange(35), torch.empty(0, dtype=torch.int64)):
-        some = AnswerMask.of(graph, index, asked, answer_filter, candidates)
+        some = AnswerMask.of(graph, index, questions, answer_filter, candidates)
         assert torch.equal(some.is_excluded, whole.is_excluded[:, candidates])
 
 
@@ -206,13 +206,13 @@ def test_new_nodes_are_not_bound_by_what_was_only_seen():
     graph = graph_of_kinds(1)
     opened, stranger = with_whole_numbers(graph), 34
     in_, capital = graph.relations["in"], graph.relations["capital"]
-    asked = torch.tensor([stranger]), torch.tensor([in_])
-    assert answers_to(opened, *asked).status.tolist() == [IMPLAUSIBLE]
-    assert not (answers_to(opened, *asked).node >= 0).any()
+    question = torch.tensor([stranger]), torch.tensor([in_])
+    assert answers_to(opened, *question).status.tolist() == [IMPLAUSIBLE]
+    assert not (answers_to(opened, *question).node >= 0).any()
     assert stranger not in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     opened = replace(opened, new_nodes=(stranger,))
-    assert answers_to(opened, *asked).status.tolist() == [OPEN]
-    assert (answers_to(opened, *asked).node >= 0).any()
+    assert answers_to(opened, *question).status.tolist() == [OPEN]
+    assert (answers_to(opened, *question).node >= 0).any()
     assert stranger in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     loop = answers_to(opened, torch.tensor([stranger]), torch.tensor([capital]), k=35).node
     assert stranger not in loop  # which way a relation goes binds it all the same
@@ -256,18 +256,18 @@ def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k
     answers = answers_to(model, given, relation, sides, k, answer_filter=ALLOW_ALL)
     new = answers_to(model, given, relation, sides, k, "drop", answer_filter=ALLOW_ALL)
     for i, (node, of, side) in enumerate(zip(given.tolist(), relation.tolist(), sides.tolist(), strict=True)):
-        asked = Questions(given[i : i + 1], relation[i : i + 1], side)
-        heard, is_known = scorer.scores(asked)[0], there[node, of] if side else there[:, of, node]
-        scores = heard.clone()
+        questions = Questions(given[i : i + 1], relation[i : i + 1], side)
+        unhidden, is_known = scorer.scores(questions)[0], there[node, of] if side else there[:, of, node]
+        scores = unhidden.clone()
         for answer in torch.nonzero(is_known).flatten().tolist():
-            scores[answer] = scorer.scores_hiding_answers(asked, torch.tensor([answer]))[0, answer]
+            scores[answer] = scorer.scores_hiding_answers(questions, torch.tensor([answer]))[0, answer]
         wanted = sorted(zip(range(len(scores)), scores.tolist(), is_known.tolist(), strict=True), key=lambda x: -x[1])
         found = as_rows(answers, i)
         assert [(row[0], row[2]) for row in found] == [(row[0], row[2]) for row in wanted[:k]]
         assert [row[1] for row in found] == pytest.approx([row[1] for row in wanted[:k]], rel=1e-9)
         rest = [row[0] for row in found if not row[2]]
         assert as_rows(new, i)[: len(rest)] == [row for row in found if not row[2]]  # in the order they always had
-        moved += [row[0] for row in found] != torch.argsort(-heard)[: len(found)].tolist()
+        moved += [row[0] for row in found] != torch.argsort(-unhidden)[: len(found)].tolist()
     assert moved
     assert not answers.num_omitted.any()
 
@@ -280,7 +280,7 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
     assert model.calibration_.fitted  # before anything is counted
     hiding = type(scorer)._score_hiding
     monkeypatch.setattr(
-        type(scorer), "_score_hiding", lambda self, asked, which: calls.append(asked.size) or hiding(self, asked, which)
+        type(scorer), "_score_hiding", lambda self, batch, which: calls.append(batch.size) or hiding(self, batch, which)
     )
     hub = torch.tensor([graph.nodes["hub"]])
     rows = []

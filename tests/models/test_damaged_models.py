@@ -112,10 +112,10 @@ def test_a_damaged_folder_is_reported_in_a_sentence(damage, saved, tmp_path):
     shutil.copytree(saved / "rgcn", folder)
     DAMAGE[damage](folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(RgcnError) as told:
+    with pytest.raises(RgcnError) as raised:
         rgcn.load_model(folder)
-    assert str(told.value)
-    assert len(str(told.value)) < 2_000
+    assert str(raised.value)
+    assert len(str(raised.value)) < 2_000
     if damage != "model.json is a FIFO":  # then it is no model's folder, and is read as a graph
         with pytest.raises(RgcnError):
             open_model(folder, device="cpu")

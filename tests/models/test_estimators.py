@@ -125,8 +125,8 @@ def test_a_link_predictor_returns_arrays_and_its_score_is_mrr():
     answers, table = predictor.predict(**question), predictor.predict_frame(**question)
     assert (type(answers), answers.shape, type(table)) == (np.ndarray, (5,), pl.DataFrame)
     assert table["object"].to_list() == answers.tolist()
-    asked = predictor.predict(object="Peru", relation="borders", k=2)
-    assert asked.tolist() == predictor.predict_frame(object="Peru", relation="borders", k=2)["subject"].to_list()
+    predicted = predictor.predict(object="Peru", relation="borders", k=2)
+    assert predicted.tolist() == predictor.predict_frame(object="Peru", relation="borders", k=2)["subject"].to_list()
     assert predictor.score(kg, "test") == predictor.evaluate(kg, "test")["mrr"]
     triples = table.select("subject", "relation", "object").rows()
     frame, scores, probabilities = (

@@ -164,9 +164,9 @@ def test_feature_models_take_the_new_nodes_features():
     from dataclasses import replace
 
     larger = merge_new_triples(classifier.graph_, KnowledgeGraph.from_triples([("new", "knows", "new")]), "new")
-    told = larger.features.copy()
-    told[-1] = [0, 0, 1]
-    assert extended(classifier, replace(larger, features=told)).predict(["new"])[0] == "class 2"
+    changed = larger.features.copy()
+    changed[-1] = [0, 0, 1]
+    assert extended(classifier, replace(larger, features=changed)).predict(["new"])[0] == "class 2"
 
 
 @pytest.mark.parametrize(

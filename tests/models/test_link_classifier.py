@@ -51,8 +51,8 @@ def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, c
     nodes = labels.nodes.tolist()
     found = model.logits([*nodes, nodes[0]])
     for row, node in enumerate([*nodes, nodes[0]]):
-        told = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
-        other = prepared(replace(graph, labels=told), **made)
+        visible = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
+        other = prepared(replace(graph, labels=visible), **made)
         other.network_.load_state_dict(model.network_.state_dict())
         torch.testing.assert_close(other.logits([node])[0], found[row], rtol=1e-6, atol=1e-7)
 
@@ -66,10 +66,10 @@ def test_a_question_hides_a_triple_from_either_end():
     for number, triple in enumerate(triples.tolist()):
         same = torch.from_numpy((model.graph_.triples == triple).all(1))
         keep = torch.cat([(~same).double(), torch.ones(model.graph_.num_nodes, dtype=torch.float64)])
-        heard = model.network_.make_scorer(model.adjacency_.masked(keep))
+        masked_scorer = model.network_.make_scorer(model.adjacency_.masked(keep))
         one = triples[number : number + 1].unbind(1)
-        torch.testing.assert_close(by_object[number], heard.scores(Questions(one[2], one[1], False))[0])
-        torch.testing.assert_close(by_subject[number], heard.scores(Questions(one[0], one[1]))[0, :3])
+        torch.testing.assert_close(by_object[number], masked_scorer.scores(Questions(one[2], one[1], False))[0])
+        torch.testing.assert_close(by_subject[number], masked_scorer.scores(Questions(one[0], one[1]))[0, :3])
 
 
 def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
@@ -106,18 +106,20 @@ def test_a_class_share_needs_messages_beyond_the_batch():
 def test_odd_labels():
     edges = [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a"), ("d", "has class", "a")]
 
-    def asked(labels, **more):
+    def classify(labels, **more):
         kg = rgcn.KnowledgeGraph.from_triples(edges, labels=labels, **more)
         return rgcn.LinkClassifier("path", **SMALL, steps=2, objective="softmax").fit(kg)
 
     with pytest.raises(DataError, match="one class"):
-        asked({"a": "red", "b": "red"})
-    model = asked({"a": "d", "b": "a"}, test_labels={"c": "blue", "d": "a"})  # classes that are nodes, one that is new
+        classify({"a": "red", "b": "red"})
+    model = classify(
+        {"a": "d", "b": "a"}, test_labels={"c": "blue", "d": "a"}
+    )  # classes that are nodes, one that is new
     assert model.classes_ == ["d", "a", "blue"]
     assert model.graph_.num_nodes == 5
     assert bool(torch.isfinite(model.logits(["a", "d", "c", "blue"])).all())
     assert model.logits([]).shape == (0, 3)
-    itself = asked({"a": "a", "b": "red"})  # a node that is its own class
+    itself = classify({"a": "a", "b": "red"})  # a node that is its own class
     assert set(itself.predict(["a", "red"])) <= {"a", "red"}
 
 

@@ -225,18 +225,18 @@ def test_evaluate_equals_a_ranking_written_out(filtered, ties):
     ranks = naive_ranks(predictor, kg, "test", filtered, ties)
     result = predictor.evaluate(kg, split="test", filtered=filtered, ties=ties)
 
-    def figures(part):
+    def metrics_of(part):
         values = np.array([rank for _, _, rank in part])
         hits = {f"hits@{k}": float((values <= k).mean()) for k in (1, 3, 10)}
         return {"mrr": float((1 / values).mean()), **hits, "mean_rank": float(values.mean()), "count": len(part)}
 
     flat = {key: value for key, value in result.items() if not isinstance(value, dict)}
-    assert flat == pytest.approx(figures(ranks))
+    assert flat == pytest.approx(metrics_of(ranks))
     for direction in ("object", "subject"):
-        assert result["by_direction"][direction] == pytest.approx(figures([x for x in ranks if x[1] == direction]))
+        assert result["by_direction"][direction] == pytest.approx(metrics_of([x for x in ranks if x[1] == direction]))
     assert result["by_relation"].keys() == {"knows", "member_of"}
     for relation, metrics in result["by_relation"].items():
-        assert metrics == pytest.approx(figures([x for x in ranks if x[0] == kg.relations[relation]]))
+        assert metrics == pytest.approx(metrics_of([x for x in ranks if x[0] == kg.relations[relation]]))
 
 
 def test_memory_budget_changes_no_metric(fitted):
@@ -263,9 +263,9 @@ def test_entities_that_training_never_saw_stay_in_the_ranking():
     predictor = LinkPredictor("rgcn", steps=3, **SMALL).fit(kg)
     assert predictor.evaluate(split="test")["count"] == 2 * len(kg.split_triples("test"))
     assert predictor.scorer().nodes.shape[0] == kg.num_nodes
-    asked = {"subject": "p00", "relation": "knows", "k": 1000}
-    assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**asked, answer_filter=ALLOW_ALL))]
-    assert "stranger" not in [t.object for t in named_rows(predictor.predict_frame(**asked))]  # it does not occur there
+    query = {"subject": "p00", "relation": "knows", "k": 1000}
+    assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**query, answer_filter=ALLOW_ALL))]
+    assert "stranger" not in [t.object for t in named_rows(predictor.predict_frame(**query))]  # it does not occur there
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
@@ -390,8 +390,8 @@ def test_a_loaded_predictor_gives_the_same_answers_bit_for_bit(settings, tmp_pat
     loaded = LinkPredictor.load(tmp_path / "model")
     assert torch.equal(loaded.scorer().nodes.cpu(), predictor.scorer().nodes)
     for question in ({"subject": "p00"}, {"object": "p13"}):
-        asked = {"relation": "knows", "k": 7, **question}
-        assert named_rows(loaded.predict_frame(**asked)) == named_rows(predictor.predict_frame(**asked))
+        query = {"relation": "knows", "k": 7, **question}
+        assert named_rows(loaded.predict_frame(**query)) == named_rows(predictor.predict_frame(**query))
     assert loaded.evaluate(kg) == predictor.evaluate(kg)
     assert loaded.settings_ == {**predictor.settings_, "device": "auto"}
     assert loaded.num_parameters_ == predictor.num_parameters_

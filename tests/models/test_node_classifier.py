@@ -468,8 +468,8 @@ def test_an_edge_of_weight_zero_is_as_if_it_were_not_there():
     nodes = [f"item{i}" for i in range(40)]
     one, other = (fitted(graph).logits(nodes) for graph in (silent, replace(silent, triples=moved)))
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    heard = fitted(replace(silent, edge_weights=None)).logits(nodes)
-    assert np.abs(one - heard).max() > 0.01
+    unweighted = fitted(replace(silent, edge_weights=None)).logits(nodes)
+    assert np.abs(one - unweighted).max() > 0.01
 
 
 def test_number_of_parameters_as_published_is_that_of_a_network_with_all_rows():

@@ -35,8 +35,8 @@ def families(labels=False) -> KnowledgeGraph:
         rows += [(f"child{i}", "child of", f"parent{i}"), (f"parent{i}", "lives in", f"town{i % TOWNS}")]
         if i > 1:
             rows.append((f"child{i}", "lives in", f"town{i % TOWNS}"))
-    told = {f"child{i}": "young" for i in range(4)} | {f"parent{i}": "old" for i in range(4)}
-    return KnowledgeGraph.from_triples(rows, **({"labels": told} if labels else {}))
+    classes = {f"child{i}": "young" for i in range(4)} | {f"parent{i}": "old" for i in range(4)}
+    return KnowledgeGraph.from_triples(rows, **({"labels": classes} if labels else {}))
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,9 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
 
 def test_the_card_tells_where_they_come_from():
     card = pretrained_weights.pretrained_card()
-    asked = {"learned_from", "parts", "steps", "seconds", "license", "limits", "results"}
+    required = {"learned_from", "parts", "steps", "seconds", "license", "limits", "results"}
     assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
-    assert asked <= card.keys()
+    assert required <= card.keys()
     assert card["steps"] > 0
     assert card["limits"]
     graphs = {name: about for name, about in card["learned_from"].items() if name != "drawn by rules"}
@@ -142,16 +142,16 @@ def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
 def test_answers_are_explained(opened, method):
     assert available_methods(opened)[0] == "paths"
     for child in (0, 2):  # of the second it is known
-        asked = f"child{child}", "lives in", f"town{child}"
-        ids = opened.node(asked[0]), opened.relation(asked[1]), opened.node(asked[2])
+        triple = f"child{child}", "lives in", f"town{child}"
+        ids = opened.node(triple[0]), opened.relation(triple[1]), opened.node(triple[2])
         why = explain_link(opened, *ids, method=method, edges=4, draws=2)
         assert (why.method, why.hidden, why.walked) == (method, child == 2, True)
-        assert why.score == pytest.approx(named_rows(opened.model.triples_frame([asked]))[0].score, rel=1e-4, abs=1e-4)
+        assert why.score == pytest.approx(named_rows(opened.model.triples_frame([triple]))[0].score, rel=1e-4, abs=1e-4)
         assert why.edges
         assert all(not edge.itself for edge in why.edges)
         assert all(math.isfinite(edge.importance) for edge in (*why.edges, *why.against))
         if why.paths:
-            assert why.paths[0].text.startswith(asked[0])
+            assert why.paths[0].text.startswith(triple[0])
 
 
 def test_the_path_through_the_parent_explains_where_a_child_lives(opened):
@@ -180,11 +180,11 @@ def test_a_larger_graph_is_used_whole(shipped, opened, tmp_path):
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")
     whole = LinkPredictor.pretrained(larger.graph, device="cpu")
-    asked = {"subject": "child9", "relation": "lives in", "k": 4}
-    wanted = answers(named_rows(whole.predict_frame(**asked)))
+    query = {"subject": "child9", "relation": "lives in", "k": 4}
+    wanted = answers(named_rows(whole.predict_frame(**query)))
     assert wanted[0][0] == "town0"
-    assert answers(named_rows(larger.model.predict_frame(**asked))) == wanted
-    assert answers(named_rows(extended(shipped, larger.graph).predict_frame(**asked))) == wanted
+    assert answers(named_rows(larger.model.predict_frame(**query))) == wanted
+    assert answers(named_rows(extended(shipped, larger.graph).predict_frame(**query))) == wanted
     other = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "c")])  # any relations
     found = [
         named_rows(model.predict_frame(subject="a", relation="likes"))
@@ -211,8 +211,8 @@ def test_classes_are_asked_for_without_training():
     kg = families(labels=True)
     model = LinkClassifier.pretrained(kg, device="cpu")
     assert model.history_ == []
-    asked = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
-    assert set(model.predict(asked)) <= {"young", "old"}
+    names = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
+    assert set(model.predict(names)) <= {"young", "old"}
     assert bool(torch.isfinite(model.logits(["child0", "parent0", "child7"])).all())  # those with a label, too
 
 
@@ -233,8 +233,8 @@ def test_graphs_that_cannot_be_asked(rows, words):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gives_about_the_same_answers(shipped):
     there = LinkPredictor.pretrained(families(), device="cuda")
-    asked = torch.tensor(families().triples)
-    ours, theirs = shipped.scorer().triple_scores(asked), there.scorer().triple_scores(asked).cpu()
+    all_triples = torch.tensor(families().triples)
+    ours, theirs = shipped.scorer().triple_scores(all_triples), there.scorer().triple_scores(all_triples).cpu()
     torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.5)
 
 

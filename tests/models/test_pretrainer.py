@@ -200,9 +200,9 @@ def test_a_view_has_only_training_triples():
 def test_measured_while_training_the_best_weights_are_kept():
     model = pretrainer(evaluate_every=2)
     model.fit(WATCHED)
-    figures = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
-    assert len(figures) == 4
-    assert model.evaluate(split="valid")["mrr"] == pytest.approx(max(figures))
+    measured = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
+    assert len(measured) == 4
+    assert model.evaluate(split="valid")["mrr"] == pytest.approx(max(measured))
     assert model.measured_splits() == ["valid"]
 
 

@@ -41,7 +41,7 @@ def made(seed=0, nodes=12, relations=3, triples=20, layers=3, width=8, kind=torc
     return kg, network, model.adjacency_.to(kind)
 
 
-def naive(network, adjacency: RelationalAdjacency, node: int, asked: int, q=None, table_of=None) -> torch.Tensor:
+def naive(network, adjacency: RelationalAdjacency, node: int, queried: int, q=None, table_of=None) -> torch.Tensor:
     """[N]: scores of all nodes as answers to one question, from the equations.
 
     q, table_of  the question's vector, and each layer's table of relations, where they are not the network's own
@@ -54,7 +54,7 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int, q=None
     for e, (v, _) in enumerate(edges):
         degree[v] += adjacency.raw[e]
     s = torch.log(degree.clamp(min=1)) / network.mean_log_degree
-    q, head = network.query[asked] if q is None else q, network.head
+    q, head = network.query[queried] if q is None else q, network.head
 
     def walked(x, layers):
         return walk(x, layers, adjacency, edges, sources, s, q, table_of)
@@ -100,8 +100,8 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
             z = layer.weight @ torch.cat([x[v], *parts]) + layer.bias
             if layer.settings.norm:
                 z = (z - z.mean()) / (z.var(unbiased=False) + 1e-5).sqrt() * layer.gain + layer.shift
-            heard = layer.settings.update_unreached or bool((x[v] != 0).any() or (total[v] != 0).any())
-            out = torch.relu(z) if heard else torch.zeros_like(z)
+            is_updated = layer.settings.update_unreached or bool((x[v] != 0).any() or (total[v] != 0).any())
+            out = torch.relu(z) if is_updated else torch.zeros_like(z)
             after.append(x[v] + out if layer.settings.skip else out)
         x = after
     return x
@@ -159,8 +159,8 @@ def test_a_known_triple_is_hidden_while_it_is_scored(settings):
         same = torch.tensor((kg.triples == [s, r, o]).all(axis=1))
         keep = torch.cat([(~same).double(), torch.ones(kg.num_nodes, dtype=torch.float64)])
         with torch.no_grad():
-            asked = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
-            there, back = network.score_nodes(adjacency.masked(keep), asked).log_softmax(1)[[0, 1], [o, s]].tolist()
+            questions = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
+            there, back = network.score_nodes(adjacency.masked(keep), questions).log_softmax(1)[[0, 1], [o, s]].tolist()
         assert float(found[number]) == pytest.approx((there + back) / 2, rel=1e-6, abs=1e-7)
         differ += abs(there - back) > 0.01
     assert differ

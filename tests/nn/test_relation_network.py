@@ -42,9 +42,9 @@ def ends_and_pairs(triples, relations: int):
 def shares(things: list[set]) -> torch.Tensor:
     """[2R, 2R] from the definition."""
     table = torch.zeros(len(things), len(things), dtype=torch.float64)
-    for r, mine in enumerate(things):
+    for r, own in enumerate(things):
         for s, other in enumerate(things):
-            table[r, s] = len(mine & other) / max(len(mine), 1)
+            table[r, s] = len(own & other) / max(len(own), 1)
         table[r] /= max(float(table[r].sum()), 1.0) ** 0.5
     return table
 
@@ -76,7 +76,7 @@ def exact_meetings(triples, nodes: int, relations: int) -> RelationGraph:
     return RelationGraph(Written(heads), Written(pairs), opposite, naive_features(triples, nodes, relations))
 
 
-def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, asked: int) -> list[torch.Tensor]:
+def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, query: int) -> list[torch.Tensor]:
     """A vector for each relation where one is asked for, a pair of relations at a time."""
     heads, pairs = ends_and_pairs(triples, relations)
     by_head, by_pair = shares(heads), shares(pairs)
@@ -86,21 +86,23 @@ def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int,
         return (r + relations) % size
 
     z = [network.of_features @ row for row in features]
-    z[asked] = z[asked] + network.mark
+    z[query] = z[query] + network.mark
     for ways, weight, bias, gain, shift in zip(
         network.ways, network.weights, network.biases, network.gains, network.shifts, strict=True
     ):
         after = []
         for s in range(size):
-            heard = ways[6] * z[inverse(s)]
+            messages = ways[6] * z[inverse(s)]
             for t in range(size):
-                heard = heard + by_head[s, t] * ways[0] * z[t]  # a head in common
-                heard = heard + by_head[s, inverse(t)] * ways[1] * z[t]  # the end of one is the start of the other
-                heard = heard + by_head[inverse(s), t] * ways[2] * z[t]  # the other's head is my tail
-                heard = heard + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # a tail in common
-                heard = heard + by_pair[s, t] * ways[4] * z[t]
-                heard = heard + by_pair[s, inverse(t)] * ways[5] * z[t]
-            out = weight @ torch.cat([z[s], heard]) + bias
+                messages = messages + by_head[s, t] * ways[0] * z[t]  # a head in common
+                messages = (
+                    messages + by_head[s, inverse(t)] * ways[1] * z[t]
+                )  # the end of one is the start of the other
+                messages = messages + by_head[inverse(s), t] * ways[2] * z[t]  # the other's head is my tail
+                messages = messages + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # a tail in common
+                messages = messages + by_pair[s, t] * ways[4] * z[t]
+                messages = messages + by_pair[s, inverse(t)] * ways[5] * z[t]
+            out = weight @ torch.cat([z[s], messages]) + bias
             normal = (out - out.mean()) / (out.var(unbiased=False) + 1e-5).sqrt()
             after.append(z[s] + torch.relu(normal * gain + shift))
         z = after
@@ -189,13 +191,13 @@ def test_gradients_pass_through_what_is_shared(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_vectors_and_gradients_are_those_of_the_equations(case):
     nodes, relations, triples = CASES[case]
-    network, asked = network_of(), [0, 2 * relations - 1]
-    found, own = network(exact_meetings(triples, nodes, relations), torch.tensor(asked))
+    network, queries = network_of(), [0, 2 * relations - 1]
+    found, own = network(exact_meetings(triples, nodes, relations), torch.tensor(queries))
     wanted = torch.stack(
-        [torch.stack(naive_vectors(network, triples, nodes, relations, each)) for each in asked], dim=1
+        [torch.stack(naive_vectors(network, triples, nodes, relations, each)) for each in queries], dim=1
     )
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(own, torch.stack([wanted[each, place] for place, each in enumerate(asked)]))
+    torch.testing.assert_close(own, torch.stack([wanted[each, place] for place, each in enumerate(queries)]))
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=found.dtype)
     parameters = list(network.parameters())
     ours, theirs = (torch.autograd.grad(z, parameters, slope) for z in (found, wanted))
@@ -205,12 +207,12 @@ def test_vectors_and_gradients_are_those_of_the_equations(case):
 
 def test_relations_asked_for_together_are_as_those_asked_for_alone():
     relation_graph, network = meetings_of(drawn(3), 9, 4), network_of()
-    asked = torch.tensor([5, 0, 5, 7])
-    together, own = network(relation_graph, asked)
-    for place, each in enumerate(asked):
-        alone, mine = network(relation_graph, each[None])
+    queries = torch.tensor([5, 0, 5, 7])
+    together, own = network(relation_graph, queries)
+    for place, each in enumerate(queries):
+        alone, own_alone = network(relation_graph, each[None])
         torch.testing.assert_close(together[:, place], alone[:, 0], rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(own[place], mine[0], rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(own[place], own_alone[0], rtol=1e-9, atol=1e-10)
 
 
 def test_relations_that_meet_alike_are_alike_and_only_they():

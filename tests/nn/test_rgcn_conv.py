@@ -43,10 +43,10 @@ def compare(ours: RGCNConv, theirs: PygConv, x, edge_index: Tensor, edge_type: T
     found, expected = ours(x, edge_index, edge_type), theirs(x, edge_index, edge_type)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(2), dtype=found.dtype)
-    mine = torch.autograd.grad(found, [*leaves, *ours.parameters()], slope)
+    gradients = torch.autograd.grad(found, [*leaves, *ours.parameters()], slope)
     wanted = torch.autograd.grad(expected, [*leaves, *dict(theirs.named_parameters()).values()], slope)
     names = [*range(len(leaves)), *(name for name, _ in theirs.named_parameters())]
-    by_name = dict(zip([*range(len(leaves)), *(name for name, _ in ours.named_parameters())], mine, strict=True))
+    by_name = dict(zip([*range(len(leaves)), *(name for name, _ in ours.named_parameters())], gradients, strict=True))
     for name, gradient in zip(names, wanted, strict=True):
         torch.testing.assert_close(by_name[name], gradient, rtol=1e-11, atol=1e-12)
 

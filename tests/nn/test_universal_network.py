@@ -48,8 +48,8 @@ def model_over(kg, seed=0, kind=torch.float64, **settings) -> rgcn.LinkPredictor
 def all_scores(model) -> torch.Tensor:
     """[2R, N, N]: every question of a small graph, those for subjects behind those for objects."""
     nodes, relations = model.graph_.num_nodes, model.graph_.num_relations
-    asked = torch.cartesian_prod(torch.arange(2 * relations), torch.arange(nodes))
-    questions = Questions(asked[:, 1], asked[:, 0] % relations, asked[:, 0] < relations)
+    pairs = torch.cartesian_prod(torch.arange(2 * relations), torch.arange(nodes))
+    questions = Questions(pairs[:, 1], pairs[:, 0] % relations, pairs[:, 0] < relations)
     return model.scorer().scores(questions).view(2 * relations, nodes, nodes)
 
 
@@ -68,8 +68,8 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
     network, adjacency = model.network_, model.adjacency_
     network.relation_graph = exact_meetings(triples, nodes, relations)
 
-    def scored(node, asked):
-        z = [*naive_vectors(network.relations, triples, nodes, relations, asked), network.stays]
+    def scored(node, query):
+        z = [*naive_vectors(network.relations, triples, nodes, relations, query), network.stays]
 
         def table_of(layer):
             given = layer.relations
@@ -77,7 +77,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
                 [given.outer @ torch.relu(given.inner @ each + given.inner_bias) + given.outer_bias for each in z]
             )
 
-        return naive(network, adjacency, node, asked, z[asked], table_of)
+        return naive(network, adjacency, node, query, z[query], table_of)
 
     questions = Questions(torch.tensor([0, 2, 5]), torch.tensor([0, 1, 0]), torch.tensor([True, False, True]))
     wanted = torch.stack([scored(v, r) for v, r in ((0, 0), (2, 1 + relations), (5, 0))])
@@ -140,8 +140,8 @@ def test_one_table_for_all_questions_is_as_one_for_each(hides):
     if hides:
         close(scorer.triple_scores(triples), scorer.triple_scores(mixed)[:-1])
     else:
-        asked = [Questions(each[:, 0], each[:, 1]) for each in (triples, mixed)]
-        close(scorer.scores(asked[0]), scorer.scores(asked[1])[:-1])
+        questions = [Questions(each[:, 0], each[:, 1]) for each in (triples, mixed)]
+        close(scorer.scores(questions[0]), scorer.scores(questions[1])[:-1])
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalization": "relation"}])
@@ -153,8 +153,8 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
     kg = some_graph(4)
     model = model_over(kg, **settings)
     network, found = model.network_, model.scorer().triple_scores(torch.tensor(kg.triples))
-    asked = Questions(torch.tensor(kg.triples[:, 0]), torch.tensor(kg.triples[:, 1]))
-    hiding = model.scorer().scores_hiding_answers(asked, torch.tensor(kg.triples[:, 2]))
+    questions = Questions(torch.tensor(kg.triples[:, 0]), torch.tensor(kg.triples[:, 1]))
+    hiding = model.scorer().scores_hiding_answers(questions, torch.tensor(kg.triples[:, 2]))
     assert hiding.dtype == torch.float64
     differs = 0
     for number, (s, r, o) in enumerate(kg.triples.tolist()):
@@ -162,8 +162,8 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
         rule = {"normalization": model.model.normalization}
         rest = RelationalAdjacency.from_triples(torch.tensor(without), kg.num_nodes, kg.num_relations, **rule)
         with torch.no_grad():
-            asked = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
-            wanted = network.score_nodes(rest.to(torch.float64), asked).log_softmax(1)
+            questions = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
+            wanted = network.score_nodes(rest.to(torch.float64), questions).log_softmax(1)
         close(found[number], (wanted[0, o] + wanted[1, s]) / 2)
         close(hiding[number], wanted[0])
         anew = model.over(graph_of(without, kg.num_nodes, kg.num_relations))

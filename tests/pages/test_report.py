@@ -461,7 +461,7 @@ def test_node_metrics_agree_with_the_model(classifier):
     most = np.bincount(labels.of("train")[1]).argmax()
     assert measured["majority"]["accuracy"] == pytest.approx((labels.of("test")[1] == most).mean())
     assert all(node["predicted"] != node["truth"] for node in measured["surest_mistakes"])
-    assert sum(figures["nodes"] for figures in measured["by_class"]) == measured["count"]
+    assert sum(metrics["nodes"] for metrics in measured["by_class"]) == measured["count"]
     certain = classifier.predict_frame([node["node"] for node in measured["most_certain"]])
     scores = dict(certain.select("node", "score").iter_rows())
     assert {node["node"]: node["score"] for node in measured["most_certain"]} == pytest.approx(scores)
@@ -477,9 +477,9 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
     measured = make_report(keep(tmp_path / "run", node_config(), model, result=NODE_RESULT))
     nodes = measured.values["measured"]["most_certain"]
     frame = model.predict_frame([node["node"] for node in nodes])
-    told = {node: numbers for node, _, *numbers in frame.iter_rows()}
+    expected = {node: numbers for node, _, *numbers in frame.iter_rows()}
     assert {node["node"]: (node["score"], node["probability"]) for node in nodes} == {
-        node: pytest.approx(tuple(numbers)) for node, numbers in told.items()
+        node: pytest.approx(tuple(numbers)) for node, numbers in expected.items()
     }
     assert [node["probability"] for node in nodes] == sorted((node["probability"] for node in nodes), reverse=True)
     assert "Calibrated on 20 validation nodes" in words(measured.html)
@@ -488,7 +488,7 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
 
 def test_a_class_that_is_never_predicted_has_no_precision():
     found = class_metrics(["a", "b"], np.array([[2, 0], [2, 0]]))
-    assert [(figures["precision"], figures["recall"]) for figures in found] == [(0.5, 1.0), (None, 0.0)]
+    assert [(metrics["precision"], metrics["recall"]) for metrics in found] == [(0.5, 1.0), (None, 0.0)]
 
 
 def test_link_metrics_agree_with_the_model_for_all_block_sizes(predictor):

@@ -67,9 +67,11 @@ def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed(real_mirro
 def test_the_table_holds_every_published_result(stand_in):
     table = tensors_table(tensor_statistics(stand_in, seeds=1), 1)
     assert len(table.rows) == 28
-    figures = [judged.figure.value for row in table.rows for judged in row.published]
-    assert len(figures) == 60  # seven tensors, four statistics, two codes; four more for the original's inverses
+    published_values = [judged.figure.value for row in table.rows for judged in row.published]
+    assert (
+        len(published_values) == 60
+    )  # seven tensors, four statistics, two codes; four more for the original's inverses
     for published in PUBLISHED:
-        assert {value for side in published.statistics.values() for value in side} <= set(figures)
+        assert {value for side in published.statistics.values() for value in side} <= set(published_values)
     judged = [row for row in table.rows if row.published[0].verdict]
     assert [row.quantity for row in judged] == ["std"] * 7

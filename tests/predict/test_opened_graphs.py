@@ -34,8 +34,8 @@ def test_a_file_is_asked_and_nothing_is_written_beside_it(here):
     assert (opened.name, opened.task.name) == ("mine.csv", "link-prediction")
     assert opened.words == "the pretrained model, over mine.csv (25 triples); nothing was trained"
     assert opened.source == {"graph": "mine.csv", "model": "the pretrained model"}
-    asked = Questions(torch.tensor([opened.node("p0")]), torch.tensor([opened.relation("works_for")]))
-    assert answer_links(opened, asked, 3).node.shape == (1, 3)
+    questions = Questions(torch.tensor([opened.node("p0")]), torch.tensor([opened.relation("works_for")]))
+    assert answer_links(opened, questions, 3).node.shape == (1, 3)
     assert opened.calibration.words
     assert sorted(here.iterdir()) == before
 

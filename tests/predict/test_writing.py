@@ -90,12 +90,12 @@ def test_tables_of_questions(tmp_path):
     opened = with_whole_numbers(random_graph(0))
     path = tmp_path / "q.csv"
     path.write_text("relation,object\nr1,n4\nr0,n5\n")
-    asked = read_questions(opened, path).questions
-    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 5], [1, 0], False)
+    parsed = read_questions(opened, path).questions
+    assert (parsed.node.tolist(), parsed.relation.tolist(), parsed.for_objects) == ([4, 5], [1, 0], False)
     path = tmp_path / "q.txt"
     path.write_text("n4\tr2\nwho\tr0\nn6\tr1\n")
-    asked, skipped = read_questions(opened, path, skip_unknown=True)
-    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 6], [2, 1], True)
+    parsed, skipped = read_questions(opened, path, skip_unknown=True)
+    assert (parsed.node.tolist(), parsed.relation.tolist(), parsed.for_objects) == ([4, 6], [2, 1], True)
     assert skipped == 1
     path.write_text("n4\n")
     with pytest.raises(DataError, match="1 row without a relation, the first in line 1"):

@@ -77,13 +77,13 @@ def test_a_relation_known_of_few_looks_like_labels():
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
     graph, nodes = KnowledgeGraph.from_triples(triples), set()
     for seed in range(20):
-        view, asked = module.node_classification_view(graph, seed)
-        heard = np.bincount(view.split_triples("train")[:, 1], minlength=2)
-        assert heard[graph.relations["knows"]] == 80
-        assert 1 <= heard[graph.relations["is"]] < 32
-        assert len(asked) == 40
-        assert (asked[:, 1] == graph.relations["is"]).all()
-        assert len(np.unique(asked[:, 2])) == 2
+        view, questions = module.node_classification_view(graph, seed)
+        num_known = np.bincount(view.split_triples("train")[:, 1], minlength=2)
+        assert num_known[graph.relations["knows"]] == 80
+        assert 1 <= num_known[graph.relations["is"]] < 32
+        assert len(questions) == 40
+        assert (questions[:, 1] == graph.relations["is"]).all()
+        assert len(np.unique(questions[:, 2])) == 2
         nodes.add(view.num_nodes)
     assert nodes == {42}
 

@@ -87,9 +87,9 @@ def test_of_a_graph_it_has_the_given_splits(table: list[tuple[int, int, int, int
 def test_questions_of_any_shape_are_answered_in_that_shape() -> None:
     graph = graph_of([(0, 0, 1, 2), (2, 1, 0, 0)])
     known = KnownTriples.of_graph(graph)
-    asked = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
-    assert known.contains(asked).tolist() == [[True, True], [False, True]]
-    assert split_of(graph, asked).tolist() == [[2, 0], [-1, 2]]
+    triples = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
+    assert known.contains(triples).tolist() == [[True, True], [False, True]]
+    assert split_of(graph, triples).tolist() == [[2, 0], [-1, 2]]
 
 
 def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
@@ -152,9 +152,9 @@ def test_as_many_nodes_and_relations_as_there_are(triples: list[Triple], at_once
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_membership_waits_for_no_gpu() -> None:
-    known, asked = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
+    known, triples = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        known.contains(asked)
+        known.contains(triples)
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -188,7 +188,7 @@ class Browser:
 
         ActionChains(self.driver).send_keys(*keys).perform()
 
-    def settled(self, heading: str) -> None:
+    def wait_until_loaded(self, heading: str) -> None:
         """Waits until a thing's page is drawn with all that it asks for."""
         self.see("h1", heading)
         self.until(lambda: not self.all("main [aria-busy], main[aria-busy]"), f"{heading} drawn to the end")

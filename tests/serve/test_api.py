@@ -155,14 +155,14 @@ def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(client, m
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
     )  # as if by their number further answers never were expected
-    said = {}
+    notes = {}
     for k in (1, 1000):  # none of which is known
-        asked = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
-        answer = client.get(LP + "/links", params=asked).json()
+        query = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
+        answer = client.get(LP + "/links", params=query).json()
         probable = 1 - math.prod(1 - link["probability"] for link in answer["links"]) > 0.5
-        said[probable] = answer["note"]
-    assert said[False].endswith("known; probably nothing is missing here")
-    assert said[True] is None
+        notes[probable] = answer["note"]
+    assert notes[False].endswith("known; probably nothing is missing here")
+    assert notes[True] is None
 
 
 def test_many_links_at_once_are_the_single_ones(client):
@@ -196,10 +196,10 @@ def test_a_triple_that_was_kept_from_the_model_is_not_known_to_it(models):
     graph = models[1].graph
     relation, kept = graph.relations.id("member_of"), graph.split_triples("test")
     subject, held_out = (graph.nodes[end] for end in kept[kept[:, 1] == relation][0, [0, 2]])
-    asked, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
+    query, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
     with asking(create_app(models, Limits(max_k=graph.num_nodes))) as client:
         for known in ("mark", "drop"):
-            links = client.get(LP + "/links", params={**asked, "known": known}).json()["links"]
+            links = client.get(LP + "/links", params={**query, "known": known}).json()["links"]
             splits[known] = {link["node"]["name"]: link["split"] for link in links}
         triple = {"subject": subject, "relation": "member_of", "object": held_out}
         row = client.post(LP + "/score", json={"triples": [triple]}).json()["triples"][0]

@@ -93,10 +93,10 @@ def test_two_long_requests_take_turns():
 
 
 def test_queues_take_turns():
-    slow, asked = Slow(), []
+    slow, num_batches = Slow(), []
 
     def other(questions):
-        asked.append(len(slow.batches))
+        num_batches.append(len(slow.batches))
         return questions
 
     async def scenario():
@@ -109,7 +109,7 @@ def test_queues_take_turns():
         await asyncio.gather(*tasks)
 
     asyncio.run(scenario())
-    assert asked[0] <= 2
+    assert num_batches[0] <= 2
 
 
 def test_too_many_that_wait_are_refused():

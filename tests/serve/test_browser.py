@@ -125,7 +125,7 @@ def test_a_walk_with_a_classifier(browser, site):
     browser.screenshot("search")
     browser.press(Keys.ENTER)
 
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     assert browser.focused.tag_name == "h1"
     assert browser.driver.title.startswith("Switzerland")
     assert "Switzerland" in browser.run("return document.getElementById('announcement').textContent")
@@ -150,17 +150,17 @@ def test_a_walk_with_a_classifier(browser, site):
     name = others[0].find_element("css selector", "[data-node]").get_attribute("data-node")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", others[0])
     others[0].click()
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     assert browser.focused.tag_name == "h1"
     browser.driver.back()
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.driver.forward()
-    browser.settled(name)
+    browser.wait_until_loaded(name)
 
 
 def test_a_walk_with_a_link_predictor(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.see(".about", "first ten guesses")
     browser.see(".sides", "Switzerland member of …?")
     assert len(browser.all(".links > li")) == 10
@@ -185,12 +185,12 @@ def test_a_walk_with_a_link_predictor(browser, site):
 
     browser.click(".sides label", "Who or what is member of Switzerland?")
     browser.until(lambda: "ask=subject" in browser.driver.current_url, "the question in the address")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     choose(browser, "kind", "borders")
     browser.see(".sides", "Switzerland borders …?")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("#hide-known")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
 
     why = browser.see(".links .why-button")
     assert why.get_attribute("aria-label").startswith("Why ")
@@ -203,19 +203,19 @@ def test_a_walk_with_a_link_predictor(browser, site):
 
     answer = browser.texts(".links .node-link")[0]
     browser.click(".links .node-link")
-    browser.settled(answer)
+    browser.wait_until_loaded(answer)
     browser.driver.back()
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.see(".sides", "Switzerland borders …?")  # the question that was asked, not the first one again
 
     choose(browser, "model", CLASSIFIER)
     browser.see(".guess", "The data say: Europe")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
 
 
 def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
     browser.open(address(site, UNCALIBRATED, "p0"))
-    browser.settled("p0")
+    browser.wait_until_loaded("p0")
     browser.see(".answers", "Not calibrated: the order counts, not the number.")
     browser.see(".answers", "No probabilities, only scores")
     browser.click("#hide-known")
@@ -254,20 +254,20 @@ def test_the_keyboard_alone_leads_everywhere(browser, site):
     name = browser.texts(".examples a")[0]
     tab_to(".examples a")
     browser.press(Keys.ENTER)
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     tab_to(".why-button")
     browser.press(Keys.ENTER)
     browser.see(".drawing svg")
     tab_to(".drawing a:has([data-node]:not(.asked))")
     name = browser.focused.get_attribute("aria-label")
     browser.press(Keys.ENTER)
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     assert browser.focused.tag_name == "h1"
 
 
 def test_facts_of_a_busy_thing_are_folded_and_come_in_pages(browser, site):
     browser.open(address(site, CLASSIFIER, "China"))
-    browser.settled("China")
+    browser.wait_until_loaded("China")
     shown = len(browser.all(".things li"))
     browser.click(".things + button", "Show all")
     assert len(browser.all(".things li")) > shown
@@ -284,7 +284,7 @@ def test_a_phone_never_scrolls_sideways(browser, site, model):
     browser.see(".examples a")
     assert browser.sideways == 0
     browser.open(address(site, model, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("button.why-button")
     browser.see(".drawing svg")
     assert browser.sideways == 0
@@ -306,7 +306,7 @@ def test_what_stands_beside_a_bar_is_seen_whole(browser, site, size):
     if size == "phone":
         browser.phone()
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     assert {"✓ in the data"} < set(browser.texts(".links > li > .value"))
     browser.click("button.why-button")
     browser.see(".reasons > li > .value", "for")
@@ -329,15 +329,15 @@ def test_names_are_shown_as_people_write_them(browser, guarded_site):
 def test_text_stands_out_from_its_ground(browser, site, scheme):
     browser.colors(scheme)
     browser.open(address(site, CLASSIFIER, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("button.why-button")
     browser.see(".drawing svg")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     # Waits come and go by fading; what is measured is what stays.
     rows = browser.until(lambda: browser.contrasts(), "text")
     browser.whole_screenshot(f"{scheme}-classifier")
     browser.open(address(site, PREDICTOR, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.press("/")
     browser.press("a")
     browser.see("#found [role=option]")
@@ -349,7 +349,7 @@ def test_text_stands_out_from_its_ground(browser, site, scheme):
 
 def test_every_control_has_a_name_and_every_landmark_is_there(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     tree = [node for node in browser.command("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
     seen = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree]
     controls = {"button", "link", "combobox", "checkbox", "radio", "textbox"}
@@ -386,7 +386,7 @@ def test_what_goes_wrong_is_reported_where_it_happens(browser, site):
     browser.open(address(site, CLASSIFIER, "Swizerland"))
     browser.see(".trouble", "Swizerland")
     browser.click(".trouble a", "Switzerland")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.offline(True)
     browser.click("button.why-button")
     browser.see(".panel .trouble", "does not answer")
@@ -426,10 +426,10 @@ def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
 def test_relations_read_as_words(browser, site):
     browser.open(site)
 
-    def said(expression, *arguments):
+    def evaluate(expression, *arguments):
         return browser.imported(f"{site}/assets/words.js", expression, *arguments)
 
-    for name, out, into, asked in [
+    for name, out, into, question in [
         ("exports_to", "exports to", "… exports to it", "Bern exports to …?"),
         ("capital", "capital", "named as capital of", "capital of Bern: …?"),
         ("borders", "borders", "… borders it", "Bern borders …?"),
@@ -440,15 +440,15 @@ def test_relations_read_as_words(browser, site):
     ]:
         relation = {"name": name, "title": name}
         expression = "[m.outgoing(a[0]), m.incoming(a[0]), m.question(a[0], 'Bern', 'object')]"
-        assert said(expression, relation) == [out, into, asked]
-    for name, asked in [
+        assert evaluate(expression, relation) == [out, into, question]
+    for name, question in [
         ("learns", "Who or what learns Surf?"),
         ("has_part", "Who or what has part Surf?"),
         ("part_of", "Who or what is part of Surf?"),
         ("move", "What has Surf as move?"),
     ]:
-        assert said("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == asked
-    assert said("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
+        assert evaluate("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == question
+    assert evaluate("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
         "0.0 %",
         "< 0.1 %",
         "50.0 %",
@@ -472,7 +472,7 @@ def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
     browser.press("script")
     browser.see("#found [role=option]", "<script>")
     browser.press("\n")
-    browser.settled("<script>window.broken = 1</script>")
+    browser.wait_until_loaded("<script>window.broken = 1</script>")
     browser.see("dt", "reads<i>")
     browser.see(".guess .bars", "<em>one</em>")
     browser.see(".guess", "Not calibrated: the order counts, not the number.")

@@ -29,8 +29,8 @@ def test_a_port_in_use_is_reported_in_a_sentence(runs):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        said = refused(runs[LINKS], "--port", port)
-    assert said == f"rgcn: port {port} is in use: stop the program that uses it, or choose --port {port + 1}\n"
+        message = refused(runs[LINKS], "--port", port)
+    assert message == f"rgcn: port {port} is in use: stop the program that uses it, or choose --port {port + 1}\n"
 
 
 def test_another_address_needs_a_token(runs):

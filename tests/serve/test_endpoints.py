@@ -41,10 +41,10 @@ def serving(graph, tmp_path):
 
 
 def test_no_module_of_the_subpackage_knows_which_tasks_there_are():
-    room = Path(rgcn.__file__).parent / "serve"
-    files = [*room.glob("*.py"), *room.glob("explorer/*.js"), room.parent / "cli" / "serve.py"]
-    said = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]
-    assert said == []
+    package = Path(rgcn.__file__).parent / "serve"
+    files = [*package.glob("*.py"), *package.glob("explorer/*.js"), package.parent / "cli" / "serve.py"]
+    found = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]
+    assert found == []
 
 
 def test_a_task_from_outside_brings_its_endpoints(serving):
@@ -73,8 +73,8 @@ def test_a_model_that_answers_both_kinds_has_both_groups(serving):
         msgspec.json.decode(one.content, type=ClassAnswer)
         links = client.get(MODEL + "/links", params={"subject": "person 2", "relation": "reads", "k": 3})
         msgspec.json.decode(links.content, type=LinkAnswer)
-        for asked in ({"node": "person 2"}, {"subject": "person 2", "relation": "reads", "object": "book 0"}):
-            why = client.get(MODEL + "/explain", params=asked)
+        for query in ({"node": "person 2"}, {"subject": "person 2", "relation": "reads", "object": "book 0"}):
+            why = client.get(MODEL + "/explain", params=query)
             assert why.status_code == 200, why.text
             msgspec.json.decode(why.content, type=ExplainAnswer)
 
@@ -84,8 +84,8 @@ def test_what_was_calibrated_on_classes_gives_no_probabilities_of_links(tmp_path
     with asking(create_app(load_models([tmp_path / "tiny"], device="cpu"))) as client:
         assert client.get(MODEL + "/class", params={"node": "Peru"}).json()["probability"] is not None
         triple = {"subject": "Peru", "relation": "borders", "object": "Chile"}
-        asked = {key: triple[key] for key in ("subject", "relation")}
-        links = client.get(MODEL + "/links", params=asked).json()["links"]
+        query = {key: triple[key] for key in ("subject", "relation")}
+        links = client.get(MODEL + "/links", params=query).json()["links"]
         scored = client.post(MODEL + "/score", json={"triples": [triple]}).json()["triples"]
         assert {row["probability"] for row in (*links, *scored)} == {None}
 

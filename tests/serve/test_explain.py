@@ -29,9 +29,9 @@ def test_why_a_class(client, method):
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
     assert why["svg"].startswith("<svg")
-    asked = client.get(NC + "/class", params={"node": "switzerland"}).json()
-    assert why["score"] == pytest.approx(asked["score"], rel=1e-3)
-    assert why["probability"] == pytest.approx(asked["probability"], rel=1e-3)
+    answer = client.get(NC + "/class", params={"node": "switzerland"}).json()
+    assert why["score"] == pytest.approx(answer["score"], rel=1e-3)
+    assert why["probability"] == pytest.approx(answer["probability"], rel=1e-3)
     assert why["fidelity"]["probability"]["full"] == pytest.approx(why["probability"])
 
 
@@ -43,8 +43,8 @@ def test_why_a_link(client):
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
     assert why["score"] == pytest.approx(scored["score"], rel=1e-4)
     assert why["probability"] is scored["probability"] is None  # it is in the data
-    asked = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
-    (new,) = client.get(LP + "/links", params=asked).json()["links"]
+    query = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
+    (new,) = client.get(LP + "/links", params=query).json()["links"]
     unknown = {**TRIPLE, "object": new["node"]["name"]}
     why = client.get(LP + "/explain", params=unknown).json()
     scored = client.post(LP + "/score", json={"triples": [unknown]}).json()["triples"][0]

@@ -55,10 +55,10 @@ class Gated:
     """Work that continues when `go` is set, and counts its questions."""
 
     def __init__(self, work):
-        self.work, self.asked, self.go = work, [], threading.Event()
+        self.work, self.computed, self.go = work, [], threading.Event()
 
     def __call__(self, questions):
-        self.asked += questions
+        self.computed += questions
         assert self.go.wait(60)
         return self.work(questions)
 
@@ -95,13 +95,13 @@ def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, ca
     with caplog.at_level(logging.ERROR), listening(create_app(models)) as port:
         all_gone(port, [BULK] * 30)
         assert figure(port, "rgcn_waiting") == figure(port, "rgcn_waiting_questions") == 0
-        begun = len(gated.asked)
+        begun = len(gated.computed)
         gated.go.set()
         answer = httpx.get(f"http://127.0.0.1:{port}{LP}/links", params={**QUESTION, "k": 3}, timeout=60)
         assert len(answer.json()["links"]) == 3
         counted = httpx.get(f"http://127.0.0.1:{port}/metrics").text
     assert begun <= queue.max_batch
-    assert len(gated.asked) == begun + 1
+    assert len(gated.computed) == begun + 1
     assert 'endpoint="/api/models/{model}/links",method="POST",status="499"} 30.0' in counted
     assert not caplog.records
 
@@ -116,7 +116,7 @@ def test_explanations_for_clients_that_went_are_not_made(models, monkeypatch):
         address = f"http://127.0.0.1:{port}{LP}/explain"
         assert httpx.get(address, params={**QUESTION, "object": "Norway"}, timeout=60).json() == {"made": True}
         assert becomes(lambda: figure(port, "rgcn_explaining"), 0)
-    assert len(gated.asked) == 2
+    assert len(gated.computed) == 2
 
 
 ONE = f"GET {LP}/links?subject=Peru&relation=borders HTTP/1.1\r\nHost: localhost\r\n".encode()

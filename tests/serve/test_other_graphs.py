@@ -67,8 +67,8 @@ def long_names(tmp_path_factory):
 
 
 def test_whatever_an_answer_names_can_be_asked_for(long_names):
-    def ask(model, what, **asked):
-        response = long_names.get(f"/api/models/{model}{what}", params=asked)
+    def ask(model, what, **query):
+        response = long_names.get(f"/api/models/{model}{what}", params=query)
         assert response.status_code == 200, response.text[:300]
         assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # what headers may take
         return response.json()
@@ -83,10 +83,10 @@ def test_whatever_an_answer_names_can_be_asked_for(long_names):
     for relation in ask("links", "")["relations"]:
         for end in given:
             ask("links", "/links", object=end, relation=relation["name"])
-            asked = {"subject": end, "relation": relation["name"], "object": given[0]}
-            told = ask("links", "/explain", edges=1, **asked)
-            assert all(edge["subject"]["name"] in given for edge in told["edges"])
-            scored = long_names.post("/api/models/links/score", json={"triples": [asked]}).json()["triples"][0]
+            query = {"subject": end, "relation": relation["name"], "object": given[0]}
+            explained = ask("links", "/explain", edges=1, **query)
+            assert all(edge["subject"]["name"] in given for edge in explained["edges"])
+            scored = long_names.post("/api/models/links/score", json={"triples": [query]}).json()["triples"][0]
             assert (scored["subject"]["name"], scored["object"]["name"]) == (end, given[0])
     examples = long_names.get("/openapi.json").json()["paths"]["/api/models/{model}/neighbors"]["get"]["parameters"]
     ask("links", "/neighbors", node=next(one["example"] for one in examples if one["name"] == "node"))
@@ -139,12 +139,12 @@ def test_a_very_large_graph_is_searched_by_the_models_thread(monkeypatch, tmp_pa
     rgcn.LinkPredictor("distmult", embedding=4, steps=1).fit(kg).save(str(tmp_path / "tiny"))
     (served,) = load_models([tmp_path / "tiny"], device="cpu")
     assert not served.names.is_search_fast
-    asked = []
+    calls = []
     (group,) = (group for group in served.groups if isinstance(group, GraphEndpoints))
-    monkeypatch.setattr(group.searches, "answer", lambda questions: asked.append(questions) or [[2]])
+    monkeypatch.setattr(group.searches, "answer", lambda questions: calls.append(questions) or [[2]])
     with asking(create_app([served])) as client:
         found = client.get(MODEL + "/search", params={"q": "zea", "limit": 1}).json()["nodes"]
         error = client.get(MODEL + "/neighbors", params={"node": "New Zeeland"}).json()["error"]
-    assert asked == [[("zea", 1)]]
+    assert calls == [[("zea", 1)]]
     assert [node["name"] for node in found] == ["Old Zealand"]
     assert error["suggestions"][0] == "New Zealand"

@@ -172,12 +172,12 @@ class NumberQuestion(Question):
     strength_name = "the number"
 
     @classmethod
-    def of(cls, opened: Any, *asked: int) -> NumberQuestion:
+    def of(cls, opened: Any, *queried: int) -> NumberQuestion:
         model, network = opened.model, frozen_copy(opened.model.network_)
-        subgraph = ComputationGraph.of_model(model, list(asked))
+        subgraph = ComputationGraph.of_model(model, list(queried))
         with torch.no_grad():
             full = network(subgraph.field)
-        made = cls(subgraph, opened.calibration, full_output=full, nodes=asked)
+        made = cls(subgraph, opened.calibration, full_output=full, nodes=queried)
         object.__setattr__(made, "network", network)
         return made
 

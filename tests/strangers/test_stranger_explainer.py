@@ -84,11 +84,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_the_command_line_takes_a_dotted_name(opened: OpenModel, elsewhere: Path) -> None:
-    asked = ("explain", opened.path, "p3", "--draws", 2, "--json")
-    found = command(*asked, "--method", "stranger_method:LeaveOneOut", cwd=elsewhere)
+    arguments = ("explain", opened.path, "p3", "--draws", 2, "--json")
+    found = command(*arguments, "--method", "stranger_method:LeaveOneOut", cwd=elsewhere)
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["edges"][0]["object"]["name"] == "book1"
-    refused = command(*asked, "--method", "edge-mas", cwd=elsewhere)
+    refused = command(*arguments, "--method", "edge-mas", cwd=elsewhere)
     assert "unknown explanation method 'edge-mas'; did you mean 'edge-mask'?" in refused.stderr
 
 

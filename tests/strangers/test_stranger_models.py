@@ -52,8 +52,8 @@ def fitted(request):
 
 
 def test_it_is_measured_asked_and_calibrated(fitted):
-    figures = fitted.evaluate(split="test")
-    assert 0 < figures["mrr"] <= 1
+    metrics = fitted.evaluate(split="test")
+    assert 0 < metrics["mrr"] <= 1
     answers = named_rows(fitted.predict_frame(subject=0, relation=0, k=5))
     assert [t.score for t in answers] == sorted((t.score for t in answers), reverse=True)
     assert fitted.calibration_.fitted
@@ -80,8 +80,8 @@ def test_saved_and_loaded_it_answers_the_same(fitted, tmp_path):
     fitted.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
     nodes = torch.arange(10)
-    asked = Questions(nodes, nodes % 3, nodes % 2 == 0)
-    ours, theirs = answer_links(fitted, asked, 4), answer_links(opened, asked, 4)
+    questions = Questions(nodes, nodes % 3, nodes % 2 == 0)
+    ours, theirs = answer_links(fitted, questions, 4), answer_links(opened, questions, 4)
     assert torch.equal(ours.node, theirs.node)
     assert torch.equal(ours.score, theirs.score)
     found = complete(opened, [0, 1], limit=20, min_probability=0.0)
@@ -147,8 +147,8 @@ def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
     kg = rgcn.load("world")
     for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "steps": 5}, MODELS["encoder"]):
         classifier = LinkClassifier(**{"steps": 2, **settings, "edge_dropout": 0.2}).fit(kg)
-        figures = classifier.measure()
-        assert set(figures) == {"train", "valid", "test"}
+        metrics = classifier.measure()
+        assert set(metrics) == {"train", "valid", "test"}
         classifier.save(str(tmp_path))
         opened = rgcn.open_model(tmp_path)
         assert opened.answers("classes")
@@ -156,7 +156,7 @@ def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
         assert ours.equals(opened.model.predict_frame(["Peru"]))
         why = explain_class(opened, opened.node("Peru"), draws=2, edges=3)
         assert why.score == pytest.approx(ours["score"][0], rel=1e-4, abs=1e-5)
-    assert figures["test"]["count"] == 51
+    assert metrics["test"]["count"] == 51
 
 
 def test_a_head_from_outside():
@@ -294,15 +294,15 @@ def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuratio
 
 def test_a_file_that_names_code_is_believed_only_where_the_user_says_so(configuration, tmp_path, monkeypatch):
     assert command("train", configuration, "--out", tmp_path / "run", "--quiet").returncode == 0
-    asked = ("predict", "run", "--subject", small_world().nodes[0], "--relation", "borders", "--json")
-    refused = in_a_process(*asked, cwd=tmp_path, RGCN_ALLOW="")
+    arguments = ("predict", "run", "--subject", small_world().nodes[0], "--relation", "borders", "--json")
+    refused = in_a_process(*arguments, cwd=tmp_path, RGCN_ALLOW="")
     assert refused.returncode == 1
     assert "stranger_models:Walks" in refused.stderr
     assert "--allow stranger_models" in refused.stderr
-    allowed = in_a_process("--allow", "stranger_models", *asked, cwd=tmp_path, RGCN_ALLOW="")
+    allowed = in_a_process("--allow", "stranger_models", *arguments, cwd=tmp_path, RGCN_ALLOW="")
     assert allowed.returncode == 0, allowed.stderr
     assert json.loads(allowed.stdout)["answers"]
-    missing = in_a_process("--allow", "stranger_models", *asked, cwd=tmp_path, RGCN_ALLOW="", PYTHONPATH="")
+    missing = in_a_process("--allow", "stranger_models", *arguments, cwd=tmp_path, RGCN_ALLOW="", PYTHONPATH="")
     assert missing.returncode == 1
     assert "needs the package 'stranger_models', which is not installed" in missing.stderr
 

@@ -58,12 +58,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written_package(tmp_path, PACKAGE, CODE, monkeypatch)
 
 
-def heard(folder: Path) -> list[list[Any]]:
+def read_events(folder: Path) -> list[list[Any]]:
     return [json.loads(line) for line in (folder / "heard.jsonl").read_text().splitlines()]
 
 
-def told(folder: Path) -> list[Any]:
-    return [line[:3] for line in heard(folder)]
+def event_kinds(folder: Path) -> list[Any]:
+    return [line[:3] for line in read_events(folder)]
 
 
 WHOLE = [[0, "report", 1], [0, "report", 2], [0, "finish", ["test", "train", "valid"]], [0, "close", "finished"]]
@@ -77,16 +77,16 @@ def _train(tmp_path: Path, *arguments: str, configuration: str = "rgcn/nc-world"
 def test_named_on_the_command_line_it_gets_every_report(tmp_path: Path) -> None:
     done = _train(tmp_path, "--track", MINE)
     assert done.returncode == 0, done.stderr
-    assert told(tmp_path / "a") == WHOLE
+    assert event_kinds(tmp_path / "a") == WHOLE
     losses = [json.loads(line)["loss"] for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
-    assert [line[3] for line in heard(tmp_path / "a")[:2]] == losses
+    assert [line[3] for line in read_events(tmp_path / "a")[:2]] == losses
     assert f"- {MINE}" in (tmp_path / "a" / "config.yaml").read_text()
 
 
 def test_named_in_yaml_it_is_imported_when_the_file_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"data: {{dataset: world}}\ntrackers:\n  - {MINE}\n")
     assert _train(tmp_path, configuration="mine.yaml").returncode == 0
-    assert told(tmp_path / "a") == WHOLE
+    assert event_kinds(tmp_path / "a") == WHOLE
 
 
 def test_a_class_fits_in_python(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_class_fits_in_python(tmp_path: Path) -> None:
     assert config.trackers == [MINE, "tensorboard"]
     config = config.model_copy(update={"trackers": [MINE]})
     train(config, rgcn.load("world"), tmp_path / "a")
-    assert told(tmp_path / "a") == WHOLE
+    assert event_kinds(tmp_path / "a") == WHOLE
 
 
 def test_an_installed_package_gives_it_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with installed(tmp_path, "rgcn.trackers", f"mine = {MINE}"):
         assert _train(tmp_path, "--track", "mine").returncode == 0
-        assert told(tmp_path / "a") == WHOLE
+        assert event_kinds(tmp_path / "a") == WHOLE
         assert "mine" in json.dumps(run_schema())
         with pytest.raises(ConfigError, match="did you mean 'mine'"):
             load_configuration("rgcn/nc-world", ["trackers=[mime]"])
@@ -123,7 +123,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("STOP_AT")
     forgotten(PACKAGE, monkeypatch)
     TRACKERS._classes.clear()
-    assert told(tmp_path / "a") == [[0, "report", 1], [0, "close", "interrupted"]]
+    assert event_kinds(tmp_path / "a") == [[0, "report", 1], [0, "close", "interrupted"]]
     return tmp_path / "a"
 
 
@@ -136,7 +136,7 @@ def test_it_goes_on_after_resume_where_its_package_is_allowed(stopped: Path, pla
     words = ["resume", stopped, "-q"]
     done = command(*allowed, *words) if place == "before" else command(*words, *allowed)
     assert done.returncode == 0, done.stderr
-    assert told(stopped)[2:] == RESUMED
+    assert event_kinds(stopped)[2:] == RESUMED
 
 
 def test_a_run_is_not_believed_when_it_names_a_class(stopped: Path) -> None:
@@ -145,14 +145,14 @@ def test_a_run_is_not_believed_when_it_names_a_class(stopped: Path) -> None:
     assert f"--allow {PACKAGE}" in done.stderr
     assert "--no-track" in done.stderr
     assert PACKAGE not in sys.modules
-    assert len(heard(stopped)) == 2
+    assert len(read_events(stopped)) == 2
     for again in (str(stopped), str(stopped / "config.yaml")):  # training anew from a run is no different
         done = command("train", again, "--out", stopped.parent / "anew", "-q")
         assert (done.returncode, f"--allow {PACKAGE}" in done.stderr) == (1, True)
     assert PACKAGE not in sys.modules
     done = command("resume", stopped, "-q", "--no-track")
     assert done.returncode == 0, done.stderr
-    assert len(heard(stopped)) == 2
+    assert len(read_events(stopped)) == 2
 
 
 def test_an_entry_point_is_believed(stopped: Path) -> None:
@@ -160,13 +160,13 @@ def test_an_entry_point_is_believed(stopped: Path) -> None:
         (stopped / file).write_text((stopped / file).read_text().replace(MINE, "mine"))
     with installed(stopped.parent, "rgcn.trackers", f"mine = {MINE}"):
         assert resume(stopped).metrics
-    assert told(stopped)[2:] == RESUMED
+    assert event_kinds(stopped)[2:] == RESUMED
 
 
 def test_allowing_from_python_is_enough(stopped: Path) -> None:
     rgcn.allow(PACKAGE)
     resume(stopped)
-    assert told(stopped)[2:] == RESUMED
+    assert event_kinds(stopped)[2:] == RESUMED
 
 
 @pytest.mark.parametrize(

@@ -44,16 +44,16 @@ def test_the_same_graph_under_other_names_gets_the_same_ranks(walks):
     kg = small_world()
     other = walks.over(renamed(kg))
     assert other.graph_.relations == kg.relations
-    mine, theirs = (model.evaluate(split="test", of=20) for model in (walks, other))
+    ours, theirs = (model.evaluate(split="test", of=20) for model in (walks, other))
     # Sums are taken in another order: two answers that score nearly the same may change places.
-    assert theirs["mrr"] == pytest.approx(mine["mrr"], abs=1e-3)
-    assert theirs["hits@10_of_20"] == pytest.approx(mine["hits@10_of_20"], abs=1e-3)
-    assert set(theirs["by_relation"]) == set(mine["by_relation"])
-    for relation, figures in mine["by_relation"].items():
-        assert theirs["by_relation"][relation]["count"] == figures["count"]
-    asked = {"subject": f"new {kg.nodes[0]}", "relation": "borders", "k": 4}
-    best = named_rows(walks.predict_frame(**{**asked, "subject": kg.nodes[0]}))
-    assert [t.score for t in named_rows(other.predict_frame(**asked))] == pytest.approx(
+    assert theirs["mrr"] == pytest.approx(ours["mrr"], abs=1e-3)
+    assert theirs["hits@10_of_20"] == pytest.approx(ours["hits@10_of_20"], abs=1e-3)
+    assert set(theirs["by_relation"]) == set(ours["by_relation"])
+    for relation, metrics in ours["by_relation"].items():
+        assert theirs["by_relation"][relation]["count"] == metrics["count"]
+    query = {"subject": f"new {kg.nodes[0]}", "relation": "borders", "k": 4}
+    best = named_rows(walks.predict_frame(**{**query, "subject": kg.nodes[0]}))
+    assert [t.score for t in named_rows(other.predict_frame(**query))] == pytest.approx(
         [t.score for t in best], abs=1e-5
     )
 
@@ -125,9 +125,9 @@ def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path
     assert not larger.model.network_.has_node_weights
     # Scores over the extended graph equal those of the same weights over the same graph read as one.
     whole = walks.over(larger.graph)
-    asked = {"subject": "Atlantis", "relation": "borders", "k": 5}
-    assert [t.score for t in named_rows(larger.model.predict_frame(**asked))] == [
-        t.score for t in named_rows(whole.predict_frame(**asked))
+    query = {"subject": "Atlantis", "relation": "borders", "k": 5}
+    assert [t.score for t in named_rows(larger.model.predict_frame(**query))] == [
+        t.score for t in named_rows(whole.predict_frame(**query))
     ]
     why = explain_link(larger, larger.node("Mu"), larger.relation("borders"), larger.node(first), edges=3, draws=2)
     asked_again = named_rows(larger.model.triples_frame([("Mu", "borders", first)]))[0]

@@ -43,9 +43,9 @@ def hiding(kg, **settings):
 
 
 def hidden_by(positives, hidden):
-    asked = {tuple(t) for t in positives.tolist()}
-    pairs = {frozenset((s, o)) for s, _, o in asked}
-    return lambda s, r, o: (s, r, o) in asked if hidden == "triple" else frozenset((s, o)) in pairs
+    positive_set = {tuple(t) for t in positives.tolist()}
+    pairs = {frozenset((s, o)) for s, _, o in positive_set}
+    return lambda s, r, o: (s, r, o) in positive_set if hidden == "triple" else frozenset((s, o)) in pairs
 
 
 @pytest.mark.parametrize("hidden", ["triple", "pair"])

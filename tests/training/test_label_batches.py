@@ -29,11 +29,11 @@ def test_an_epoch_is_every_label_once_in_another_order_each_time(world):
     epochs = []
     for epoch in range(2):
         batches = [trainer.batch(3 * epoch + part) for part in range(3)]
-        asked = torch.cat([field.outputs for field, *_ in batches])
+        nodes_seen = torch.cat([field.outputs for field, *_ in batches])
         assert max(len(target) for _, target, _ in batches) - min(len(target) for _, target, _ in batches) <= 1
-        told = dict(zip(asked.tolist(), torch.cat([target for _, target, _ in batches]).tolist(), strict=True))
-        assert told == dict(zip(nodes.tolist(), classes.tolist(), strict=True))
-        epochs.append(asked.tolist())
+        class_of = dict(zip(nodes_seen.tolist(), torch.cat([target for _, target, _ in batches]).tolist(), strict=True))
+        assert class_of == dict(zip(nodes.tolist(), classes.tolist(), strict=True))
+        epochs.append(nodes_seen.tolist())
     assert epochs[0] != epochs[1]
     again = trainer.batch(1)[0]  # whatever was drawn in between
     assert torch.equal(again.outputs, torch.tensor(epochs[0])[len(trainer.batch(0)[1]) :][: len(again.outputs)])

@@ -379,10 +379,10 @@ def test_a_step_does_not_check_its_rows_again(monkeypatch):
     """The check asks the device a question, and a step that waits cannot be recorded."""
     trainer = trainer_of(chains(), batch_edges=10)
 
-    def asked(*_):
+    def fail(*_):
         raise AssertionError("the numbers were checked in a step")
 
-    monkeypatch.setattr("rgcn.adjacency.operator.check_triple_ids", asked)
+    monkeypatch.setattr("rgcn.adjacency.operator.check_triple_ids", fail)
     trainer.step_on(trainer.triples[:10])
     with pytest.raises(AssertionError):
         RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)

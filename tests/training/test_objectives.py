@@ -34,10 +34,10 @@ class Table:
 
     def score_nodes(self, adjacency, questions):
         self.questions = questions
-        asked = zip(
+        queries = zip(
             questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True
         )
-        return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in asked])
+        return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in queries])
 
     def score_batch(self, adjacency, positives, negatives):
         def scored(triples):
@@ -236,12 +236,12 @@ def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
 
     network = Recorded(20, 1)
 
-    def asked(*_, **__):
+    def fail(*_, **__):
         raise AssertionError("a number was asked for")
 
     for name in ("item", "tolist", "nonzero", "__bool__", "__int__", "__index__", "cpu", "numpy"):
-        monkeypatch.setattr(torch.Tensor, name, asked)
+        monkeypatch.setattr(torch.Tensor, name, fail)
     for name in ("nonzero", "masked_select", "unique"):
-        monkeypatch.setattr(torch, name, asked)
+        monkeypatch.setattr(torch, name, fail)
     drawn = objective.draw(rows, torch.Generator().manual_seed(0))
     objective.loss(network, None, rows, drawn)

@@ -66,8 +66,8 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
     assert titles["test nodes, class not shown"].count == 5
     assert titles["nodes without a class"].is_muted
     assert "--split test" in usual.explanation
-    asked = node_map.colorings(classifier, nodes, split="test")[0]
-    assert sum(group.count for group in asked.groups if not group.is_muted) == 24
+    coloring = node_map.colorings(classifier, nodes, split="test")[0]
+    assert sum(group.count for group in coloring.groups if not group.is_muted) == 24
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):

@@ -119,9 +119,9 @@ def test_few_points_have_places_too(n):
 
 
 def test_steps_are_reported():
-    told = []
-    project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
-    assert len(told) == projection.STEPS["tsne"]
+    steps = []
+    project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: steps.append(1))
+    assert len(steps) == projection.STEPS["tsne"]
 
 
 def test_an_unknown_map_and_broken_vectors_are_refused():
