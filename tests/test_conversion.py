@@ -63,7 +63,7 @@ def test_a_built_graph_opens(folders: Path) -> None:
     assert kg.fingerprint == rgcn.read(folders / "graph.tsv").fingerprint
 
 
-def test_what_is_older_is_refused_with_the_version_that_reads_it(folders: Path) -> None:
+def test_folders_of_older_versions_raise_an_error_that_names_the_version_to_use(folders: Path) -> None:
     path = folders / "links" / "model" / "model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1, "rgcn": "0.1.0"}))
     with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*the version that wrote it"):

@@ -75,7 +75,7 @@ PHRASES = (
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src" / "rgcn").as_posix())
-def test_identifiers_are_of_the_vocabulary(path: Path) -> None:
+def test_identifiers_contain_no_ruled_out_words(path: Path) -> None:
     text = path.read_text("utf-8")
     names = {
         token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.NAME

@@ -25,7 +25,7 @@ def run(*arguments: object) -> str:
     return result.stdout
 
 
-def test_list_says_what_is_here(tmp_path: Path) -> None:
+def test_list_shows_the_location_of_each_data_set(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "nations").mkdir(parents=True)
     for split in ("train", "valid", "test"):
         (tmp_path / "mirror" / "nations" / f"{split}.txt").write_text("")
@@ -52,7 +52,7 @@ def test_get_embedded() -> None:
 
 
 @pytest.mark.needs_data("nations", "umls")
-def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path, real_mirror: Path) -> None:
+def test_get_prints_the_folder_and_the_source(tmp_path: Path, real_mirror: Path) -> None:
     shown = run("get", "nations", "umls", "--mirror", real_mirror, "--offline")
     assert str(tmp_path / "cache" / "nations") in shown
     assert "downloaded and verified; source: mirror folder" in shown

@@ -36,7 +36,7 @@ def refused(done, *words):
     assert [word for word in words if word not in done.stderr] == []
 
 
-def test_a_question_about_links(here):
+def test_links_of_a_graph_file_are_predicted(here):
     done = rgcn("predict", "mine.csv", "--subject", "p1", "--relation", "works_for", "-k", 3, cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr == BANNER.format("mine.csv", "24 triples")
@@ -47,7 +47,7 @@ def test_a_question_about_links(here):
     assert "run" not in answer
 
 
-def test_classes_of_the_others(here):
+def test_classes_of_unlabeled_nodes_are_predicted(here):
     done = rgcn("predict", "mine.csv", "--labels", "people.csv", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == [f"p{i}" for i in range(3, 12)]
@@ -59,7 +59,7 @@ def test_classes_of_the_others(here):
     refused(rgcn("predict", "mine.csv", "--data", "colunms=[0, 1, 2]", cwd=here), "columns")
 
 
-def test_classes_that_a_relation_of_the_graph_tells(here):
+def test_classes_from_a_relation_of_the_graph(here):
     label_rows = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
     (here / "told.csv").write_text((here / "mine.csv").read_text() + label_rows)
     for labels in (("--labels-from", "kind"), ("--data", "labels_from=kind")):
@@ -78,7 +78,7 @@ def test_classes_that_a_relation_of_the_graph_tells(here):
     refused(rgcn("predict", "mine.csv", cwd=here), "--labels-from RELATION")
 
 
-def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so(here):
+def test_labels_of_unknown_nodes_are_skipped_with_the_option(here):
     (here / "strangers.csv").write_text((here / "people.csv").read_text() + "ghost,y\nphantom,x\n")
     ask = ("predict", "mine.csv", "--labels", "strangers.csv")
     refused(rgcn(*ask, cwd=here), "2 labeled nodes are not in the graph", "--skip-unknown")
@@ -91,7 +91,7 @@ def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so
     assert rgcn("predict", "mine.csv", "--labels", "people.csv", "--skip-unknown", "-q", cwd=here).stderr == ""
 
 
-def test_a_completion_is_kept_beside_its_output_alone(here):
+def test_a_completion_writes_only_its_output_file(here):
     command = ("complete", "mine.nt", "--relation", "worksFor")
     done = rgcn(*command, "--minutes", 5, "--out", "new.nt", cwd=here)
     assert done.returncode == 0, done.stderr
@@ -103,7 +103,7 @@ def test_a_completion_is_kept_beside_its_output_alone(here):
     assert not list(here.glob("*unfinished*")) + list(here.glob("calibration*"))
 
 
-def test_why(here):
+def test_explanations_of_links_and_classes(here):
     done = rgcn(
         "explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FAST_OPTIONS, cwd=here
     )
@@ -134,7 +134,7 @@ def test_the_order_of_the_rows_changes_no_answer(tmp_path):
         assert first == pytest.approx(second, rel=1e-4, abs=1e-5, nan_ok=True)
 
 
-def test_how_good_it_is(here):
+def test_evaluation_of_the_pretrained_model(here):
     done = rgcn("evaluate", "mine", "--split", "test", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -152,14 +152,14 @@ def test_how_good_it_is(here):
     refused(rgcn("evaluate", "mine", "--on", "world", cwd=here), "rgcn evaluate world")
 
 
-def test_vectors_of_relations_but_none_of_nodes(here):
+def test_relation_vectors_exist_and_node_vectors_do_not(here):
     done = rgcn("embed", "mine.csv", "--relations", "relations.csv", cwd=here)
     assert "relations.csv (2 rows)" in done.stdout, done.stderr
     refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no vectors of nodes")
 
 
 @pytest.mark.parametrize("command", [["report"], ["card"], ["resume"], ["export", "--out", "e.pt2"]])
-def test_what_needs_a_run_says_what_to_do(here, command):
+def test_commands_that_need_a_run_say_what_to_do(here, command):
     refused(rgcn(*command, "mine.csv", cwd=here), "mine.csv: not a run", "rgcn runs", "rgcn train")
     refused(rgcn(*command, "mine", cwd=here), "mine: not a run (it has no run.json)", "rgcn train")
     refused(rgcn(*command, "world", cwd=here), "a data set, but a run is needed", "rgcn train")
@@ -186,7 +186,7 @@ def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
     assert "which it was not trained on" in asyncio.run(fetch("/api/models/mine.nt/card")).text
 
 
-def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
+def test_a_plain_table_is_queried_and_trained_on(tmp_path):
     rows = [f"p{i};c{(i + more) % 3};brick:feeds\n" for i in range(12) for more in range(1 + i % 2)]
     (tmp_path / "mine.csv").write_text("\ufeffSource;Target;Type\n" + "".join(rows))
     ask = ("--subject", "P1", "--relation", "feeds", "--json")
@@ -206,7 +206,7 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
+def test_a_doubtful_header_is_reported_and_an_option_decides(tmp_path):
     (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
     command = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
     done = rgcn(*command, cwd=tmp_path)

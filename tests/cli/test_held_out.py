@@ -37,7 +37,7 @@ def configured(table, *changes):
     return load_configuration(str(table), [*QUICK, "data.columns=[subject, relation, object]", *changes])
 
 
-def test_a_run_keeps_what_it_held_out_and_is_measured_on_it(table, tmp_path):
+def test_a_run_stores_its_held_out_triples_and_is_evaluated_on_them(table, tmp_path):
     config = configured(table)
     result = train(config, load_data(config.data), tmp_path / "run")
     assert set(result.metrics) == {"valid", "test"}
@@ -79,7 +79,7 @@ def test_dates_are_times(tmp_path):
     assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]  # the first is said twice: when it was said first
 
 
-def test_where_nothing_is_held_out_the_metrics_are_called_those_of_training(table, tmp_path):
+def test_without_held_out_data_the_metrics_are_labeled_as_training(table, tmp_path):
     config = configured(table, "data.split=null")
     assert set(train(config, load_data(config.data)).metrics) == {"train"}
     star = tmp_path / "star.csv"

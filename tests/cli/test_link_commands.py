@@ -111,7 +111,7 @@ def test_a_graph_without_splits_trains_and_shows_training_triples(rgcn, tmp_path
         (["train", "c-rgcn/lp-world", "--set", "training.evaluate_every=null", "--set", "training.patience=2"], "eval"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence(rgcn, arguments, words):
+def test_mistakes_are_reported_as_one_message(rgcn, arguments, words):
     done = rgcn(*arguments)
     assert done.returncode == 1
     assert words in done.stderr

@@ -50,7 +50,7 @@ def test_one_command_on_a_table(here):
     assert done.stderr == ""
 
 
-def test_a_model_that_is_named_is_trained_alone_for_as_many_steps_as_the_minutes_allow(here):
+def test_a_named_model_is_trained_without_selection_for_the_given_minutes(here):
     named = ("train", "mine.csv", "--set", "model.name=distmult", "--set", "model.embedding=4", "--quiet", "--json")
     done = rgcn(*named, "--minutes", "0.5", cwd=here)
     assert 50 < json.loads(done.stdout)["steps"] <= 60  # 0.5 s each

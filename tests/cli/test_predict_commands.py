@@ -93,7 +93,7 @@ def test_nodes_on_standard_input(runs, monkeypatch):
     assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == ["Peru", "Chile"]
 
 
-def test_names_that_are_not_known(runs, tmp_path):
+def test_unknown_names_are_reported(runs, tmp_path):
     (tmp_path / "names.txt").write_text("Peru\nSwizerland\nnobody at all\n")
     wrong = rgcn("predict", runs / "nc", "--nodes", tmp_path / "names.txt", "--out", tmp_path / "out.csv")
     refused(wrong, "2 of 3 names are not known", "line 2: unknown node 'Swizerland'. Did you mean 'Switzerland'")
@@ -103,7 +103,7 @@ def test_names_that_are_not_known(runs, tmp_path):
     refused(rgcn("predict", runs / "nc", "--node", "Swizerland"), "Did you mean 'Switzerland'")
 
 
-def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
+def test_files_without_a_list_of_nodes_are_refused(runs, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "empty.txt"), "no names in it")
     (tmp_path / "latin.txt").write_bytes(b"Peru\nCuba\nCura\xe7ao\n")
@@ -115,7 +115,7 @@ def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
 # -- links ------------------------------------------------------------------------------------------------
 
 
-def test_objects_a_subject_lacks(runs):
+def test_missing_objects_of_a_subject(runs):
     done = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "borders", "-k", "8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Peru") == 8
@@ -178,7 +178,7 @@ def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(r
     assert json.loads(turned.stdout)["notes"][0].startswith("? —capital→ Lima: ")
 
 
-def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
+def test_k_limits_the_number_of_answers(runs, tmp_path):
     (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\n")
     ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
     for k in (1, 10, 30):
@@ -191,7 +191,7 @@ def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
     assert "and 10 more answers; -k 10 shows them all, --out FILE writes them" in rgcn(*ask).stdout
 
 
-def test_questions_that_are_none(runs, tmp_path):
+def test_invalid_questions_are_reported(runs, tmp_path):
     refused(rgcn("predict", runs / "lp"), "give --subject or --object", "rgcn complete")
     refused(rgcn("predict", runs / "lp", "--relation", "borders"), "either --subject or --object")
     refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--object", "Chile"), "either --subject or --object")
@@ -202,7 +202,7 @@ def test_questions_that_are_none(runs, tmp_path):
     refused(rgcn("predict", tmp_path / "none"), "there is no such file or folder", "rgcn runs")
 
 
-def test_how_far_probabilities_can_be_trusted(runs):
+def test_the_reliability_table_is_shown(runs):
     for run in ("nc", "lp"):
         done = rgcn("predict", runs / run, "--reliability")
         assert done.returncode == 0, done.stderr
@@ -253,7 +253,7 @@ def test_without_a_good_candidate_a_note_is_printed_and_an_empty_file_written(ru
     assert pl.read_csv(tmp_path / "none.csv").height == 0
 
 
-def test_completions_that_cannot_be(runs):
+def test_invalid_completions_are_refused(runs):
     refused(rgcn("complete", runs / "nc"), "classifies nodes")
     refused(rgcn("complete", runs / "lp", "--only-seen", "--any-node"), "contradict each other")
     refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must be one of .csv")
@@ -261,7 +261,7 @@ def test_completions_that_cannot_be(runs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
-def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, monkeypatch):
+def test_no_note_denies_missing_answers_if_an_answer_is_probable(runs, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
     )  # as if by their number further answers never were expected
@@ -285,7 +285,7 @@ def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, mon
     assert has_note == {False: True, True: False}
 
 
-def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
+def test_a_stopped_completion_is_resumed_by_the_same_command(runs, tmp_path, monkeypatch):
     answer, calls = VectorScorer.scores, []
 
     def slowly_then_interrupted(self, *questions):
@@ -319,7 +319,7 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
-def test_interrupted_nothing_is_left_and_the_exit_code_says_so(runs, tmp_path):
+def test_an_interrupt_leaves_no_files_and_sets_the_exit_code(runs, tmp_path):
     shutil.copytree(runs / "lp", tmp_path / "lp")
     slow = (
         "import rgcn.predict.answer_tables as t, time, sys\n"

@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_report_is_written_beside_the_run(runs):
+def test_a_report_is_written_into_the_run_folder(runs):
     done = rgcn("report", "one", cwd=runs)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -70,7 +70,7 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
         (["compare", "one", "nothing"], "no such folder"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence_without_a_traceback(runs, arguments, message):
+def test_mistakes_are_reported_without_a_traceback(runs, arguments, message):
     done = rgcn(*arguments, cwd=runs)
     assert done.returncode == 1
     assert message in done.stderr

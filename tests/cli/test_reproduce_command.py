@@ -30,7 +30,7 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
-def test_names_may_follow_each_other_as_people_type_them(requested):
+def test_several_names_can_be_given(requested):
     done = invoke("node-classification", "--datasets", "aifb", "mutag", "--runs", 10)
     assert done.exit_code == 0, done.output
     assert requested["names"] == ["rgcn/nc-aifb", "e-rgcn/nc-aifb", "rgcn/nc-mutag", "e-rgcn/nc-mutag"]
@@ -46,7 +46,7 @@ def test_names_may_follow_each_other_as_people_type_them(requested):
         (["am"], ["rgcn/nc-am", "e-rgcn/nc-am"]),
     ],
 )
-def test_other_ways_to_say_what_is_wanted(requested, typed, names):
+def test_names_can_be_given_by_model_or_data_set(requested, typed, names):
     assert invoke("node-classification", *typed).exit_code == 0
     assert requested["names"] == names
 
@@ -97,7 +97,7 @@ def test_json_is_one_document_and_files_are_written(requested, tmp_path):
 
 
 @pytest.mark.needs_data("aifb")
-def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch, real_mirror):
+def test_a_trial_runs_and_is_resumed(tmp_path, monkeypatch, real_mirror):
     monkeypatch.chdir(tmp_path)
     typed = ["node-classification", "--datasets", "aifb", "rgcn", "--mirror", real_mirror]
     typed += ["--set", "training.epochs=1", "--runs"]
@@ -124,20 +124,20 @@ def test_tensor_statistics_as_json_and_as_a_table(real_mirror):
     assert "DistMult, output" in done.stdout
 
 
-def test_no_seed_is_no_table():
+def test_zero_seeds_are_refused():
     done = invoke("tensor-statistics", "--seeds", 0)
     assert done.exit_code != 0
 
 
 @pytest.mark.parametrize("typed", [["--datasets", ""], ["--models", " "], [""], ["--datasets", "aifb,"]])
-def test_an_empty_name_is_not_taken_for_all(requested, typed):
+def test_an_empty_name_is_refused(requested, typed):
     done = invoke("node-classification", *typed)
     assert isinstance(done.exception, ConfigError)
     assert "without a name" in str(done.exception)
     assert requested == {}
 
 
-def test_a_slip_of_the_finger_starts_no_million_trainings(requested):
+def test_an_excessive_number_of_runs_or_jobs_is_refused(requested):
     for option in ("--runs", "--jobs"):
         assert invoke("node-classification", "aifb", option, 10**7).exit_code == 2
     assert requested == {}

@@ -71,7 +71,7 @@ def test_a_finished_run_is_not_overwritten(graph_files):
         (["train", "rgcn/nc-world", "--device", "cuda:99"], "GPU"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence_without_a_traceback(arguments, words):
+def test_mistakes_are_reported_without_a_traceback(arguments, words):
     done = rgcn(*arguments)
     assert done.returncode == 1
     assert words in done.stderr

@@ -53,7 +53,7 @@ def test_members_are_found_by_base_name_and_the_first_pattern_wins(tmp_path: Pat
 
 @pytest.mark.parametrize("pack", [tar_with, zip_with])
 @pytest.mark.parametrize("name", ["../evil.txt", "a/../../evil.txt", "/etc/evil.txt", "a/..\\..\\evil.txt"])
-def test_members_that_climb_out_are_refused(tmp_path: Path, pack, name: str) -> None:
+def test_members_outside_the_archive_folder_are_refused(tmp_path: Path, pack, name: str) -> None:
     path = pack(tmp_path / "a.archive", {name: b"x"})
     with pytest.raises(DataError, match="leads out of its folder"):
         read(path, name)

@@ -62,7 +62,7 @@ def stopped_after(stage: str, path: Path, out: Path) -> Path:
 
 
 @pytest.mark.parametrize("stage", STOPS)
-def test_a_building_goes_on_where_what_it_read_is_whole(tmp_path, monkeypatch, stage):
+def test_an_interrupted_build_is_resumed_if_its_files_are_complete(tmp_path, monkeypatch, stage):
     path = triples(tmp_path / "graph.tsv")
     expected, stopped = rgcn.read(path).fingerprint, stopped_after(stage, path, tmp_path / "stopped")
     read, collector = [], building.TripleCollector
@@ -96,7 +96,7 @@ def test_rows_and_columns_of_a_stopped_building_are_verified(tmp_path, kind):
             assert rgcn.read(path, out=out).fingerprint == expected
 
 
-def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
+def test_files_of_two_interrupted_builds_are_not_mixed(tmp_path):
     path, other = triples(tmp_path / "graph.tsv"), triples(tmp_path / "other.tsv", 5)
     stopped, foreign = (stopped_after("written", of, tmp_path / of.stem) for of in (path, other))
     sizes = [{at.name: at.stat().st_size for at in folder.glob("*.npy")} for folder in (stopped, foreign)]
@@ -107,7 +107,7 @@ def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
 
 
-def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
+def test_an_interrupted_build_of_rgcn_0_2_0_is_restarted(tmp_path):
     path = triples(tmp_path / "graph.tsv")
     out = stopped_after("read", path, tmp_path / "stopped")
     state = json.loads((out / "building.json").read_text())
@@ -118,7 +118,7 @@ def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "rgcn-building", "version": 2, "stage": "indexed"}'])
-def test_what_is_no_state_of_a_building_is_left_alone(tmp_path, content):
+def test_files_that_do_not_belong_to_a_build_are_kept(tmp_path, content):
     path, out = triples(tmp_path / "graph.tsv"), tmp_path / "graph"
     out.mkdir()
     (out / "building.json").write_text(content)
@@ -179,7 +179,7 @@ def test_check_compares_every_byte_and_names_every_damaged_part(tmp_path, two_la
     assert "nodes.text: there is no such file; triples.npy: its bytes are not those" in str(done.exception)
 
 
-def test_the_check_command_tells_what_it_compared(two_large):
+def test_the_check_command_lists_what_it_compared(two_large):
     one, _ = two_large
     done = CliRunner().invoke(app, ["data", "check", str(one)])
     assert (done.exit_code, f"{one}: all 21 parts are as they were written" in done.output) == (0, True)

@@ -83,7 +83,7 @@ def test_labeled_nodes_that_are_not_there(graph_file: Path, tmp_path: Path) -> N
         read(graph_file, labels=tmp_path / "l.csv", missing_labels="maybe")
 
 
-def test_two_classes_and_leaks(graph_file: Path, tmp_path: Path) -> None:
+def test_two_classes_per_node_and_leaks_are_reported(graph_file: Path, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("ada,left\nbob,right\nada,right\n")
     with pytest.raises(ParseError, match=r"l.csv, line 3: ada has the class 'right' here and 'left' in .*line 1"):
         read(graph_file, labels=tmp_path / "l.csv")
@@ -204,7 +204,7 @@ def test_a_split_in_the_last_column_is_noticed_without_a_header(tmp_path, graph_
     assert list(read(graph_file, labels=tmp_path / "named.csv").labels.names) == ["train", "dev"]
 
 
-def test_what_python_can_say_a_configuration_can(tmp_path, graph_file):
+def test_every_label_option_of_python_exists_in_configurations(tmp_path, graph_file):
     """And errors name what the command line has."""
     nodes = list(read(graph_file).nodes)
     (tmp_path / "l.csv").write_text(f"{nodes[0]},x\n{nodes[1]},y\nnobody,x\n")

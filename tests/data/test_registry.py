@@ -132,7 +132,7 @@ def test_a_mirror_may_keep_it_in_another_folder(tmp_path: Path, mirror: Path) ->
     assert places(tmp_path, mirror).obtain(tiny(mirror_folder="kind/Tiny_1")).source.startswith("mirror")
 
 
-def test_the_cache_is_asked_first(tmp_path: Path, mirror: Path) -> None:
+def test_the_cache_is_searched_first(tmp_path: Path, mirror: Path) -> None:
     places(tmp_path, mirror).obtain(tiny())
     again = places(tmp_path, offline=True).obtain(tiny())
     assert not again.fetched
@@ -183,7 +183,7 @@ def test_no_source_answers(tmp_path: Path, index: tuple[IndexArchive, Client]) -
     assert_clean(tmp_path / "cache")
 
 
-def test_offline_asks_no_network(tmp_path: Path, index: tuple[IndexArchive, Client]) -> None:
+def test_offline_mode_uses_no_network(tmp_path: Path, index: tuple[IndexArchive, Client]) -> None:
     archive, client = index
     with pytest.raises(NoSourceError, match="not used: offline"):
         places(tmp_path, client=client, offline=True).obtain(tiny(index_archive=archive))
@@ -282,7 +282,7 @@ def test_a_full_disk_is_reported_with_advice(tmp_path: Path, mirror: Path, monke
     assert disk_error_message(OSError(errno.EACCES, "no"), "here") is None
 
 
-def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> None:
+def test_concurrent_downloads_do_not_interfere(tmp_path: Path, mirror: Path) -> None:
     problems: list[BaseException] = []
 
     def one() -> None:
@@ -330,7 +330,7 @@ def test_files_put_into_the_cache_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut_at", range(1, 9))
-def test_line_ends_are_made_plain_wherever_blocks_end(tmp_path: Path, monkeypatch, cut_at: int) -> None:
+def test_line_ends_are_normalized_at_any_block_boundary(tmp_path: Path, monkeypatch, cut_at: int) -> None:
     from rgcn.data import archives
 
     monkeypatch.setattr(archives, "BLOCK_BYTES", cut_at)

@@ -191,7 +191,7 @@ def test_borders_are_held_out_together(world: KnowledgeGraph) -> None:
 # -- the tool --------------------------------------------------------------------------------------------
 
 
-def test_text_is_stripped_of_its_trimmings(tool) -> None:  # type: ignore[no-untyped-def]
+def test_text_is_stripped_of_markup(tool) -> None:  # type: ignore[no-untyped-def]
     text = tool("world.text")
     assert text.plain("Coop&eacute;ration Financi&egrave;re&nbsp; <br>x") == "Cooperation Financiere x"
     assert text.split_list("Nigeria 1,975 km; Mali (a, b), Chad") == ["Nigeria 1,975 km", "Mali (a, b)", "Chad"]

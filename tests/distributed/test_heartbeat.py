@@ -54,7 +54,7 @@ def test_a_lost_rank_is_reported_once_and_all_end(lost, rank, size, sentence, tm
     assert words.endswith(RESUME)
 
 
-def test_ranks_wait_for_a_busy_one_and_end_after_an_error_of_one(tmp_path):
+def test_ranks_wait_for_a_busy_rank_and_stop_after_an_error(tmp_path):
     every = ranks(3, tmp_path)
     (tmp_path / "0.busy").touch()
     until(lambda: not (tmp_path / "0.busy").exists(), every[0])

@@ -63,7 +63,7 @@ def until(ready, process: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
-def test_two_processes_join_compare_settings_and_leave(tmp_path):
+def test_two_processes_join_and_compare_settings(tmp_path):
     ports = f"{free_port()},{free_port()}"
     both = [started([str(SCRIPT), str(tmp_path), ports], one_of_two(rank, "0"), tmp_path) for rank in (0, 1)]
     for process in both:
@@ -134,7 +134,7 @@ def test_inconsistent_variables_raise_an_error(given, words, monkeypatch):
     ("given", "several"),
     [({}, False), ({"WORLD_SIZE": "1", "RANK": "0"}, False), ({"WORLD_SIZE": "2", "RANK": "1", **ADDRESS}, True)],
 )
-def test_one_process_or_one_of_several(given, several, monkeypatch):
+def test_several_processes_are_detected_from_the_environment(given, several, monkeypatch):
     for name in rendezvous.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -177,7 +177,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
-def test_a_killed_process_ends_all_and_a_signal_saves_all(tmp_path):
+def test_a_killed_process_stops_all_ranks_and_a_signal_saves_the_state(tmp_path):
     folder = tmp_path / "runs" / "rgcn-nc-world"
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--processes", "2", *LONG]
     launcher = started(command, environment(), tmp_path)

@@ -60,7 +60,7 @@ MISTAKES = {
 }
 
 
-def test_the_build_fails_where_a_reader_would_be_lost(tmp_path):
+def test_the_build_fails_on_mistakes_in_pages(tmp_path):
     (tmp_path / "undocumented.py").write_text(UNDOCUMENTED)
     done = small_site(tmp_path, {"wrong": "# Wrong\n\n" + "\n\n".join(MISTAKES), "other": "# Other"})
     assert done.returncode != 0

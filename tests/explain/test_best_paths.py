@@ -68,7 +68,7 @@ def every_path(attribution, start, end):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_paths_are_those_of_all_that_there_are(seed):
+def test_the_best_paths_equal_those_of_an_exhaustive_search(seed):
     attribution = drawn(seed)
     wanted = sorted(every_path(attribution, 0, 6).values(), reverse=True)
     for limit in (1, 5, 10**6):
@@ -100,7 +100,7 @@ def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
     assert fewer[:3] == best
 
 
-def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
+def test_unreachable_nodes_have_no_path_and_paths_do_not_return_to_their_start():
     attribution = drawn(0)
     assert best_paths(attribution, 0, 0, 5) == []
     silent = Attribution(attribution.subgraph, tuple(-np.abs(part) for part in attribution.edges), None)
@@ -158,7 +158,7 @@ def test_walks_both_ways_read_all_edges_that_either_direction_needs(settings):
             torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
-def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(living):
+def test_the_queried_triple_is_hidden_and_the_rest_normalized_without_it(living):
     graph = living.graph_
     link = tuple(graph.triples[2].tolist())
     subgraph = ComputationGraph.of_paths(living, [link])
@@ -176,7 +176,7 @@ def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(l
 # -- explanations ----------------------------------------------------------------------------------------------------
 
 
-def test_the_one_obvious_path_comes_first(trained):
+def test_the_expected_path_comes_first(trained):
     assert available_methods(trained)[0] == "paths"
     for child in (0, 1, 2, 3):
         ids = trained.node(f"child{child}"), trained.relation("lives in"), trained.node(f"town{child % 4}")
@@ -198,7 +198,7 @@ def test_other_methods_show_the_same_walks(trained, method):
     assert why.score == pytest.approx(explain_link(trained, *ids, draws=1).score)
 
 
-def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
+def test_importances_of_a_layer_sum_to_its_contribution_in_a_linear_network(living):
     link = (0, 1, living.graph_.nodes["town0"])
     question = LinkQuestion(
         ComputationGraph.of_paths(living, [link]),
@@ -218,7 +218,7 @@ def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_li
             assert abs(brought) > 1e-3
 
 
-def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(trained):
+def test_pages_and_drawings_are_self_contained_and_fit_a_phone(trained):
     why = explain_link(trained, trained.node("child1"), trained.relation("lives in"), trained.node("town1"), draws=1)
     picture = ElementTree.fromstring(why.as_svg_file())
     assert picture.tag == f"{SVG}svg"
@@ -244,7 +244,7 @@ def test_a_node_that_no_path_reaches_is_reported(tmp_path):
     assert "No path supports the answer" in why.as_page()
 
 
-def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
+def test_a_network_of_node_vectors_has_no_path_explanation(tmp_path):
     known = opened(predictor(), tmp_path)
     assert "paths" not in available_methods(known)
     with pytest.raises(DataError, match="use the method integrated-gradients or edge-mask"):
@@ -255,7 +255,7 @@ def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"layers": 3}, {"layers": 2, "normalization": "relation", "deviation": True}])
-def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settings):
+def test_the_score_of_a_path_network_equals_that_of_predict(tmp_path, settings):
     chosen = {"width": 6, "objective": "softmax", "steps": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
     model = rgcn.LinkPredictor(encoder="path", sampler="uniform", device="cpu", **chosen).fit(families())
     known = opened(model, tmp_path)
@@ -266,7 +266,7 @@ def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settin
         assert why.fidelity.strength.full == pytest.approx(wanted, rel=1e-3, abs=1e-4)
 
 
-def test_a_class_asked_as_a_link_is_explained_by_the_paths_to_it(tmp_path):
+def test_a_class_predicted_as_a_link_is_explained_by_paths(tmp_path):
     labels = {f"child{child}": f"of town{child % 4}" for child in range(8)}
     graph = KnowledgeGraph.from_triples(families().named(), labels=labels)
     model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", steps=20, batch_edges=8,

@@ -49,7 +49,7 @@ def test_walks_by_one_message_add_up_to_its_importance(graph):
         assert walked[triple] == pytest.approx(importance)
 
 
-def test_a_message_is_shared_as_the_edges_it_goes_on_by_are_important():
+def test_a_message_is_divided_by_the_importance_of_its_outgoing_edges():
     graph = doubled()
     found = drawn(class_question(classifier(graph=graph, epochs=1), graph.nodes["v"]))
     subgraph = found.subgraph
@@ -71,7 +71,7 @@ def test_a_message_is_shared_as_the_edges_it_goes_on_by_are_important():
     assert len(set(onward.values())) == 2
 
 
-def test_a_way_between_two_nodes_is_as_strong_as_its_weakest_triple():
+def test_the_strength_of_a_path_is_that_of_its_weakest_triple():
     rows = [("s", "r", "o"), ("o", "q", "s"), ("s", "r", "m"), ("o", "r", "m"), ("n", "q", "s"), ("n", "r", "o")]
     graph = KnowledgeGraph.from_triples(rows)
     subject, object_ = graph.nodes["s"], graph.nodes["o"]

@@ -50,7 +50,7 @@ def explain_timed(hub, monkeypatch):
     return explain
 
 
-def test_whole_draws_are_left_out_when_time_is_up(explain_timed):
+def test_whole_draws_are_skipped_when_the_time_is_over(explain_timed):
     why = explain_timed(Budget(seconds=20.0))
     # Asked once, once with gradients, with nothing, twice for what is named; then each draw asks four times.
     assert explain_timed.num_questions == 5 + 4 * 3
@@ -62,7 +62,7 @@ def test_whole_draws_are_left_out_when_time_is_up(explain_timed):
     assert explain_timed(Budget(), draws=3).left_out == ()
 
 
-def test_counts_decide_before_the_clock_does(explain_timed, hub):
+def test_the_work_limit_applies_before_the_time_limit(explain_timed, hub):
     # Asked from both ends.
     work = 2 * hub.model.network_.question_work(hub.graph.num_nodes, hub.model.adjacency_.num_edges)
     why = explain_timed(Budget(work=4.5 * 2 * work, seconds=1000.0))
@@ -78,7 +78,7 @@ def test_counts_decide_before_the_clock_does(explain_timed, hub):
     assert explain_timed(Budget(), "integrated-gradients", draws=1).left_out == ()
 
 
-def test_without_any_draw_the_named_triples_are_measured_all_the_same(explain_timed):
+def test_without_any_draw_the_listed_triples_are_still_measured(explain_timed):
     why = explain_timed(Budget(seconds=0.0))
     assert explain_timed.num_questions == 5
     assert (why.fidelity.draws, why.left_out[0]) == (0, "The triples were not compared with random ones.")
@@ -104,7 +104,7 @@ def test_the_reason_for_a_missing_probability_is_given(explain_timed, hub, monke
         assert none.words in written
 
 
-def test_what_relations_are_is_computed_once_for_all_that_is_asked(monkeypatch):
+def test_relation_vectors_are_computed_once_for_all_questions(monkeypatch):
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "s", "c"), ("a", "s", "c"), ("c", "r", "d")])
     calls, forward = [], RelationNetwork.forward
     known = open_model(graph, device="cpu")

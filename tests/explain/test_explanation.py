@@ -78,7 +78,7 @@ def test_lines_of_a_drawing_do_not_cover_each_other(reading):
         assert not [one for one in lines if one[0] == rail and begin < one[2] < end]
 
 
-def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
+def test_arrows_of_a_path_follow_the_direction_of_its_triples(reading):
     why = explain_class(reading, reading.node("p3"), draws=1)
     assert why.paths
     for path in why.paths:
@@ -105,7 +105,7 @@ def test_a_link_is_explained_and_its_own_triple_is_marked(linking, method):
     assert all(path.text != "n0 —next→ n1" for path in why.paths)
 
 
-def test_the_dictionary_is_plain_and_says_the_same_every_time(reading, linking):
+def test_the_dictionary_is_plain_and_deterministic(reading, linking):
     def classes():
         return explain_class(reading, 0, draws=4, seed=3).as_dict()
 
@@ -268,7 +268,7 @@ def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_n
 
 
 @pytest.mark.parametrize("itself", [False, True])
-def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so(one_way, itself):
+def test_a_triple_that_violates_constraints_has_its_probability_and_is_marked(one_way, itself):
     subject, _, object_ = one_way.graph.triples[0].tolist()
     triple = (subject, 0, subject) if itself else (object_, 0, subject)
     why = explain_link(one_way, *triple, edges=3, draws=2)
@@ -301,7 +301,7 @@ def test_without_a_calibration_a_ruled_out_triple_has_its_score_alone(tmp_path):
 # -- nodes added later ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_was_calibrated_on_nodes_added_later(one_way):
+def test_nodes_added_later_have_no_probability(one_way):
     for new, words in (((0,), "n0 was added after training"), ((0, 1), "n0 and n1 were added after training")):
         later = replace(one_way, new_nodes=tuple(one_way.node(f"n{number}") for number in new))
         why = explain_link(later, later.node("n0"), 0, later.node("n1"), edges=2, draws=1)
@@ -388,7 +388,7 @@ def test_colors_are_the_pages_inline_and_its_own_in_a_file(reading):
     assert "style=" not in why.as_svg()
 
 
-def test_hostile_names_stay_text(tmp_path):
+def test_hostile_names_are_escaped(tmp_path):
     evil = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&b</svg>", "nul\x00l", "‮right to left"]
     triples = [(name, "</text><script>r", other) for name in evil for other in evil if name != other]
     graph = KnowledgeGraph.from_triples(triples, labels={evil[0]: "<b>x", evil[1]: "y]]>"})
@@ -408,7 +408,7 @@ def test_hostile_names_stay_text(tmp_path):
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path):
+def test_unsupported_explanations_raise_an_error(reading, linking, tmp_path):
     plain = opened(predictor("distmult", neighbors_graph()), tmp_path)
     assert available_methods(plain) == ()
     assert available_methods(reading) == available_methods(linking) == tuple(COMPARING)

@@ -72,7 +72,7 @@ def test_nothing_of_a_graph_can_be_changed():
         kg.labels.nodes = np.zeros(0)
 
 
-def test_the_callers_arrays_stay_the_callers():
+def test_the_callers_arrays_stay_writable():
     triples = np.array([[0, 0, 1]])
     kg = numbered(triples, 2, 1)
     triples[0, 0] = 1
@@ -125,7 +125,7 @@ def test_a_label_for_an_unknown_node_names_the_closest():
         family(labels={"adda": "x"})
 
 
-def test_repr_says_what_is_there():
+def test_repr_lists_the_parts_of_the_graph():
     assert repr(family()) == "KnowledgeGraph(4 nodes, 2 relations, 6 triples)"
     text = repr(replace(whole_family(), name="family"))
     for part in ("'family'", "3 labels in 2 classes", "2 features", "weighted"):
@@ -380,7 +380,7 @@ def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_onl
 
 @settings(max_examples=25)
 @given(rows)
-def test_copies_are_plain_graphs_that_remember_nothing_of_the_folder(rows):
+def test_copies_are_plain_graphs_without_a_reference_to_the_folder(rows):
     expected, larger = in_memory(rows), in_memory([*rows, (0, 1, 2)])
     with ExitStack() as stack:
         graph = mapped(expected, stack)
@@ -398,7 +398,7 @@ def test_copies_are_plain_graphs_that_remember_nothing_of_the_folder(rows):
             assert same(copied, expected)
 
 
-def test_each_field_is_there_and_no_other_name_is_made_up():
+def test_every_field_exists_and_unknown_names_raise_an_attribute_error():
     with ExitStack() as stack:
         expected = in_memory([])
         graph = mapped(expected, stack)

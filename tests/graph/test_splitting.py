@@ -120,7 +120,7 @@ def test_triples_that_are_held_out_already_stay_so():
     assert (parted.triple_splits == VALID).sum() == round(0.2 * 57)
 
 
-def test_a_graph_that_needs_every_triple_says_so_and_a_small_one_holds_out_one_of_each():
+def test_a_graph_that_needs_every_triple_raises_an_error_and_a_small_one_holds_out_one_per_split():
     with pytest.raises(NothingToHoldOutError, match="none of 4 triples can be held out"):
         named([(0, 0, i) for i in range(1, 5)]).split()
     small = named([(i, 0, j) for i in range(4) for j in range(i + 1, 4)])
@@ -131,7 +131,7 @@ def test_a_graph_that_needs_every_triple_says_so_and_a_small_one_holds_out_one_o
     ("shares", "by", "words"),
     [((0.5, 0.5), None, "below 1"), ((-0.1, 0.1), None, "at least 0"), ((0.1, 0.1), [1], "a time for each")],
 )
-def test_what_makes_no_split_is_refused(shares, by, words):
+def test_invalid_splits_are_refused(shares, by, words):
     with pytest.raises(DataError, match=words):
         named([(0, 0, 1), (1, 0, 2)]).split(*shares, by=by)
 
@@ -235,7 +235,7 @@ def test_a_hash_depends_on_the_name_alone():
     assert len(np.unique(Vocabulary(NAMES).hashes(np.arange(len(NAMES))))) == len(NAMES)
 
 
-def test_what_is_drawn_depends_on_no_order():
+def test_drawn_triples_do_not_depend_on_their_order():
     rng = np.random.default_rng(0)
     rows = list({(f"n{s}", f"r{r}", f"n{o}") for s, r, o in rng.integers(0, (20, 3, 20), (200, 3)).tolist()})
     labels = {f"n{i}": f"class {i % 3}" for i in range(20)}

@@ -21,7 +21,7 @@ def drawn(curve, size=8_000, places=4, seed=0):
 TRUTH = LinkCurve([0.8, 1.5, -0.4], 1.0, [0.9, -0.9, 0.0, 0.4], [0.2, -0.2, 0.0, 0.1])
 
 
-def test_a_probability_is_as_the_formula_has_it():
+def test_a_probability_equals_the_formula():
     score, level, known, place = torch.tensor([[1.0, 5.0, -99.0]]), torch.tensor([2.0]), torch.tensor([3]), [3]
     found = TRUTH.probabilities(score, level, known, torch.tensor(place))
     for p, u in zip(found[0].tolist(), (-1.0, 0.0, MIN_LOG_SHARE), strict=True):  # no share is above one
@@ -29,7 +29,7 @@ def test_a_probability_is_as_the_formula_has_it():
         assert p == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-5)
 
 
-def test_the_curve_that_answers_were_drawn_with_is_found():
+def test_the_true_calibration_curve_is_recovered():
     examples = drawn(TRUTH)
     found = LinkCurve.fit(examples, 4)
     fresh = drawn(TRUTH, seed=1)
@@ -40,7 +40,7 @@ def test_the_curve_that_answers_were_drawn_with_is_found():
         assert found.probabilities_of(fresh)[in_slot].mean() == pytest.approx(fresh.true[in_slot].mean(), abs=0.04)
 
 
-def test_a_place_with_few_examples_leans_on_all():
+def test_a_slot_with_few_examples_uses_the_shared_curve():
     examples = drawn(TRUTH)
     few, none = 4, 5
     place = examples.slot.copy()
@@ -56,7 +56,7 @@ def test_a_place_with_few_examples_leans_on_all():
     ).all()  # what is never right is not said to be impossible
 
 
-def test_it_is_kept_and_read_again():
+def test_a_saved_curve_is_read_again():
     examples = drawn(TRUTH, 500)
     made = Calibration("links", True, "words", curve=LinkCurve.fit(examples, 4))
     assert made.curve == LinkCurve.fit(examples, 4)
@@ -83,7 +83,7 @@ def test_it_is_kept_and_read_again():
     ],
     ids=str,
 )
-def test_damaged_ones_are_refused(damage):
+def test_damaged_curves_are_refused(damage):
     kept = json.loads(json.dumps(Calibration("links", True, "words", curve=TRUTH).as_dict()))
     with pytest.raises((ValueError, TypeError)):
         Calibration.from_dict({**kept, "curve": {**kept["curve"], **damage}})

@@ -65,7 +65,7 @@ def test_the_temperature_that_labels_were_drawn_with_is_found(temperature):
     assert sum(row.count for row in bins) == len(classes)
 
 
-def test_labels_that_are_all_right_or_all_wrong_do_not_send_it_away():
+def test_temperature_stays_bounded_if_all_labels_are_right_or_wrong():
     logits = np.eye(3)[np.arange(30) % 3] * 4.0
     right, wrong = np.arange(30) % 3, (np.arange(30) + 1) % 3
     assert MIN_TEMPERATURE < fit_temperature(logits, right) < 1.0 < fit_temperature(logits, wrong) <= 20.0
@@ -136,7 +136,7 @@ def test_examples_are_the_first_new_answers_to_the_validation_questions(make, mo
     assert (found.num_excluded, found.num_excluded_true) == (out, out_true)
 
 
-def test_only_the_first_answers_are_looked_at():
+def test_only_the_first_answers_are_examples():
     graph = random_graph(4, nodes=140, triples=900)
     found = validation_examples(with_whole_numbers(graph).scorer(), graph, graph.split_triples("valid")[:1])
     for question in np.unique(found.slot):
@@ -145,7 +145,7 @@ def test_only_the_first_answers_are_looked_at():
         assert (np.diff(scores) <= 0).all()
 
 
-def test_test_triples_change_nothing():
+def test_test_triples_do_not_influence_the_calibration():
     graph = random_graph(8, triples=300)
     rng = np.random.default_rng(0)
     nonsense = graph.triples.copy()
@@ -165,7 +165,7 @@ def test_without_validation_triples_there_are_no_probabilities():
     assert rate_triples(opened, torch.tensor([[0, 0, 1]]))[1] is None
 
 
-def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
+def test_examples_do_not_depend_on_how_the_scorer_computes():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph)
     triples = graph.split_triples("valid")
@@ -205,7 +205,7 @@ def test_hidden_triples_are_counted_one_by_one(monkeypatch):
     assert_same(as_found(found), expected)
 
 
-def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
+def test_models_that_hide_the_query_are_calibrated_on_training_triples():
     graph = random_graph(5, splits=False)
     elsewhere = walking(graph)
     found = elsewhere.calibration_
@@ -227,7 +227,7 @@ def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
     assert not walking(few).calibration_.fitted
 
 
-def test_how_many_are_hidden_follows_from_what_a_question_costs(monkeypatch):
+def test_the_number_of_hidden_triples_depends_on_the_cost_of_a_question(monkeypatch):
     graph = random_graph(5, splits=False)
     work = walking(graph).scorer().work
     assert work > 1000
@@ -286,7 +286,7 @@ def test_the_order_of_the_labels_changes_no_class_and_no_probability():
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeypatch):
+def test_the_order_of_validation_triples_does_not_influence_the_examples(monkeypatch):
     monkeypatch.setattr("rgcn.links.calibration_fitting.MAX_TRIPLES", 25)
     monkeypatch.setattr("rgcn.links.calibration_fitting.MIN_TRIPLES", 25)
     rows = some_rows()
@@ -328,7 +328,7 @@ def slow():
     return model, clock, scorer
 
 
-def test_an_end_comes_after_whole_blocks(slow):
+def test_the_time_limit_is_checked_after_whole_blocks(slow):
     model, clock, scorer = slow
     budget = Budget(seconds=5.0, clock=clock)
     found = calibrate_links(model, "", budget)
@@ -343,7 +343,7 @@ def test_an_end_comes_after_whole_blocks(slow):
     assert scorer.num_questions == whole.examples > 60
 
 
-def test_no_probability_where_there_is_not_time_for_twenty(slow):
+def test_no_probability_without_time_for_twenty_examples(slow):
     model, clock, scorer = slow
     scorer.seconds_per_question = 1.0
     found = calibrate_links(model, "", Budget(seconds=5.0, clock=clock))
@@ -354,7 +354,7 @@ def test_no_probability_where_there_is_not_time_for_twenty(slow):
     assert "`rgcn predict --reliability` takes the time" in found.words
 
 
-def test_what_counts_tell_to_be_too_much_is_not_begun(slow):
+def test_a_calibration_that_exceeds_the_work_limit_is_not_started(slow):
     model, _, scorer = slow
     scorer.changes["work"] = 1e11
     assert not model.calibration_.fitted
@@ -406,7 +406,7 @@ def test_classes_are_calibrated_on_labels_hidden_in_turn():
     assert "15 labeled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
 
 
-def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
+def test_without_a_folder_the_calibration_is_stored_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     graph = random_graph(5, splits=False)
     first = load_or_fit_calibration(walking(graph), None)
@@ -434,7 +434,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_it_is_kept_beside_the_model(folder, monkeypatch):
+def test_the_calibration_is_stored_with_the_model(folder, monkeypatch):
     first = open_model(folder).calibration
     kept = json.loads((folder / "calibration.json").read_text())
     assert kept["temperature"] == first.temperature
@@ -444,7 +444,7 @@ def test_it_is_kept_beside_the_model(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"of": "?"}', b'{"of": 3'])
-def test_a_damaged_one_is_made_again(folder, damage):
+def test_a_damaged_calibration_is_computed_again(folder, damage):
     first = open_model(folder).calibration
     whole = (folder / "calibration.json").read_bytes()
     (folder / "calibration.json").write_bytes(damage)
@@ -452,7 +452,7 @@ def test_a_damaged_one_is_made_again(folder, damage):
     assert (folder / "calibration.json").read_bytes() == whole
 
 
-def test_absurd_numbers_and_other_weights_are_not_used(folder):
+def test_invalid_calibrations_and_those_of_other_weights_are_ignored(folder):
     first = open_model(folder).calibration
     values = json.loads((folder / "calibration.json").read_text())
     (folder / "calibration.json").write_text(json.dumps({**values, "temperature": -1.0}))
@@ -463,7 +463,7 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     assert load_or_fit_calibration(opened.model, folder) != first
 
 
-def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
+def test_a_read_only_or_missing_folder_does_not_prevent_calibration(tmp_path):
     for folder in ("/proc/nowhere", tmp_path / "gone"):
         assert with_whole_numbers(random_graph(8, triples=300), folder=folder).calibration.fitted
     assert not (tmp_path / "gone").exists()
@@ -472,7 +472,7 @@ def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
 # -- reliability ------------------------------------------------------------------------------------------
 
 
-def test_bins_hold_everything_and_bars_show_it():
+def test_bins_contain_all_examples_and_bars_show_them():
     bins = reliability_bins(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1, 1, 1]), np.ones(4))
     assert [row.count for row in bins] == [2, 2]
     assert calibration_error(bins) == pytest.approx((abs(0.025 - 0.5) + abs(0.975 - 1.0)) / 2)

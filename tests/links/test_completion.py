@@ -116,7 +116,7 @@ def test_a_limit_cuts_the_list_and_changes_no_probability():
         )  # of what is not held it is not known what was turned round
 
 
-def test_a_bound_on_probabilities_is_kept_to():
+def test_min_probability_is_respected():
     opened = with_whole_numbers(random_graph(6, triples=400))
     everything = complete(opened, answer_filter=ANY, k=23)
     least = float(np.median(everything.probability))
@@ -151,7 +151,7 @@ def test_a_graph_without_a_split_and_with_everything_known():
     assert found.best == -np.inf
 
 
-def test_what_is_refused():
+def test_invalid_options_are_refused():
     opened = with_whole_numbers(random_graph(0, triples=60))
     for wrong in ({"k": 0}, {"limit": 0}):
         with pytest.raises(ConfigError, match="at least 1"):
@@ -167,14 +167,14 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("answer_filter", [AnswerFilter(), AnswerFilter("seen"), ANY, ALLOW_ALL])
 @pytest.mark.parametrize("limit", [30, 10_000])
-def test_kinds_of_things_are_kept_to(answer_filter, limit):
+def test_node_types_constrain_answers(answer_filter, limit):
     opened = with_whole_numbers(graph_of_kinds(limit % 7), biases=True)
     found = complete(opened, k=4, limit=limit, answer_filter=answer_filter, memory_budget=4 * 35 * 6)
     assert_defined(found, opened, None, 4, limit, answer_filter)
     assert found.num_found >= len(found)
 
 
-def test_never_both_directions_of_a_relation_that_goes_one_way():
+def test_one_way_relations_are_completed_in_one_direction_only():
     graph = graph_of_kinds(5)
     opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0  # DistMult scores both alike
     for answer_filter in (AnswerFilter(), ANY, ALLOW_ALL):
@@ -186,7 +186,7 @@ def test_never_both_directions_of_a_relation_that_goes_one_way():
     assert twice  # of others both may be proposed
 
 
-def test_new_nodes_are_asked_and_proposed_whatever_was_seen():
+def test_new_nodes_are_subjects_and_answers_of_completions():
     opened = with_whole_numbers(graph_of_kinds(2))
     assert 34 not in complete(opened, k=35).triples[:, [0, 2]]
     opened = replace(opened, new_nodes=(34,))
@@ -234,7 +234,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("limit", [10_000, 10])
-def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
+def test_a_completion_stopped_anywhere_is_resumed_to_the_same_result(tmp_path, limit):
     how = {"k": 5, "limit": limit, "answer_filter": ANY}
     whole = complete(with_dear_questions(), **how)
     assert whole.num_skipped == 0
@@ -253,7 +253,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     assert again.scorer().num_questions == 0
 
 
-def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
+def test_a_killed_completion_is_resumed_from_the_last_stored_progress(tmp_path, monkeypatch):
     monkeypatch.setattr("rgcn.links.completion.SAVE_INTERVAL", 0.0)
     monkeypatch.setattr("rgcn.links.completion.MAX_SAVE_SHARE", 1e9)
     file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), answer_filter=ANY)
@@ -272,7 +272,7 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
     assert opened.scorer().num_questions == whole.num_asked - done[-2]
 
 
-def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
+def test_the_time_limit_is_respected_after_at_least_one_block(monkeypatch):
     clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
     monkeypatch.setattr("rgcn.links.completion.time.monotonic", lambda: next(clock))
     one = complete(with_dear_questions(), answer_filter=ANY, minutes=0.01)
@@ -283,7 +283,7 @@ def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
     assert len(some) > 0
 
 
-def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path):
+def test_resuming_with_another_model_or_other_options_is_refused(tmp_path):
     file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs, _: pairs < 8}
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
@@ -307,12 +307,12 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
         complete(with_dear_questions(), minutes=0)
 
 
-def test_a_short_completion_keeps_no_file(tmp_path):
+def test_a_short_completion_stores_no_progress(tmp_path):
     complete(with_whole_numbers(random_graph(1)), resume=tmp_path / "new.unfinished")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_most_worth_asking_is_asked_first():
+def test_the_most_promising_questions_are_scored_first():
     triples = [(f"c{i}", "capital", f"t{i}") for i in range(9)]
     triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
     triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
@@ -331,7 +331,7 @@ def test_what_is_most_worth_asking_is_asked_first():
     assert by_pair == [(r, s) for r in range(3) for s in subjects_of(rules, r, "fitting")]
 
 
-def test_who_lacks_nothing_is_not_asked():
+def test_subjects_without_missing_answers_are_skipped():
     graph = random_graph(6, triples=400)
     chance, learned, all_ = (
         relation_constraints(graph).probability_of_more,

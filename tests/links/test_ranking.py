@@ -325,7 +325,7 @@ def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest
         rank_table(table, torch.tensor([[0, 0, 1], [1, 0, 1]]), None)
 
 
-def test_what_cannot_be_ranked_is_refused() -> None:
+def test_invalid_rankings_are_refused() -> None:
     table = torch.zeros(3, 2, 3)
     filter = KnownTriples.of(torch.tensor([[0, 0, 1]]), num_nodes=3, num_relations=2)
     with pytest.raises(DataError, match="no triples"):

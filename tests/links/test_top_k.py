@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_definition(known, answer_filter, decoder, k, m
         assert not answers.probability[empty].any()
 
 
-def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
+def test_reference_and_blockwise_top_k_are_equal(monkeypatch):
     graph = random_graph(7, nodes=70, triples=700)
     opened = with_whole_numbers(graph)
     given, relation = torch.arange(70), torch.arange(70) % 3
@@ -81,7 +81,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     assert torch.equal(plain.known, fast.known)
 
 
-def test_several_threads_find_the_same(monkeypatch, restore_threads):
+def test_several_threads_give_the_same_answers(monkeypatch, restore_threads):
     opened = with_whole_numbers(random_graph(3, nodes=50, triples=300))
     given, relation = torch.arange(50), torch.arange(50) % 3
     alone = answers_to(opened, given, relation, False, 4, "drop")
@@ -90,13 +90,13 @@ def test_several_threads_find_the_same(monkeypatch, restore_threads):
     assert torch.equal(answers_to(opened, given, relation, False, 4, "drop").node, alone.node)
 
 
-def test_no_questions_no_answers():
+def test_no_questions_give_no_answers():
     opened = with_whole_numbers(random_graph(0))
     nothing = torch.empty(0, dtype=torch.int64)
     assert answers_to(opened, nothing, nothing, True, 3).node.shape == (0, 3)
 
 
-def test_what_cannot_be_asked():
+def test_invalid_questions_raise_an_error():
     opened = with_whole_numbers(random_graph(0))
     one = torch.tensor([1])
     with pytest.raises(ConfigError, match="k must be at least 1"):
@@ -112,7 +112,7 @@ def test_what_cannot_be_asked():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
+def test_nan_scores_are_refused(compiled, monkeypatch):
     opened = with_whole_numbers(random_graph(0))
     opened.model.scorer().nodes[5] = torch.nan
     if not compiled:
@@ -152,7 +152,7 @@ def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(g
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
-def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
+def test_the_normalizer_of_a_question_covers_possible_new_answers(for_objects):
     graph = graph_of_kinds(3)
     opened = with_whole_numbers(graph)
     given = torch.arange(graph.num_nodes).repeat_interleave(graph.num_relations)
@@ -174,7 +174,7 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
 
 @pytest.mark.parametrize("for_objects", [True, False])
 @pytest.mark.parametrize("answer_filter", [*PERMITTED, AnswerFilter(new=(3, 20, 34))])
-def test_marks_of_some_candidates_are_those_of_all_selected(answer_filter, for_objects):
+def test_the_mask_of_some_candidates_is_a_selection_of_the_whole_mask(answer_filter, for_objects):
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
@@ -187,7 +187,7 @@ def test_marks_of_some_candidates_are_those_of_all_selected(answer_filter, for_o
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_answer_is_a_known_triple_turned_round_nor_a_node_with_itself_where_that_never_is(seed):
+def test_inverse_triples_and_loops_are_excluded_if_the_relation_has_none(seed):
     graph = graph_of_kinds(seed)
     opened, rules = with_whole_numbers(graph, seed), NaiveRules(graph)
     for side in (True, False):
@@ -202,7 +202,7 @@ def test_no_answer_is_a_known_triple_turned_round_nor_a_node_with_itself_where_t
                     assert not turned & rules.train
 
 
-def test_new_nodes_are_not_bound_by_what_was_only_seen():
+def test_constraints_observed_in_data_do_not_apply_to_new_nodes():
     graph = graph_of_kinds(1)
     opened, stranger = with_whole_numbers(graph), 34
     in_, capital = graph.relations["in"], graph.relations["capital"]
@@ -218,7 +218,7 @@ def test_new_nodes_are_not_bound_by_what_was_only_seen():
     assert stranger not in loop  # which way a relation goes binds it all the same
 
 
-def test_a_question_whose_only_answer_is_known_gets_no_other():
+def test_a_functional_question_with_a_known_answer_gets_no_other():
     graph = graph_of_kinds(1)
     opened, capital = with_whole_numbers(graph), graph.relations["capital"]
     answers = answers_to(
@@ -246,7 +246,7 @@ def walking(graph):
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])
-def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k):
+def test_known_answers_are_ranked_by_their_scores_when_hidden(k):
     graph = random_graph(5, nodes=12, triples=90)
     model, there = walking(graph), mask(graph, "train")
     scorer, moved = model.scorer(), 0
@@ -272,7 +272,7 @@ def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k
     assert not answers.num_omitted.any()
 
 
-def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
+def test_only_few_of_many_known_answers_are_scored_again(monkeypatch):
     rows = [("hub", "has", f"n{i}") for i in range(300)] + [(f"n{i}", "next", f"n{i + 1}") for i in range(400)]
     graph = rgcn.KnowledgeGraph.from_triples(rows)
     model, calls = walking(graph), []

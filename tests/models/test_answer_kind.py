@@ -65,7 +65,7 @@ def test_a_part_that_a_kind_lacks_is_an_error() -> None:
         kind_of(LinkKind).make_part(NodeTables)
 
 
-def test_a_kind_says_what_it_needs_and_counts_it() -> None:
+def test_a_kind_declares_the_counts_it_needs() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
     labeled = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x"})
     assert (ClassKind().missing(graph) or "").startswith("no labels: read it with labels=FILE")

@@ -107,7 +107,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_reported_in_a_sentence(damage, saved, tmp_path):
+def test_a_damaged_folder_raises_a_package_error(damage, saved, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(saved / "rgcn", folder)
     DAMAGE[damage](folder)

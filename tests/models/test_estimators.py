@@ -82,7 +82,7 @@ def test_scikit_learn_clones_them(kind, params):
     assert base.clone(estimator).get_params() == estimator.get_params()
 
 
-def test_a_class_given_for_a_component_stays_the_class():
+def test_a_component_given_as_a_class_is_returned_as_a_class():
     estimator = rgcn.LinkPredictor(encoder="none", decoder=rgcn.nn.decoders.DistMult)
     assert estimator.get_params()["decoder"] is rgcn.nn.decoders.DistMult
     assert estimator.settings_["decoder"] == "distmult"

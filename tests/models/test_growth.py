@@ -59,7 +59,7 @@ def test_a_node_in_no_training_triple_gets_the_mean_of_all():
     assert float(estimated_rows(rows, kg, larger)[-1]) == pytest.approx(float(rows.mean()))
 
 
-def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(classifier):
+def test_a_new_node_is_classified_like_its_neighbors_and_trained_weights_stay(classifier):
     before = {name: value.clone() for name, value in classifier.network_.state_dict().items()}
     larger = extended(classifier, merge_new_triples(classifier.graph_, NEW, "new"))
     assert larger.predict(["new"])[0] == "class 1"
@@ -106,7 +106,7 @@ def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predic
     assert all(parameter.requires_grad for parameter in fitted.network_.parameters())
 
 
-def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to():
+def test_held_out_triples_of_the_known_graph_are_not_used_when_folding_in():
     """Other validation and test triples, the same embeddings of new nodes, bit for bit."""
 
     def rows(held_out):
@@ -180,7 +180,7 @@ def test_feature_models_take_the_new_nodes_features():
         ),
     ],
 )
-def test_models_that_cannot_say_why(model, words):
+def test_models_that_do_not_support_new_nodes_state_why(model, words):
     fitted = model()
     with pytest.raises(DataError, match=words):
         extended(fitted, merge_new_triples(fitted.graph_, NEW, "new"))

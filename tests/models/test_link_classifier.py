@@ -45,7 +45,7 @@ def prepared(graph, **settings):
     st.sampled_from([{}, {"normalization": "relation", "layers": 2}, {"surroundings": 0, "deviation": True}]),
     st.booleans(),
 )
-def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, class_is_a_node):
+def test_logits_equal_those_of_a_graph_without_the_queried_label(seed, made, class_is_a_node):
     graph = labeled(seed, classes=("x", 3 if class_is_a_node else "y"))
     model, labels = prepared(graph, **made), graph.labels
     nodes = labels.nodes.tolist()
@@ -72,7 +72,7 @@ def test_a_question_hides_a_triple_from_either_end():
         torch.testing.assert_close(by_subject[number], masked_scorer.scores(Questions(one[0], one[1]))[0, :3])
 
 
-def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
+def test_the_label_of_a_queried_node_has_no_influence():
     """Only the labels distinguish the two classes: if they were not hidden, the model would repeat them."""
     graph = rgcn.KnowledgeGraph.from_triples(
         [(f"n{i}", "r", "hub") for i in range(8)], labels={f"n{i}": "even" if i % 2 == 0 else "odd" for i in range(8)}
@@ -82,7 +82,7 @@ def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
     torch.testing.assert_close(found[1::2], found[1].expand(4, 2))
 
 
-def test_steps_ask_for_classes_alone_or_for_a_share():
+def test_steps_query_classes_only_or_a_share():
     graph, batch = labeled(1), 4
     settings = {**SMALL, "sampler": "shuffled", "head_probability": 0.0, "steps": 2}
     for share, least, most in ((1.0, 1.0, 1.0), (0.5, 0.35, 0.65), (None, 0.0, 0.25)):
@@ -103,7 +103,7 @@ def test_a_class_share_needs_messages_beyond_the_batch():
     assert bool(torch.isfinite(whole.logits([0, 1])).all())
 
 
-def test_odd_labels():
+def test_invalid_labels_are_refused():
     edges = [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a"), ("d", "has class", "a")]
 
     def classify(labels, **more):
@@ -123,7 +123,7 @@ def test_odd_labels():
     assert set(itself.predict(["a", "red"])) <= {"a", "red"}
 
 
-def test_nodes_of_no_triple_have_classes_like_any():
+def test_nodes_without_triples_can_be_classified():
     graph, kept = labeled(5), np.arange(6, 23)
     bare = replace(graph, triples=graph.triples[np.isin(graph.triples[:, [0, 2]], kept).all(1)])
     model = rgcn.LinkClassifier("path", **SMALL, steps=2, objective="softmax").fit(bare)
@@ -134,13 +134,13 @@ def test_nodes_of_no_triple_have_classes_like_any():
     torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart
 
 
-def test_a_graph_with_times_has_classes_like_any():
+def test_graphs_with_times_can_be_classified():
     timed = replace(labeled(5), triple_times=np.arange(len(labeled(5)), dtype=np.float64))
     found = [rgcn.LinkClassifier("path", **SMALL, steps=1).fit(graph).logits([0, 1]) for graph in (labeled(5), timed)]
     assert torch.equal(*found)
 
 
-def test_explanations_and_predictions_say_the_same(tmp_path):
+def test_explanations_and_predictions_have_the_same_score(tmp_path):
     """Of nodes with a label to hide and of those without, made level or not."""
     graph = labeled(4)
     model = rgcn.LinkClassifier("path", **SMALL, steps=3, objective="softmax").fit(graph)

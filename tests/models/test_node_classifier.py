@@ -152,7 +152,7 @@ def test_probabilities_sum_to_one_in_the_order_of_the_classes():
     assert np.array_equal(shelved.logits(nodes.tolist()).argmax(1), classes)
 
 
-def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
+def test_the_answer_for_a_node_does_not_depend_on_the_other_nodes_of_the_query():
     classifier = fitted()
     everyone = classifier.logits(range(classifier.graph_.num_nodes))
     repeated = classifier.logits(["item5", "item1", "item5"])
@@ -160,7 +160,7 @@ def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
     np.testing.assert_allclose(repeated, everyone[ids], rtol=1e-5, atol=1e-6)
 
 
-def test_asking_for_no_nodes_in_particular_answers_for_all_but_literals():
+def test_without_nodes_all_nodes_except_literals_are_classified():
     kg = shelf()
     kinds = np.zeros(kg.num_nodes)
     kinds[[1, 2]] = 1
@@ -438,7 +438,7 @@ def test_balanced_classes_weigh_n_over_classes_times_count():
 # -- other inputs --------------------------------------------------------------------------------------
 
 
-def test_features_are_what_nodes_bring():
+def test_features_are_the_input_of_the_first_layer():
     kg = shelf()
     rng = np.random.default_rng(0)
     features = rng.normal(size=(kg.num_nodes, 5)).astype(np.float32)
@@ -563,7 +563,7 @@ def test_labeled_nodes_without_messages_can_still_be_trained_on():
         assert classifier.logits(["a", "b", "c"]).shape == (3, 2)
 
 
-def test_after_a_fit_that_failed_the_classifier_answers_nothing():
+def test_after_a_failed_fit_predict_raises_an_error():
     classifier = fitted(replace(shelf(), features=np.ones((shelf().num_nodes, 16))), decomposition="diagonal")
     with pytest.raises(ConfigError, match="diagonal"):
         classifier.fit(shelf(20))  # no features: diagonal weights have nothing to scale

@@ -69,7 +69,7 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
             assert getattr(named, name) == getattr(made_by, name) == value, name
 
 
-def test_the_card_tells_where_they_come_from():
+def test_the_card_lists_the_origin_of_the_weights():
     card = pretrained_weights.pretrained_card()
     required = {"learned_from", "parts", "steps", "seconds", "license", "limits", "results"}
     assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
@@ -114,7 +114,7 @@ def test_fine_tuning_begins_with_them_and_leaves_them_as_they_are():
     assert all(torch.equal(pretrained_weights.pretrained_weights()[name], tensor) for name, tensor in before.items())
 
 
-def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatch):
+def test_a_saved_model_does_not_depend_on_the_pretrained_weights_of_the_package(shipped, tmp_path, monkeypatch):
     shipped.save(tmp_path)
     card = {**pretrained_weights.pretrained_card(), "settings": {"width": 8}}
     monkeypatch.setattr(pretrained_weights, "pretrained_card", lambda: card)
@@ -128,7 +128,7 @@ def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatc
 # -- asked as any other ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
+def test_the_pretrained_model_predicts_where_children_live(shipped):
     assert shipped.history_ == []
     for child in (0, 1):
         found = named_rows(shipped.predict_frame(subject=f"child{child}", relation="lives in", k=3))
@@ -168,14 +168,14 @@ def test_missing_triples_are_completed(shipped):
     assert not triples & {(s, o) for s, _, o in shipped.graph_.named()}
 
 
-def test_doubtful_triples_are_asked_for(shipped):
+def test_least_likely_triples_are_found(shipped):
     worst = named_rows(shipped.least_likely(k=5))
     every = [triple.score for triple in named_rows(shipped.triples_frame(shipped.graph_.named()))]
     assert [triple.score for triple in worst] == pytest.approx(sorted(every)[:5], rel=1e-4)
     assert all(triple.known for triple in worst)
 
 
-def test_a_larger_graph_is_used_whole(shipped, opened, tmp_path):
+def test_a_model_extended_to_a_larger_graph_uses_all_of_it(shipped, opened, tmp_path):
     """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")
@@ -207,7 +207,7 @@ def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
         shipped.embeddings([0])
 
 
-def test_classes_are_asked_for_without_training():
+def test_classes_are_predicted_without_training():
     kg = families(labels=True)
     model = LinkClassifier.pretrained(kg, device="cpu")
     assert model.history_ == []
@@ -225,7 +225,7 @@ def test_the_smallest_graphs_have_answers(rows):
 
 
 @pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "at least two nodes")])
-def test_graphs_that_cannot_be_asked(rows, words):
+def test_graphs_without_answers_are_refused(rows, words):
     with pytest.raises(DataError, match=words):
         LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
 

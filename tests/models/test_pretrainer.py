@@ -155,14 +155,14 @@ def test_its_graphs_are_looked_for_in_the_mirror_also_when_it_is_resumed(tmp_pat
 # -- what is learned from --------------------------------------------------------------------------------------------
 
 
-def test_the_watched_graph_is_never_learned_from(expected):
+def test_the_validation_graph_is_never_trained_on(expected):
     nonsense = KnowledgeGraph.from_triples(
         [(f"x{s}", f"y{s % 4}", f"x{(7 * s) % 30}") for s in range(30)], triple_splits=[0] * 20 + [1] * 10
     )
     assert_same(weights_of(pretrainer().fit(nonsense)), expected)
 
 
-def test_views_share_the_weights_and_hide_what_is_wanted_of_them():
+def test_views_share_the_weights_and_hide_the_queried_triples():
     trainer = pretrainer(drawn=1.0).prepare(WATCHED).trainer()
     assert trainer.names == ["chain", "mixed", DRAWN]
     assert trainer.shares.tolist() == [0.25, 0.5, 0.25]
@@ -197,7 +197,7 @@ def test_a_view_has_only_training_triples():
         assert view.adjacency.structure.num_triples == len(view.triples)
 
 
-def test_measured_while_training_the_best_weights_are_kept():
+def test_with_validation_during_training_the_best_weights_are_kept():
     model = pretrainer(evaluate_every=2)
     model.fit(WATCHED)
     measured = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
@@ -206,7 +206,7 @@ def test_measured_while_training_the_best_weights_are_kept():
     assert model.measured_splits() == ["valid"]
 
 
-def test_what_was_learned_answers_over_any_graph(tmp_path):
+def test_pretrained_weights_answer_over_any_graph(tmp_path):
     model = pretrainer(epochs=2).fit(WATCHED)
     model.save(tmp_path)
     other = Pretrainer.load(tmp_path).over(GRAPHS["mixed"])
@@ -216,7 +216,7 @@ def test_what_was_learned_answers_over_any_graph(tmp_path):
 # -- what cannot be --------------------------------------------------------------------------------------------------
 
 
-def test_without_graphs_or_with_a_model_of_one_graph_it_says_what_to_do():
+def test_missing_graphs_and_models_of_one_graph_raise_an_error_with_advice():
     with pytest.raises(ConfigError, match="name some in `graphs`, or set `drawn` to 1"):
         pretrainer(graphs={}, drawn=0.0, pairs_hidden_in=[])
     with pytest.raises(ConfigError, match="'worlds' is not a training graph: name it in `graphs` too"):
@@ -228,12 +228,12 @@ def test_without_graphs_or_with_a_model_of_one_graph_it_says_what_to_do():
 
 
 @pytest.mark.parametrize("name", ["empty", "alone"])
-def test_a_graph_with_nothing_to_learn_from_is_refused_before_work_begins(name):
+def test_a_graph_without_training_triples_is_refused_before_training(name):
     with pytest.raises(DataError, match=f"{name} has no training triple between two nodes: leave it out"):
         pretrainer(graphs={"chain": 1.0, name: 1.0}, pairs_hidden_in=[]).prepare(WATCHED).trainer()
 
 
-def test_a_graph_is_not_watched_and_learned_from(tmp_path):
+def test_the_validation_graph_cannot_be_a_training_graph(tmp_path):
     with pytest.raises(ConfigError, match=r"world is one of the training graphs.*choose another graph"):
         load_configuration("universal/pretraining", ["training.graphs={world: 1.0}", "training.pairs_hidden_in=[]"])
     (tmp_path / "bare.yaml").write_text("task: pretraining\ndata:\n  dataset: world\nmodel:\n  name: universal\n")
@@ -261,6 +261,6 @@ def test_steps_on_all_views_are_recorded_on_a_gpu():
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
 
 
-def test_a_graph_that_is_called_as_the_drawn_ones_is_refused():
+def test_the_name_drawn_is_refused_for_a_graph():
     with pytest.raises(ValueError, match="the name `drawn` is reserved for synthetic graphs"):
         PretrainingConfig(graphs={"drawn": 1.0})

@@ -186,7 +186,7 @@ def test_edges_for_one_step_are_evaluated_one_by_one_without_counting_pairs(deco
 
 @pytest.mark.parametrize("decomposition", [*MIXED, Diagonal()], ids=str)
 @pytest.mark.parametrize("order", ["horizontal", "vertical", "edgewise"])
-def test_planning_makes_all_that_an_order_reads(decomposition, order):
+def test_planning_builds_every_structure_that_an_order_reads(decomposition, order):
     weights, adjacency = choice(decomposition, BALANCED, 16, 16)
     weights.compiled_order(adjacency.structure.handle, order)
     before = set(vars(adjacency.structure))

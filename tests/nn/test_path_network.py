@@ -130,7 +130,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
 
 
 @given(st.integers(0, 10**6), st.sampled_from(VARIANTS), st.integers(1, 4))
-def test_only_what_is_reached_gives_the_same(seed, settings, layers):
+def test_restricting_to_reached_nodes_changes_no_score(seed, settings, layers):
     kg, network, adjacency = made(seed, nodes=30, triples=25, layers=layers, **settings)
     nodes = torch.randint(kg.num_nodes, (3,), generator=torch.Generator().manual_seed(seed))
     questions = Questions(nodes, torch.zeros(3, dtype=torch.int64))
@@ -176,7 +176,7 @@ def test_same_seed_same_bits_and_learning():
     assert losses[-1] < losses[0]
 
 
-def test_a_hub_is_no_trouble():
+def test_graphs_with_a_hub_are_supported():
     """A thousand questions' worth of edges into one node: sums are cut into pieces."""
     count = 20_000
     triples = np.stack([np.arange(1, count + 1), np.zeros(count, int), np.zeros(count, int)], axis=1)
@@ -195,7 +195,7 @@ def test_walks_go_both_ways():
             rgcn.LinkPredictor("path", **settings).prepare(kg)
 
 
-def test_too_little_memory_is_reported_before_work_begins(monkeypatch):
+def test_too_little_memory_is_reported_before_training(monkeypatch):
     kg = rgcn.load("world")
     model = rgcn.LinkPredictor("path", layers=2).prepare(kg)
     monkeypatch.setattr("rgcn.training.link_trainer.available_bytes", lambda device: 100 << 20)

@@ -98,6 +98,6 @@ def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"normalization": "relation"}, {"inverse": False}])
-def test_what_would_not_count_is_refused(settings):
+def test_unsupported_settings_are_refused(settings):
     with pytest.raises(ConfigError, match="set normalization to none, inverse to true"):
         fitted(random_graph(0), **settings)

@@ -145,13 +145,13 @@ def test_shares_and_features_are_those_of_the_definition(case, written_out, monk
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 5), st.integers(1, 25))
-def test_of_any_graph_too(seed, nodes, relations, triples):
+def test_shares_and_features_match_the_definition_on_random_graphs(seed, nodes, relations, triples):
     some = drawn(seed, nodes, relations, triples)
     agree(meetings_of(some, nodes, relations), some, nodes, relations)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 128])
-def test_written_out_by_parts_is_the_same_as_through_what_is_shared(columns, monkeypatch):
+def test_separate_computation_equals_the_shared_one(columns, monkeypatch):
     monkeypatch.setattr(universal_network, "MAX_COLUMNS", columns)
     triples = torch.tensor(drawn(1, relations=5))
     written = OverlapMatrix(triples[:, 1], triples[:, 0], 5, 9)
@@ -172,7 +172,7 @@ def test_a_relation_without_triples_is_connected_to_no_other():
     assert bool(torch.isfinite(found.features).all())
 
 
-def test_gradients_pass_through_what_is_shared(monkeypatch):
+def test_gradients_pass_through_shared_values(monkeypatch):
     triples = drawn(2)
     written = meetings_of(triples, 9, 4)
     monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", 0)
@@ -215,7 +215,7 @@ def test_relations_asked_for_together_are_as_those_asked_for_alone():
         torch.testing.assert_close(own[place], own_alone[0], rtol=1e-9, atol=1e-10)
 
 
-def test_relations_that_meet_alike_are_alike_and_only_they():
+def test_relations_have_equal_vectors_only_if_they_meet_alike():
     """Two relations of the same shape have the same vector but for the mark: nothing else tells them apart."""
     triples = [(0, 0, 1), (2, 1, 3), (4, 2, 4)]
     z, _ = network_of()(meetings_of(triples, 5, 3), torch.tensor([2]))
@@ -229,7 +229,7 @@ def test_relations_that_meet_alike_are_alike_and_only_they():
 
 
 @pytest.mark.parametrize("kind", ["a triple each", "all at one node"])
-def test_many_relations_never_write_out_their_pairs(kind, monkeypatch):
+def test_pairs_of_many_relations_are_not_materialized(kind, monkeypatch):
     """10⁵ relations: a matrix between them would take 160 GB, and their pairs at the hub 10¹⁰ entries."""
     count = 100_000
     number = torch.arange(count)

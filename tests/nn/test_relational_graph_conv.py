@@ -365,7 +365,7 @@ def test_one_hot_layer_refuses_a_graph_with_pairs_it_has_no_row_for():
         layer(None, operator_of(SmallGraph([(2, 0, 1)], 3, 1)))
 
 
-def test_wrong_uses_are_refused_in_words():
+def test_wrong_uses_raise_errors_with_a_message():
     graph = SmallGraph([(0, 0, 1)], 3, 1)
     adjacency = operator_of(graph)
     with pytest.raises(ConfigError, match="same inverse and self_loops"):

@@ -62,14 +62,14 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_it_gives_what_pyg_gives(settings):
+def test_output_equals_that_of_pyg(settings):
     ours, theirs = pair(**settings)
     x = torch.randn(NODES, WIDTH, dtype=torch.float64, requires_grad=True)
     compare(ours, theirs, x, *graph())
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_bases": 3}], ids=str)
-def test_without_features_and_with_node_ids_it_gives_what_pyg_gives(settings):
+def test_without_features_and_with_node_ids_the_output_equals_that_of_pyg(settings):
     ours, theirs = pair(width=NODES, **settings)
     compare(ours, theirs, None, *graph())
     compare(ours, theirs, torch.randperm(NODES), *graph())
@@ -109,7 +109,7 @@ def test_the_structure_of_a_repeated_edge_index_is_built_once(monkeypatch):
     assert sum(entry[0]() is not None for entry in conv._cached) <= 2  # dropped with their tensors
 
 
-def test_it_trains_copies_and_takes_new_weights():
+def test_layer_can_be_trained_copied_and_loaded():
     conv, x, (edge_index, edge_type) = RGCNConv(WIDTH, OUT, RELATIONS, num_bases=2), torch.randn(NODES, WIDTH), graph()
     optimizer = torch.optim.Adam(conv.parameters(), lr=0.05)
     before = conv(x, edge_index, edge_type).square().mean().item()

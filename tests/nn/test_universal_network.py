@@ -94,7 +94,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
                 torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
 
 
-def test_the_vector_of_a_relation_is_its_own_where_it_is_asked_for(monkeypatch):
+def test_the_query_relation_has_its_own_vector(monkeypatch):
     kg = some_graph(1, relations=5)
     network = model_over(kg).network_
     wanted = torch.cat([network.relation_states(torch.tensor([r])).query for r in range(5)])
@@ -187,7 +187,7 @@ def test_no_weight_has_a_size_that_depends_on_a_graph():
     assert not network.has_relation_weights
 
 
-def test_weights_over_another_graph_are_as_if_they_had_begun_there():
+def test_weights_applied_to_another_graph_equal_those_of_a_network_built_on_it():
     here, there = some_graph(0), some_graph(7, nodes=15, relations=6, triples=30, prefix="other ")
     moved = model_over(here, kind=torch.float32).over(there)
     direct = model_over(there, kind=torch.float32)
@@ -199,7 +199,7 @@ def test_weights_over_another_graph_are_as_if_they_had_begun_there():
 
 
 @pytest.mark.parametrize("written_out", [1024, 0])
-def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, monkeypatch):
+def test_renaming_and_renumbering_only_permutes_answers(written_out, monkeypatch):
     monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", written_out)
     kg, rng = some_graph(5), np.random.default_rng(0)
     node, relation = rng.permutation(kg.num_nodes), rng.permutation(kg.num_relations)
@@ -210,7 +210,7 @@ def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, m
     close(theirs[both][:, node][:, :, node], ours)
 
 
-def test_a_turned_relation_is_asked_the_other_way_round():
+def test_reversing_a_relation_swaps_the_question_direction():
     kg = some_graph(6)
     turned = np.where(kg.triples[:, 1:2] == 1, kg.triples[:, ::-1], kg.triples)
     ours, theirs = all_scores(model_over(kg)), all_scores(model_over(graph_of(turned, 10, 4)))
@@ -261,7 +261,7 @@ def test_many_relations_are_answered_in_memory_that_grows_with_them(kind, monkey
         network.make_scorer(adjacency)
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_invalid_settings_are_refused():
     kg = some_graph(0)
     for settings in ({"inverse": False}, {"self_loops": False}):
         with pytest.raises(ConfigError, match="set inverse and self_loops to true"):
@@ -272,7 +272,7 @@ def test_settings_that_cannot_be_are_refused():
         rgcn.LinkPredictor("path", start="shipped")
 
 
-def test_kept_models_answer_the_same(tmp_path):
+def test_saved_models_give_the_same_answers(tmp_path):
     kg = some_graph(0)
     fitted = rgcn.LinkPredictor("universal", **SMALL, steps=3, batch_edges=4, seed=1).fit(kg)
     fitted.save(tmp_path)

@@ -196,7 +196,7 @@ def node_run(tmp_path, classifier):
 # -- whole pages -------------------------------------------------------------------------------------------
 
 
-def test_a_report_of_node_classification_has_everything(node_run):
+def test_a_report_of_node_classification_has_every_section(node_run):
     report = make_report(node_run)
     text = words(report.html)
     sections = node_config().model_dump().values()
@@ -248,7 +248,7 @@ def test_only_the_pages_own_script_may_run():
     assert "sha256-" in policy[1]
 
 
-def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
+def test_a_report_of_link_prediction_has_every_section(tmp_path, predictor):
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": 0.2 if i == 3 else None, "seconds": i} for i in (1, 2, 3)]
     result = {"epochs": 3, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {"test": {"mrr": 0.999}}}
     run = keep(tmp_path / "run", link_config(), predictor, metrics, result)
@@ -285,7 +285,7 @@ def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
 
 
 @pytest.mark.parametrize("metrics", [[], NODE_METRICS[:1], NODE_METRICS])
-def test_a_run_that_is_not_finished_shows_what_there_is(tmp_path, metrics):
+def test_a_report_of_an_unfinished_run_shows_the_available_data(tmp_path, metrics):
     sessions = [{**SESSIONS[0], "to_step": None}]
     run = keep(tmp_path / "run", node_config(), metrics=metrics, sessions=sessions)
     report = make_report(run)
@@ -378,7 +378,7 @@ def test_a_broken_line_of_metrics_is_passed_over(node_run):
     assert report.values["epochs"] == 4
 
 
-def test_numbers_that_are_none_do_not_break_the_curves(tmp_path):
+def test_missing_values_do_not_break_the_curves(tmp_path):
     metrics = [{**NODE_METRICS[0], "loss": float("nan"), "valid_loss": float("inf")}, NODE_METRICS[1]]
     text = make_report(keep(tmp_path / "run", node_config(), metrics=metrics)).html
     checked(text)
@@ -515,7 +515,7 @@ def test_a_hundred_thousand_points_are_thinned_and_keep_their_extremes():
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (5, 5), (-3, 7), (0, 1e-9), (1e12, 3e12), (0.1, 0.1)])
-def test_ticks_enclose_what_they_measure(low, high):
+def test_ticks_enclose_the_values(low, high):
     ticks = nice_ticks(low, high)
     assert ticks[0] <= low
     assert ticks[-1] >= high
@@ -523,7 +523,7 @@ def test_ticks_enclose_what_they_measure(low, high):
 
 
 @pytest.mark.parametrize("points", [[], [(3.0, 0.5)], [(1.0, 2.0), (2.0, 2.0)], [(1.0, -1.0), (2.0, float("nan"))]])
-def test_charts_of_little_are_still_charts(points):
+def test_charts_of_few_values_are_valid(points):
     chart = line_chart(
         [Series("<a>", points, [(1.0, 0.0, 1.0)])], title="<t>", x_label="x", y_label="y", marks=[Mark("<m>", 1.0)]
     )

@@ -60,7 +60,7 @@ def test_empty_files_are_refused(tmp_path, name, content):
         read_table(tmp_path / name)
 
 
-def test_what_cannot_be_read_is_reported_with_its_line(tmp_path):
+def test_unreadable_input_is_reported_with_its_line(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"Bern\nZ\xfcrich\n")
     with pytest.raises(ParseError, match=r"line 2: not UTF-8: byte 0xfc"):
         read_table(tmp_path / "latin.txt")
@@ -135,7 +135,7 @@ def test_lines_plain_and_compressed(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, DataError])
 @pytest.mark.parametrize("name", ["a.csv", "a.nt", "a.parquet", "a.nt.gz"])
-def test_what_stops_half_way_leaves_everything_as_it_was(tmp_path, name, error):
+def test_an_interrupted_write_keeps_the_old_file(tmp_path, name, error):
     (tmp_path / name).write_text("old")
 
     def some(first):
@@ -149,7 +149,7 @@ def test_what_stops_half_way_leaves_everything_as_it_was(tmp_path, name, error):
     assert (tmp_path / name).read_text() == "old"
 
 
-def test_names_that_say_no_format(tmp_path):
+def test_unknown_suffixes_are_refused(tmp_path):
     for wrong in ("a.xlsx", "a", ".csv", "a.csv.gz"):
         with pytest.raises(ConfigError, match=r"must be one of \.csv"):
             format_of(tmp_path / wrong)

@@ -78,7 +78,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(checkpoints, v
         assert_same(checkpoints.newest(), state(1, best=1))
 
 
-def test_of_a_newer_version_nothing_is_guessed(checkpoints):
+def test_checkpoints_of_a_newer_version_are_refused(checkpoints):
     checkpoints.save(state(1))
     path = checkpoints.folder / "step-000000001.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
@@ -100,7 +100,7 @@ def test_after_damage_new_checkpoints_stay_although_their_steps_are_lower(checkp
         assert_same(checkpoints.newest(), state(step, best=50))
 
 
-def test_reading_takes_nothing_from_one_who_writes(checkpoints):
+def test_reading_does_not_disturb_a_writer(checkpoints):
     checkpoints.save(state(1))
     being_written = checkpoints.folder / ".writing-step-000000002.safetensors.abc"
     being_written.write_bytes(b"half")
@@ -125,7 +125,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(checkpoints, mon
     assert not list(checkpoints.folder.glob(".*"))
 
 
-def test_what_a_killed_writer_left_is_cleared_away(checkpoints):
+def test_files_of_a_killed_writer_are_removed(checkpoints):
     checkpoints.save(state(1))
     (checkpoints.folder / "step-000000002.safetensors").write_bytes(b"whole, but its values were never written")
     assert_same(checkpoints.newest(), state(1))

@@ -83,7 +83,7 @@ def test_other_settings_are_not_mixed_in(config, tmp_path):
     assert run_series(harmless, 1, folder=tmp_path).rows[0].outcome == "reused"
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(config, tmp_path):
+def test_a_folder_with_other_files_is_not_changed(config, tmp_path):
     (tmp_path / "letters.txt").write_text("dear diary")
     with pytest.raises(DataError, match="holds no series"):
         run_series(config, 1, folder=tmp_path)

@@ -36,7 +36,7 @@ def obey(connection: Connection) -> None:
         connection.send({**variables, "memory": memory_limit(), "allowed": allowed_packages()})
 
 
-def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_worker_is_replaced_and_stop_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker takes over settings as arguments and sets its own environment variables; ours do not change."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.delenv(plugins.ALLOW_VARIABLE, raising=False)
@@ -114,7 +114,7 @@ def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monk
     assert not any(worker.process.is_alive() for worker in workers.started)
 
 
-def test_a_process_that_dies_at_work_costs_its_training(
+def test_a_process_that_crashes_while_training_fails_that_training(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work])
@@ -123,7 +123,7 @@ def test_a_process_that_dies_at_work_costs_its_training(
     assert sorted(found, key=str) == [None, None, "its process ended without an error message (exit code -9)"]
 
 
-def test_every_training_may_lose_its_process_but_not_before_it_began(
+def test_a_crash_fails_its_training_and_repeated_crashes_before_one_are_an_error(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work] * 5)

@@ -55,7 +55,7 @@ def test_only_training_triples_are_seen():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_part_is_a_part(seed):
+def test_a_sampled_part_is_a_subgraph(seed):
     triples = np.array(draw_graph(seed, "world").triples)
     part = module._part(triples, np.random.default_rng(seed))
     assert {tuple(row) for row in part.tolist()} <= {tuple(row) for row in triples.tolist()}
@@ -71,7 +71,7 @@ def test_other_relations_keep_pairs(seed):
     assert {frozenset(row) for row in changed[:, [0, 2]].tolist()} <= pairs
 
 
-def test_a_relation_known_of_few_looks_like_labels():
+def test_a_relation_with_few_known_triples_resembles_labels():
     """`is` gives each of 40 nodes one of two classes; `knows` gives each two of the others."""
     triples = [(f"n{i}", "is", f"class {i % 2}") for i in range(40)]
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]

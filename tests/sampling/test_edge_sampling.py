@@ -137,7 +137,7 @@ def starts_by_degree(ends: Ends, num_nodes: int, picked: set[int], seen: set[int
         (starts_by_degree, "disconnected"),
     ],
 )
-def test_the_statistic_tells_plausible_mistakes_apart(wrong: NextEdge, name: str) -> None:
+def test_the_statistic_detects_plausible_mistakes(wrong: NextEdge, name: str) -> None:
     ends, num_nodes, size = GRAPHS[name]
     observed = drawn(NeighborhoodEdges(triples_of(ends), num_nodes, size, seed=1), 40_000)
     assert deviation(observed, sequences(wrong, ends, num_nodes, size)) > 15.0

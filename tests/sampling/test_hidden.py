@@ -21,7 +21,7 @@ def naive_heard(triples, batch_triples, hidden):
 
 
 @given(triple_lists(), st.data(), st.sampled_from(["triple", "pair"]))
-def test_hidden_is_what_a_loop_hides(graph, data, hidden):
+def test_hidden_edges_equal_the_naive_definition(graph, data, hidden):
     triples, num_nodes, num_relations = graph
     batch_triples = data.draw(st.lists(st.sampled_from(triples), max_size=6)) if triples else []
     rows, batch = (torch.tensor(t, dtype=torch.int64).reshape(-1, 3) for t in (triples, batch_triples))
@@ -29,7 +29,7 @@ def test_hidden_is_what_a_loop_hides(graph, data, hidden):
     assert visible.tolist() == naive_heard(triples, batch_triples, hidden)
 
 
-def test_what_is_not_among_the_triples_hides_nothing():
+def test_unknown_triples_hide_nothing():
     triples = torch.tensor([[0, 0, 1], [1, 0, 2]])
     hidden = HiddenTriples(triples, 4, 2)
     assert hidden.visibility(torch.tensor([[0, 1, 1], [3, 1, 3]])).tolist() == [1.0, 1.0]

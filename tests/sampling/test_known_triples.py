@@ -56,7 +56,7 @@ def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_is_a_set(device: str) -> None:
+def test_known_triples_behave_like_a_set(device: str) -> None:
     @given(triple_lists, triple_lists)
     def check(first: list[Triple], second: list[Triple]) -> None:
         parts, there = (rows(first).to(device), rows(second).to(device)), {*first, *second}
@@ -107,7 +107,7 @@ def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
     assert len(known_module._of_graphs) == before - 1
 
 
-def test_what_is_not_asked_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_are_built_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KnownTriples, "answers", None)
     monkeypatch.setattr(KnownTriples, "subjects", None)
     known = KnownTriples.of_graph(graph_of([(0, 0, 1, 0)]))
@@ -151,7 +151,7 @@ def test_as_many_nodes_and_relations_as_there_are(triples: list[Triple], at_once
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_membership_waits_for_no_gpu() -> None:
+def test_membership_does_not_synchronize_with_the_gpu() -> None:
     known, triples = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -74,7 +74,7 @@ def test_search(client, models):
     assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), SearchResults)["nodes"]) == 3
 
 
-def test_facts_come_in_pages_that_join(client, models):
+def test_pages_of_facts_are_complete_and_disjoint(client, models):
     whole = checked(client.get(LP + "/neighbors", params={"node": "Peru", "limit": 1000}), Neighbors)
     known = models[1].graph.neighbors("Peru")
     facts = {(fact["relation"]["name"], fact["node"]["name"], fact["outgoing"]) for fact in whole["facts"]}
@@ -137,7 +137,7 @@ def test_links_are_those_of_the_model(client, models, known, end):
     assert [answer["query"][other] for other in ("subject", "object") if other != end] == [None]
 
 
-def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
+def test_a_question_has_a_note_if_its_status_is_special(client):
     queries = [
         {"subject": "Switzerland", "relation": "capital"},
         {"subject": "coffee", "relation": "capital"},
@@ -151,7 +151,7 @@ def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
     assert len(many[2]["links"]) == 4
 
 
-def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(client, monkeypatch):
+def test_no_note_denies_missing_answers_if_an_answer_is_probable(client, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
     )  # as if by their number further answers never were expected
@@ -192,7 +192,7 @@ def test_scores_of_triples(client, models):
     assert [(row["known"], row["split"]) for row in answer["triples"]] == [(True, "train"), (False, None)]
 
 
-def test_a_triple_that_was_kept_from_the_model_is_not_known_to_it(models):
+def test_a_held_out_triple_is_not_marked_as_known(models):
     graph = models[1].graph
     relation, kept = graph.relations.id("member_of"), graph.split_triples("test")
     subject, held_out = (graph.nodes[end] for end in kept[kept[:, 1] == relation][0, [0, 2]])
@@ -217,7 +217,7 @@ def test_long_requests_are_answered_in_order(client, models):
     assert [row["subject"]["name"] for row in scored] == names
 
 
-def test_no_title_is_looked_up_for_the_first_time_while_others_wait(models):
+def test_titles_are_prepared_before_requests_are_served(models):
     for served in models:
         kinds = [
             served.names._nodes,
@@ -240,7 +240,7 @@ def test_unknown_names_are_answered_with_near_ones(client):
     assert refused(client.get("/api/models/link-of-world"), 404, "unknown_model")["suggestions"][0] == "links-of-world"
 
 
-def test_a_model_of_another_task_says_what_it_can_be_asked(client):
+def test_a_model_of_another_task_lists_its_endpoints(client):
     error = refused(client.get(LP + "/class", params={"node": "Peru"}), 409, "wrong_task")
     assert "is for link-prediction and does not answer /class" in error["message"]
     assert "use /card, /search, /neighbors, /explain, /links, /score, or another model" in error["message"]
@@ -285,7 +285,7 @@ def test_a_wrong_method_is_answered_with_the_right_ones(client):
     assert response.headers["allow"] == "GET, HEAD, POST"
 
 
-def test_metrics_count_by_pattern_and_not_by_what_was_asked(client):
+def test_metrics_count_by_url_pattern(client):
     client.get(LP + "/links", params={"subject": "Peru", "relation": "borders"})
     client.get("/some/path/of/a/stranger")
     client.request("BREW", "/api/health")
@@ -324,7 +324,7 @@ def test_every_example_of_the_document_works(client):
     assert tried == 11
 
 
-def test_the_document_says_the_limits_and_the_models(client):
+def test_the_document_lists_the_limits_and_the_models(client):
     document = client.get("/openapi.json").json()
     links = document["paths"]["/api/models/{model}/links"]
     schemas = {row["name"]: row["schema"] for row in links["get"]["parameters"]}

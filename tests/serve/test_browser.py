@@ -105,7 +105,7 @@ def test_the_page_is_small_and_contacts_no_other_host():
     assert named == {file.name for file in files if file.suffix == ".js"}
 
 
-def test_a_walk_with_a_classifier(browser, site):
+def test_exploring_a_classifier(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     browser.open(site)
@@ -158,7 +158,7 @@ def test_a_walk_with_a_classifier(browser, site):
     browser.wait_until_loaded(name)
 
 
-def test_a_walk_with_a_link_predictor(browser, site):
+def test_exploring_a_link_predictor(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
     browser.wait_until_loaded("Switzerland")
     browser.see(".about", "first ten guesses")
@@ -213,7 +213,7 @@ def test_a_walk_with_a_link_predictor(browser, site):
     browser.wait_until_loaded("Switzerland")
 
 
-def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
+def test_without_calibration_scores_are_shown_with_a_note(browser, site):
     browser.open(address(site, UNCALIBRATED, "p0"))
     browser.wait_until_loaded("p0")
     browser.see(".answers", "Not calibrated: the order counts, not the number.")
@@ -234,7 +234,7 @@ def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
     browser.whole_screenshot("uncalibrated")
 
 
-def test_the_keyboard_alone_leads_everywhere(browser, site):
+def test_every_control_can_be_used_by_keyboard(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     def tab_to(selector):
@@ -265,7 +265,7 @@ def test_the_keyboard_alone_leads_everywhere(browser, site):
     assert browser.focused.tag_name == "h1"
 
 
-def test_facts_of_a_busy_thing_are_folded_and_come_in_pages(browser, site):
+def test_facts_of_a_hub_are_collapsed_and_paginated(browser, site):
     browser.open(address(site, CLASSIFIER, "China"))
     browser.wait_until_loaded("China")
     shown = len(browser.all(".things li"))
@@ -302,7 +302,7 @@ return [...document.querySelectorAll(arguments[0])].map((element) => {
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_what_stands_beside_a_bar_is_seen_whole(browser, site, size):
+def test_texts_next_to_bars_are_not_clipped(browser, site, size):
     if size == "phone":
         browser.phone()
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
@@ -326,7 +326,7 @@ def test_names_are_shown_as_people_write_them(browser, guarded_site):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(browser, site, scheme):
+def test_text_has_enough_contrast(browser, site, scheme):
     browser.colors(scheme)
     browser.open(address(site, CLASSIFIER, "Switzerland"))
     browser.wait_until_loaded("Switzerland")
@@ -347,7 +347,7 @@ def test_text_stands_out_from_its_ground(browser, site, scheme):
     assert [row for row in rows if row[2] < 4.5] == []
 
 
-def test_every_control_has_a_name_and_every_landmark_is_there(browser, site):
+def test_every_control_has_a_name_and_all_landmarks_exist(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland"))
     browser.wait_until_loaded("Switzerland")
     tree = [node for node in browser.command("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
@@ -382,7 +382,7 @@ def test_answers_out_of_order_are_dropped(browser, site):
     assert "Japan" not in browser.see("#found").text
 
 
-def test_what_goes_wrong_is_reported_where_it_happens(browser, site):
+def test_errors_are_shown_in_the_section_where_they_occur(browser, site):
     browser.open(address(site, CLASSIFIER, "Swizerland"))
     browser.see(".trouble", "Swizerland")
     browser.click(".trouble a", "Switzerland")
@@ -404,7 +404,7 @@ HOSTILE_DRAWING = """<svg viewBox="0 0 9 9" onload="window.broken = 1"><script>w
 <g data-node="&lt;b&gt; &amp; c" tabindex="0" role="button" aria-label="b"><circle r="2"/></g></svg>"""
 
 
-def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
+def test_a_drawing_contains_no_script(browser, site):
     browser.open(site)
     browser.see(".examples a")
     drawn = browser.imported(
@@ -423,7 +423,7 @@ def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
     assert all("Content Security Policy" in row for row in browser.complaints())
 
 
-def test_relations_read_as_words(browser, site):
+def test_relations_are_shown_as_readable_phrases(browser, site):
     browser.open(site)
 
     def evaluate(expression, *arguments):
@@ -490,7 +490,7 @@ def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
     assert browser.run("return document.querySelectorAll('main img, main script, main em, main b, main i').length") == 0
 
 
-def test_without_its_token_the_page_says_so(browser, guarded_site):
+def test_a_missing_token_is_reported_on_the_page(browser, guarded_site):
     browser.open(guarded_site)
     browser.see("#token-dialog")
     browser.click("#token-cancel")

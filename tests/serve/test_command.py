@@ -37,7 +37,7 @@ def test_another_address_needs_a_token(runs):
     assert "--token-file" in refused(runs[LINKS], "--host", "0.0.0.0", "--port", "0")
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_a_folder_without_a_run_is_refused(tmp_path):
     assert "nowhere" in refused(tmp_path / "nowhere")
 
 

@@ -40,14 +40,14 @@ def serving(graph, tmp_path):
     return served
 
 
-def test_no_module_of_the_subpackage_knows_which_tasks_there_are():
+def test_no_module_of_the_subpackage_names_a_task():
     package = Path(rgcn.__file__).parent / "serve"
     files = [*package.glob("*.py"), *package.glob("explorer/*.js"), package.parent / "cli" / "serve.py"]
     found = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]
     assert found == []
 
 
-def test_a_task_from_outside_brings_its_endpoints(serving):
+def test_an_external_task_adds_its_endpoints(serving):
     with asking(serving(CousinFinder(hidden=4, epochs=2, device="cpu"))) as client:
         found = client.get(MODEL + "/cousins", params={"node": "Person 2"})
         msgspec.json.decode(found.content, type=CousinsAnswer)
@@ -79,7 +79,7 @@ def test_a_model_that_answers_both_kinds_has_both_groups(serving):
             msgspec.json.decode(why.content, type=ExplainAnswer)
 
 
-def test_what_was_calibrated_on_classes_gives_no_probabilities_of_links(tmp_path):
+def test_a_calibration_on_classes_gives_no_probabilities_of_links(tmp_path):
     BothAtOnce("distmult", embedding=8, epochs=2, device="cpu").fit(rgcn.load("world")).save(str(tmp_path / "tiny"))
     with asking(create_app(load_models([tmp_path / "tiny"], device="cpu"))) as client:
         assert client.get(MODEL + "/class", params={"node": "Peru"}).json()["probability"] is not None

@@ -88,7 +88,7 @@ def all_gone(port, requests):
     assert becomes(lambda: figure(port, "rgcn_in_flight"), 1)
 
 
-def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, caplog):
+def test_questions_of_disconnected_clients_are_not_computed(models, monkeypatch, caplog):
     queue = queue_of_links(models[1])
     gated = Gated(queue.answer)
     monkeypatch.setattr(queue, "answer", gated)
@@ -106,7 +106,7 @@ def test_questions_of_clients_that_went_are_not_computed(models, monkeypatch, ca
     assert not caplog.records
 
 
-def test_explanations_for_clients_that_went_are_not_made(models, monkeypatch):
+def test_explanations_for_disconnected_clients_are_not_computed(models, monkeypatch):
     gated = Gated(lambda questions: [{"made": True}])
     monkeypatch.setattr(ExplainEndpoints, "_explain", lambda self, *question: gated([question])[0])
     with listening(create_app(models)) as port:
@@ -139,7 +139,7 @@ def test_several_requests_at_once_on_one_connection(models, monkeypatch, caplog)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_a_timer_that_fired_in_vain_is_armed_again(models, monkeypatch):
+def test_a_timer_that_fired_during_an_answer_is_set_again(models, monkeypatch):
     queue = queue_of_links(models[1])
     gated = Gated(queue.answer)
     monkeypatch.setattr(queue, "answer", gated)

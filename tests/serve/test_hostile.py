@@ -108,7 +108,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("case", HOSTILE, ids=lambda case: case[0])
-def test_a_hostile_request_is_refused_with_words(client, case):
+def test_a_hostile_request_is_refused_with_a_message(client, case):
     _, method, path, settings, status, word = case
     response = client.request(method, path, **settings)
     assert response.status_code == status, response.text
@@ -129,7 +129,7 @@ def test_a_body_without_a_length_is_counted(client):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_length_that_lies_is_not_believed(client):
+def test_a_wrong_content_length_is_not_trusted(client):
     response = client.post(NC + "/classes", **a_body('{"nodes":["Peru"]}', **{"Content-Length": "9" * 30}))
     assert response.json()["error"]["code"] == "too_large"
 
@@ -180,7 +180,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("case", RAW, ids=lambda case: case[0])
-def test_what_is_no_proper_http_is_refused(live_server, case):
+def test_malformed_http_is_refused(live_server, case):
     _, raw, status = case
     with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:
         connection.sendall(raw)
@@ -213,7 +213,7 @@ def memory_of(server):
 
 
 @pytest.mark.parametrize("case", ENDLESS, ids=lambda case: case[0])
-def test_what_never_ends_is_cut_and_not_kept(live_server, case):
+def test_endless_requests_are_cut_off(live_server, case):
     _, begin, again = case
     sent, most, before = 0, 64 << 20, memory_of(live_server)
     with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:

@@ -66,7 +66,7 @@ def long_names(tmp_path_factory):
         yield client
 
 
-def test_whatever_an_answer_names_can_be_asked_for(long_names):
+def test_every_name_in_an_answer_can_be_queried(long_names):
     def ask(model, what, **query):
         response = long_names.get(f"/api/models/{model}{what}", params=query)
         assert response.status_code == 200, response.text[:300]
@@ -92,14 +92,14 @@ def test_whatever_an_answer_names_can_be_asked_for(long_names):
     ask("links", "/neighbors", node=next(one["example"] for one in examples if one["name"] == "node"))
 
 
-def test_a_long_name_can_be_asked_for_as_it_is(long_names):
+def test_a_long_name_can_be_queried_unshortened(long_names):
     whole = {"nodes": [LONG[0], LONG[2]]}
     assert long_names.post("/api/models/classes/classes", json=whole).status_code == 200
     refused = long_names.post("/api/models/classes/classes", json={"nodes": ["x" * 200_000]})
     assert f"at most {len(LONG[2]):,} characters" in refused.json()["error"]["message"]
 
 
-def test_a_plain_name_is_no_iri(long_names, tiny):
+def test_a_plain_name_is_not_an_iri(long_names, tiny):
     def kind(client, model, name):
         return client.get(f"/api/models/{model}/neighbors", params={"node": name}).json()["node"]["kind"]
 
@@ -127,7 +127,7 @@ def test_links_search_and_card_of_a_saved_model(tiny):
     assert "saved outside a run" in tiny.get(MODEL + "/card").text
 
 
-def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
+def test_a_model_without_messages_cannot_explain(tiny):
     assert tiny.get(MODEL).json()["explain_methods"] == []
     response = tiny.get(MODEL + "/explain", params={"subject": ADA, "relation": "knows", "object": BOB})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "cannot_explain")

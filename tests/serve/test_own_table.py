@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_no_page_and_no_answer_names_a_folder(place):
+def test_no_page_or_answer_contains_a_folder_name(place):
     hidden = str(place.parent)
     with asking(create_app(load_models([place / "one", place / "mine.csv"], device="cpu"))) as client:
         for model in ("one", "mine.csv"):

@@ -68,7 +68,7 @@ def test_a_class_is_a_method(opened: OpenModel) -> None:
         explain_class(opened, 0, method=dict)
 
 
-def test_it_says_which_models_it_suits() -> None:
+def test_it_states_the_models_it_supports() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
     with pytest.raises(
         DataError, match="answers by walking: use the method paths or integrated-gradients or edge-mask"

@@ -51,7 +51,7 @@ def fitted(request):
     return rgcn.LinkPredictor(steps=6, evaluate_every=3, seed=1, **request.param).fit(small_world())
 
 
-def test_it_is_measured_asked_and_calibrated(fitted):
+def test_it_is_evaluated_queried_and_calibrated(fitted):
     metrics = fitted.evaluate(split="test")
     assert 0 < metrics["mrr"] <= 1
     answers = named_rows(fitted.predict_frame(subject=0, relation=0, k=5))
@@ -143,7 +143,7 @@ def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_pat
         model.embeddings()
 
 
-def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
+def test_any_link_model_can_rank_classes(tmp_path):
     kg = rgcn.load("world")
     for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "steps": 5}, MODELS["encoder"]):
         classifier = LinkClassifier(**{"steps": 2, **settings, "edge_dropout": 0.2}).fit(kg)
@@ -159,7 +159,7 @@ def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
     assert metrics["test"]["count"] == 51
 
 
-def test_a_head_from_outside():
+def test_an_external_head():
     classifier = rgcn.NodeClassifier(head=Doubled, epochs=30, validation=0.2, patience=8, watch="accuracy")
     classifier.fit(rgcn.load("world"))
     assert classifier.measure()["test"]["accuracy"] > 0.5
@@ -292,7 +292,7 @@ def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuratio
     assert tuned.returncode == 0, tuned.stderr
 
 
-def test_a_file_that_names_code_is_believed_only_where_the_user_says_so(configuration, tmp_path, monkeypatch):
+def test_a_file_that_names_code_is_trusted_only_if_the_user_allows_it(configuration, tmp_path, monkeypatch):
     assert command("train", configuration, "--out", tmp_path / "run", "--quiet").returncode == 0
     arguments = ("predict", "run", "--subject", small_world().nodes[0], "--relation", "borders", "--json")
     refused = in_a_process(*arguments, cwd=tmp_path, RGCN_ALLOW="")
@@ -307,7 +307,7 @@ def test_a_file_that_names_code_is_believed_only_where_the_user_says_so(configur
     assert "needs the package 'stranger_models', which is not installed" in missing.stderr
 
 
-def test_an_entry_point_needs_no_word(tmp_path, monkeypatch):
+def test_an_entry_point_needs_no_permission(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     with installed(tmp_path, "rgcn.encoders", "walks = stranger_models:Walks"):
         model = rgcn.LinkPredictor(encoder="walks", embedding=4, steps=2, batch_edges=20).fit(small_world())

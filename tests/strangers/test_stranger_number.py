@@ -85,7 +85,7 @@ def test_it_is_tuned(here: Path) -> None:
     assert load_configuration(str(here / "study" / "best.yaml")).task == "stranger_number:Regression"
 
 
-def test_nodes_are_asked_for_their_number(here: Path) -> None:
+def test_numbers_of_nodes_are_predicted(here: Path) -> None:
     (here / "names.txt").write_text("p30\np31\n")
     model = rgcn.load_model(here / "run")
     assert isinstance(model, stranger_number.NumberPredictor)

@@ -150,7 +150,7 @@ def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     assert "must be loss or accuracy, not 'mistakes'" in command(*tuned, "--metric", "mistakes", cwd=folder).stderr
 
 
-def test_several_seeds_go_on_and_it_is_opened_again(stranger):
+def test_several_seeds_are_resumed_and_the_run_can_be_opened(stranger):
     configuration, name, _ = stranger
     folder = configuration.parent
     lines = command("train", configuration, "--runs", 2, "--out", "many", cwd=folder)

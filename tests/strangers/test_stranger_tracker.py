@@ -89,7 +89,7 @@ def test_named_in_yaml_it_is_imported_when_the_file_is_loaded(tmp_path: Path) ->
     assert event_kinds(tmp_path / "a") == WHOLE
 
 
-def test_a_class_fits_in_python(tmp_path: Path) -> None:
+def test_a_class_is_accepted_in_python(tmp_path: Path) -> None:
     import stranger_tracking
 
     config = NodeClassificationRun(
@@ -131,7 +131,7 @@ RESUMED = [[1, "report", 2], [1, "finish", ["test", "train", "valid"]], [1, "clo
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_it_goes_on_after_resume_where_its_package_is_allowed(stopped: Path, place: str) -> None:
+def test_it_is_resumed_if_its_package_is_allowed(stopped: Path, place: str) -> None:
     allowed = ["--allow", PACKAGE]
     words = ["resume", stopped, "-q"]
     done = command(*allowed, *words) if place == "before" else command(*words, *allowed)
@@ -139,7 +139,7 @@ def test_it_goes_on_after_resume_where_its_package_is_allowed(stopped: Path, pla
     assert event_kinds(stopped)[2:] == RESUMED
 
 
-def test_a_run_is_not_believed_when_it_names_a_class(stopped: Path) -> None:
+def test_a_class_named_by_a_run_is_not_imported(stopped: Path) -> None:
     done = command("resume", stopped, "-q")
     assert done.returncode == 1
     assert f"--allow {PACKAGE}" in done.stderr
@@ -155,7 +155,7 @@ def test_a_run_is_not_believed_when_it_names_a_class(stopped: Path) -> None:
     assert len(read_events(stopped)) == 2
 
 
-def test_an_entry_point_is_believed(stopped: Path) -> None:
+def test_an_entry_point_is_trusted(stopped: Path) -> None:
     for file in ("config.yaml", "run.json"):
         (stopped / file).write_text((stopped / file).read_text().replace(MINE, "mine"))
     with installed(stopped.parent, "rgcn.trackers", f"mine = {MINE}"):
@@ -179,7 +179,7 @@ def test_allowing_from_python_is_enough(stopped: Path) -> None:
         (f"{PACKAGE}:Particular", "not today"),
     ],
 )
-def test_what_is_wrong_is_reported_before_anything_is_trained(tmp_path: Path, choice: str, words: str) -> None:
+def test_mistakes_are_reported_before_training(tmp_path: Path, choice: str, words: str) -> None:
     done = _train(tmp_path, "--track", choice)
     assert done.returncode == 1
     assert words in done.stderr

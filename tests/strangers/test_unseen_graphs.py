@@ -83,7 +83,7 @@ def test_names_of_relations_written_as_rdf_are_read_back(walks, tmp_path):
         ([], "no training triples"),
     ],
 )
-def test_graphs_that_cannot_be(walks, graph, words):
+def test_unsupported_graphs_are_refused(walks, graph, words):
     with pytest.raises(DataError, match=words):
         walks.over(KnowledgeGraph.from_triples(graph))
 
@@ -104,20 +104,20 @@ def test_an_empty_split_and_an_unknown_node_are_reported(walks):
 @pytest.mark.parametrize(
     "settings", [{"model": "c-rgcn"}, {"model": "distmult"}, {"model": "rgcn", "input": "one-hot"}]
 )
-def test_models_that_hold_something_of_nodes_say_why_not(settings):
+def test_models_with_node_weights_state_why_they_are_not_transferable(settings):
     model = rgcn.LinkPredictor(embedding=4, steps=1, edge_dropout=0.1, **settings).fit(small_world())
     assert model.network_.has_node_weights
     with pytest.raises(DataError, match=r"weights for every node.*--with FILE.*path/lp-fb237-v1"):
         model.over(small_world())
 
 
-def test_a_classifier_says_why_not():
+def test_a_classifier_states_why_it_is_not_transferable():
     model = rgcn.NodeClassifier(epochs=1).fit(rgcn.load("world"))
     with pytest.raises(DataError, match=r"classifies nodes; .* needs one that predicts links"):
         model.over(small_world())
 
 
-def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path):
+def test_new_nodes_among_known_ones_are_queried_and_explained(walks, tmp_path):
     walks.save(str(tmp_path / "model"))
     first, second = walks.graph_.nodes[0], walks.graph_.nodes[1]
     (tmp_path / "new.tsv").write_text(f"Atlantis\tborders\t{first}\nMu\tborders\tAtlantis\nMu\tborders\t{second}\n")
@@ -186,7 +186,7 @@ def test_evaluate_on_another_graph(run, tmp_path):
     assert "_of_" not in command("evaluate", run, "--json").stdout
 
 
-def test_evaluate_on_what_cannot_be(run, tmp_path):
+def test_evaluate_on_unsupported_data_is_refused(run, tmp_path):
     def refused(*arguments) -> str:
         done = command("evaluate", run, *arguments)
         assert done.returncode == 1, done.stdout

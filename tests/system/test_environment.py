@@ -115,7 +115,7 @@ def test_writes_are_recognized(line):
     assert list(writes(ast.parse(line))) == [1]
 
 
-def test_what_the_user_set_stays(monkeypatch):
+def test_variables_set_by_the_user_are_kept(monkeypatch):
     for name in WRITTEN:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DO_NOT_TRACK", "0")

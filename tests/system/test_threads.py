@@ -78,7 +78,7 @@ def test_pytorch_first_gives_one_hint_and_no_error() -> None:
 @pytest.mark.parametrize(
     ("number", "chosen", "hints"), [(1, {}, 0), (2, {}, 1), (2, {WAIT_POLICY_VARIABLE: "ACTIVE"}, 0)]
 )
-def test_the_hint_comes_only_where_it_matters(
+def test_the_hint_is_shown_only_where_it_applies(
     number: int,
     chosen: dict[str, str],
     hints: int,

@@ -147,7 +147,7 @@ def test_a_state_of_another_model_or_device_is_refused(world):
         same.restore(TrainingState(state.tensors, {**state.values, "device": "cuda"}))
 
 
-def test_predictions_follow_the_weights_that_were_put_back(world):
+def test_predictions_follow_restored_weights(world):
     """The best weights come back after the last measurement: nothing encoded before may be used."""
     predictor = rgcn.LinkPredictor("distmult", embedding=8, steps=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:

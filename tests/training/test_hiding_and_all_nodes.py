@@ -50,7 +50,7 @@ def hidden_by(positives, hidden):
 
 @pytest.mark.parametrize("hidden", ["triple", "pair"])
 @pytest.mark.parametrize("sampler", ["uniform", "shuffled", "neighborhood"])
-def test_messages_pass_along_all_triples_but_those_asked_about(hidden, sampler):
+def test_messages_pass_along_all_triples_except_the_queried_ones(hidden, sampler):
     kg = parallel()
     trainer = hiding(kg, hidden=hidden, sampler=sampler, edge_dropout=0.0, self_loop_dropout=0.0)
     with trainer.running():
@@ -65,7 +65,7 @@ def test_messages_pass_along_all_triples_but_those_asked_about(hidden, sampler):
             torch.testing.assert_close(adjacency.to_dense().double(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_others_are_dropped_at_their_rate_and_nothing_hidden_comes_back():
+def test_other_triples_are_dropped_at_the_given_rate_and_hidden_ones_stay_hidden():
     kg = parallel(100)
     trainer = hiding(kg, edge_dropout=0.3, self_loop_dropout=0.0)
     positives, shares = trainer.triples[:5], []
@@ -135,7 +135,7 @@ def test_distmult_with_softmax_learns_world():
     assert predictor.fit(kg).evaluate(split="valid")["mrr"] > 10 * untrained
 
 
-def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
+def test_scores_that_exceed_the_memory_are_refused_before_training(monkeypatch):
     monkeypatch.setattr("rgcn.training.objectives.MAX_SCORES_PER_STEP", 200)
     predictor = LinkPredictor("distmult", embedding=4, objective="softmax", device="cpu")
     with pytest.raises(ConfigError, match=r"20 nodes for each of 35 triples.*batch_edges to 10 or less"):

@@ -67,7 +67,7 @@ def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count,
 
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize(("count", "rate", "chunk"), [(6, 3, 2), (5, 2, 3), (1, 1, 1), (4, 2, 100)])
-def test_shared_negatives_score_as_the_triples_written_out(biases, count, rate, chunk):
+def test_shared_negatives_have_the_scores_of_explicit_triples(biases, count, rate, chunk):
     decoder, vectors = decoder_and_nodes(biases)
     positives = random_triples(count)
     negatives = share(positives, NODES, rate=rate, chunk=chunk, generator=torch.Generator().manual_seed(2))
@@ -342,7 +342,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
     assert not known & set(map(tuple, negatives.triples(trainer.triples).tolist()))
 
 
-def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is_forgotten():
+def test_a_step_after_an_evaluation_is_in_training_mode_and_drops_cached_encodings():
     kg = chains()
     predictor = LinkPredictor("rgcn", embedding=4, steps=5, device="cpu").prepare(kg)
     trainer = predictor.trainer()
@@ -356,7 +356,7 @@ def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("batch", [None, 10])
-def test_recorded_steps_on_a_gpu_are_the_steps_that_were_asked_for(batch):
+def test_captured_steps_on_a_gpu_equal_uncaptured_ones(batch):
     kg = chains()
     settings = {"batch_edges": batch, "steps": 8, "device": "cuda", "schedule": "cosine"}
     recorded, plain = (trainer_of(kg, **settings) for _ in range(2))
@@ -430,12 +430,12 @@ def test_the_first_lazy_step_is_that_of_adam(model):
         torch.testing.assert_close(value, states[1][name], rtol=1e-6, atol=1e-8)
 
 
-def test_an_optimizer_from_outside_fits():
+def test_an_external_optimizer_can_be_used():
     predictor = LinkPredictor("distmult", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
     assert predictor.settings_["optimizer"] == "torch.optim.sgd:SGD"
 
 
-def test_settings_that_a_large_graph_wants(monkeypatch):
+def test_settings_for_large_graphs(monkeypatch):
     def chosen(kg, free=1 << 40, model="distmult", **settings):
         monkeypatch.setattr(plans, "available_bytes", lambda device: free)
         predictor = LinkPredictor(model, **settings)

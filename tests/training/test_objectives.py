@@ -96,7 +96,7 @@ def assert_same_value_and_gradient(ours, expected, table):
     st.sampled_from([0.0, 0.5, 2.0]),
     st.sampled_from([1, 3, 1 << 22]),
 )
-def test_all_nodes_but_other_known_answers_count(kind, graph, data, heads, temperature, most_places):
+def test_other_known_answers_are_excluded_from_the_loss(kind, graph, data, heads, temperature, most_places):
     triples, num_nodes, num_relations = graph
     positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5)) if triples else [(0, 0, 0)]
     objective = built(
@@ -213,7 +213,7 @@ def test_losses_of_half_precision_scores_are_computed_in_float32(kind):
 
 
 @pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
-def test_a_question_that_every_node_answers_teaches_only_that(kind):
+def test_a_question_that_every_node_answers_has_a_finite_loss(kind):
     triples = [(0, 0, v) for v in range(4)]
     objective, rows = built(kind, triples, 4, 1, head_probability=0.0, negatives=3), torch.tensor(triples[:1])
     network = Table(4, 1)
@@ -224,7 +224,7 @@ def test_a_question_that_every_node_answers_teaches_only_that(kind):
 
 
 @pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
-def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
+def test_losses_do_not_synchronize_with_the_device(kind, monkeypatch):
     """What would wait for a device, and cannot be recorded."""
     triples = [(s, 0, (s * 3 + 1) % 20) for s in range(20)]
     objective, rows = built(kind, triples, 20, 1, temperature=0.5), torch.tensor(triples)

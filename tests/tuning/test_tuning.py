@@ -178,7 +178,7 @@ def test_settings_that_cannot_be_trained_are_failed_trials(people: Path) -> None
     assert result.best.is_unchanged
 
 
-def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
+def test_incompatible_settings_are_drawn_again(people: Path) -> None:
     plan = _plan(people, search=["model.hidden=6,8", "model.decomposition=none,block", "model.blocks=4"])
     result = tune(plan, 5)
     assert len(result.trials) == 5
@@ -189,14 +189,14 @@ def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
     assert not any(v["model.hidden"] == 6 and v["model.decomposition"] == "block" for v in drawn)
 
 
-def test_a_process_that_dies_costs_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_process_fails_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work])
     result = tune(_plan(people), 4, jobs=2)
     assert len(result.trials) == 4
     assert [t.error for t in result.trials if t.error] == ["its process ended without an error message (exit code -9)"]
 
 
-def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_crash_without_a_trial_fail_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ThreadWorkers(monkeypatch, [dies_at_once, dies_after_sending(TaskResult)])
     numbers: list[int] = []
     result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: numbers.append(trial.number))
@@ -262,7 +262,7 @@ def _labeled() -> KnowledgeGraph:
     )
 
 
-def test_nothing_of_the_test_labels_remains() -> None:
+def test_test_labels_are_removed_completely() -> None:
     seen = _labeled().without_test_labels().labels
     assert seen is not None
     assert seen.counts() == {"train": 8}

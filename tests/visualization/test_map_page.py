@@ -170,12 +170,12 @@ def test_a_browser_draws_it(classifier, tmp_path):
 # -- relations that are alike ------------------------------------------------------------------------------
 
 
-def test_a_zero_vector_is_like_nothing():
+def test_a_zero_vector_is_similar_to_nothing():
     assert cosines(np.array([[0, 0], [1, 0]], np.float32)).tolist() == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_alike_stands_together(seed):
+def test_similar_relations_are_adjacent(seed):
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(4), 5))
     vectors = (np.eye(4)[group] + 0.1 * rng.normal(size=(20, 4))).astype(np.float32)
@@ -189,7 +189,7 @@ def test_the_order_of_one_and_of_none():
     assert clustered_order(np.ones((0, 0))).tolist() == []
 
 
-def test_pairs_come_likest_first():
+def test_pairs_are_sorted_by_similarity():
     similarity = cosines(np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
     pairs = most_similar_pairs(similarity, 2)
     assert [(one, other) for one, other, _ in pairs] == [(0, 1), (1, 2)]

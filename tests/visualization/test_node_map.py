@@ -50,7 +50,7 @@ def test_of_too_many_labeled_nodes_each_class_has_as_many_or_all_it_has():
     assert drawn_of(graph, 2)[1].keys() == {"common", "usual"}
 
 
-def test_classes_of_test_nodes_decide_nothing_about_the_draw():
+def test_classes_of_test_nodes_do_not_influence_the_sample():
     graph = many_labeled({"one": 50, "two": 50}, test=50)
     assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
     # Only candidates are drawn from.

@@ -40,7 +40,7 @@ def test_nearest_among_few():
     assert nearest(np.zeros((3, 3), np.float32), 4).numbers.tolist() == [[1, 2], [0, 2], [0, 1]]
 
 
-def test_pca_is_the_shadow_along_the_first_singular_vectors():
+def test_pca_projects_onto_the_first_singular_vectors():
     vectors, _ = blobs()
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, size, _ = np.linalg.svd(centered, full_matrices=False)
@@ -112,7 +112,7 @@ def test_equal_vectors_do_not_stop_a_map():
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
-def test_few_points_have_places_too(n):
+def test_few_points_can_be_projected(n):
     places = project_to_plane(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), "tsne")
     assert places.shape == (n, 2)
     assert np.isfinite(places).all()
@@ -172,7 +172,7 @@ def test_trustworthiness_is_its_definition(monkeypatch, rows_at_once):
     assert 0.5 < expected < 1
 
 
-def test_what_is_not_changed_is_trusted_and_what_is_shuffled_is_not():
+def test_trustworthiness_is_high_for_unchanged_and_low_for_shuffled_points():
     vectors = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     assert trustworthiness(vectors, 3 * vectors + 1) == 1.0
     assert trustworthiness(vectors, np.random.default_rng(1).permutation(vectors)) == pytest.approx(0.5, abs=0.05)
