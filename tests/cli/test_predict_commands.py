@@ -160,7 +160,7 @@ def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(r
     lines = rgcn(*ask).stdout.splitlines()[-3:]
     question, known = lines[0].split(": ", 1)
     assert (question, "known" in known) == ("Peru —capital→ ?", True)
-    senseless = "capital is not a question for coffee: nothing like it is subject of it"
+    senseless = "coffee is not expected as a subject of capital: no similar node is one"
     assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node shows answers all the same"]
     for name in ("out.csv", "out.nt"):
         done = rgcn(*ask, "--out", tmp_path / name)
@@ -309,7 +309,7 @@ def test_a_stopped_completion_is_resumed_by_the_same_command(runs, tmp_path, mon
     assert done.returncode == 130
     assert f"stopped by Ctrl-C after {first['pairs'] + 16} of {whole['pairs']} pairs" in done.stderr
     assert "the same command continues" in done.stderr
-    refused(rgcn(*command, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
+    refused(rgcn(*command, out, "-k", "3"), "with other options (k was 10, now 3)", "--restart")
     assert kept.exists()
     for more in ((), ("--restart",)):
         assert {**json.loads(rgcn(*command, out, *more).stdout), "out": ""} == {**whole, "out": ""}

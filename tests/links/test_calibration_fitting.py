@@ -312,7 +312,7 @@ def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given()
     graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
     opened = open_model(graph, device="cpu")
     assert not opened.calibration.fitted
-    assert "19 known triples between two nodes are too few to calibrate on; 20 would do" in opened.calibration.words
+    assert "19 known triples between two nodes are too few to calibrate on; at least 20 are needed" in opened.calibration.words
     assert answers_to(opened, torch.tensor([0]), torch.tensor([0])).probability is None
 
 
@@ -334,7 +334,7 @@ def test_the_time_limit_is_checked_after_whole_blocks(slow):
     found = calibrate_links(model, "", budget)
     assert (found.fitted, found.is_cut, found.examples) == (True, True, 40)  # of 20 each; the third was not finished
     assert 50 <= scorer.num_questions <= 55
-    assert re.search(r"Of \d+ drawn, 40 could be asked about in 5 s: `rgcn predict --reliability`", found.words)
+    assert re.search(r"Only 40 of \d+ sampled [a-z ]+ were scored in 5 s. Run `rgcn predict --reliability`", found.words)
     clock.seconds += 1000  # which were asked, and so what is found, does not depend on when
     assert calibrate_links(model, "", budget) == found
     scorer.num_questions = 0
@@ -349,9 +349,9 @@ def test_no_probability_without_time_for_twenty_examples(slow):
     found = calibrate_links(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.fitted, found.is_cut) == (False, True)
     assert scorer.num_questions <= 8
-    assert "calibrated on 20 known triples at least" in found.words
-    assert "asking about so many took over 5 s" in found.words
-    assert "`rgcn predict --reliability` takes the time" in found.words
+    assert "needs at least 20 known triples" in found.words
+    assert "scoring these took over 5 s" in found.words
+    assert "Run `rgcn predict --reliability` once" in found.words
 
 
 def test_a_calibration_that_exceeds_the_work_limit_is_not_started(slow):
@@ -372,11 +372,11 @@ def test_classes_have_the_same_bounds():
     found = calibrate_classes(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.examples, found.is_cut) == (40, True)
     assert 50 <= scorer.num_questions <= 55
-    assert "Of 60 drawn, 40" in found.words
+    assert "Only 40 of 60 sampled labeled nodes" in found.words
     scorer.changes["work"], scorer.num_questions = 1e11, 0
     found = calibrate_classes(model, "")
     assert (found.fitted, found.is_cut, scorer.num_questions) == (False, True, 0)
-    assert "20 labeled nodes at least" in found.words
+    assert "needs at least 20 labeled nodes" in found.words
 
 
 def test_a_cut_calibration_is_kept_until_an_unlimited_one_replaces_it(tmp_path, monkeypatch, slow):

@@ -287,7 +287,7 @@ def test_resuming_with_another_model_or_other_options_is_refused(tmp_path):
     file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs, _: pairs < 8}
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
-    with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
+    with pytest.raises(DataError, match=r"with other options \(k was 10, now 3; nodes was \"fitting\", now \"any\"\)"):
         complete(with_dear_questions(), resume=file, k=3, answer_filter=ANY)
     with pytest.raises(DataError, match=r"of another model, or over another graph: .*--restart"):
         complete(with_dear_questions(7), resume=file)

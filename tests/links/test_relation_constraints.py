@@ -135,10 +135,10 @@ def test_a_question_has_a_note_if_its_status_is_special():
         questions = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
         return question_note(titles, node, number, for_objects, int(rules.question_status(questions, index)[0]), *shown)
 
-    assert note(2, "capital") == "known: n16; nothing else is expected"
-    assert note(16, "capital", False) == "known: n2; nothing else is expected"
-    assert note(30, "in") == "in is not a question for n30: nothing like it is subject of it"
-    assert note(34, "borders", False) == "borders is not a question for n34: nothing like it is object of it"
+    assert note(2, "capital") == "known: n16; no other answer is expected"
+    assert note(16, "capital", False) == "known: n2; no other answer is expected"
+    assert note(30, "in") == "n30 is not expected as a subject of in: no similar node is one"
+    assert note(34, "borders", False) == "n34 is not expected as an object of borders: no similar node is one"
     assert note(12, "capital") is None
     nothing_missing = "1 known; probably nothing is missing here"
     assert note(20, "odd", False) == nothing_missing

@@ -71,7 +71,7 @@ def test_known_triples_are_not_added_twice(opened):
     assert merge_new_triples(opened.graph, new, "new").named()[len(opened.graph) :] == [
         ("Atlantis", "borders", "Spain")
     ]
-    with pytest.raises(DataError, match="nothing new in it"):
+    with pytest.raises(DataError, match="no new triples"):
         merge_new_triples(opened.graph, KnowledgeGraph.from_triples(known), "new")
 
 

@@ -146,7 +146,7 @@ def test_a_question_has_a_note_if_its_status_is_special(client):
     many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), LinkAnswerList)["answers"]
     assert [[link["known"] for link in answer["links"]] for answer in many[:2]] == [[True], []]
     assert many[0]["note"] == "1 known; probably nothing is missing here"
-    assert many[1]["note"].startswith("capital is not a question for coffee: nothing like it is subject of it")
+    assert many[1]["note"].startswith("coffee is not expected as a subject of capital: no similar node is one")
     assert many[2]["note"] is None
     assert len(many[2]["links"]) == 4
 

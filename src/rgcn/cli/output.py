@@ -150,8 +150,9 @@ def late_progress(
         description: The task.
         unit: What is counted.
         show: As in `progress`.
-        forecast: Returns a line to print, or "", for the seconds that the rest will take and the number left at first.
-            It is called once, after a second. The first part is not timed, because it may compile something.
+        forecast: Called once, after a second, with the estimated remaining seconds and the number of units that were
+            left at the beginning. Returns a line to print, or "". The first part is not timed, because it may include
+            compilation.
 
     Yields:
         A function that takes the number done and the total.
