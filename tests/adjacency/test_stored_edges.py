@@ -84,4 +84,4 @@ def test_an_explanation_of_a_stored_graph_reads_the_receptive_field(monkeypatch,
         ComputationGraph.of_nodes(opened.rows_, opened.hooks_.message_triples, [7], 2)
     assert len(
         ComputationGraph.of_nodes(model.rows_, model.hooks_.message_triples, [7], 2)
-    )  # of what is in memory already, all is weighed
+    )  # for a graph in memory, all edges are weighted

@@ -37,7 +37,7 @@ SLOW_MACHINE = Speeds(bandwidth=1e9, rate=1e9)
 
 
 def here(job: StepJob):
-    """A measurement in this very process, whose memory must not be limited."""
+    """Measure in this process, without a memory limit."""
     return measure(replace(job, max_bytes=None))
 
 

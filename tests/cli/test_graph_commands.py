@@ -1,4 +1,4 @@
-"""Commands asked about a graph instead of a run: the pretrained model answers, and nothing is trained."""
+"""Test commands for a graph instead of a run: the pretrained model answers without training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BANNER = "the pretrained model, over {} ({}); nothing was trained\n"
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A folder of a stranger's own: a table with labels, RDF, and a folder of splits."""
+    """Return a folder with the data of a user: a table with labels, RDF, and a folder of splits."""
     folder = tmp_path_factory.mktemp("stranger")
     rows = [f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)]
     (folder / "mine.csv").write_text("".join(rows))
@@ -114,7 +114,7 @@ def test_explanations_of_links_and_classes(here):
 
 
 def test_the_order_of_the_rows_changes_no_answer(tmp_path):
-    """More triples than are drawn to calibrate on; leaves that nothing tells apart."""
+    """The graph has more triples than the calibration uses, and leaves that cannot be distinguished."""
     rows = [f"p{i},likes,p{(5 * i + j) % 150}\n" for i in range(150) for j in range(1, 4)]
     rows += [f"p0,has,leaf{i}\n" for i in range(60)]
     tables = []

@@ -1,4 +1,4 @@
-"""Data that bring no split: what a run holds out, keeps of it, and says; and `rgcn split`."""
+"""Test data without splits: what a run holds out, stores and prints; and `rgcn split`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_stores_its_held_out_triples_and_is_evaluated_on_them(table, tmp_p
         == RunFolder(tmp_path / "run").about()["data"]["fingerprint"]
     )
     assert graph.metadata["split"] == "triples held out at random, seed 0"
-    os.utime(table, (1, 1))  # looks changed: it is read and split again, and is the same
+    os.utime(table, (1, 1))  # the file looks changed: it is read and split again, with the same result
     check_data_unchanged(RunFolder(tmp_path / "run"))
     assert open_model(tmp_path / "run").graph.fingerprint == graph.fingerprint
 
@@ -76,7 +76,8 @@ def test_dates_are_times(tmp_path):
         "".join(f"a\tr\t{i}\t{day}\n" for i, day in enumerate(days)) + "a\tr\t0\t2020-01-01\n"
     )
     graph = read(tmp_path / "t.tsv", columns=(0, 1, 2), time=3)
-    assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]  # the first is said twice: when it was said first
+    # The first triple occurs twice: its earliest time counts.
+    assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]
 
 
 def test_without_held_out_data_the_metrics_are_labeled_as_training(table, tmp_path):

@@ -1,4 +1,4 @@
-"""Names that are orders to a terminal, or formulas to a spreadsheet, do nothing but be shown."""
+"""Test that names with terminal control sequences or spreadsheet formulas are only displayed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Done:
 
 @pytest.fixture
 def rgcn(monkeypatch, capsys):
-    """Runs a command line within this process: what it prints, and how it ends."""
+    """Return a function that runs a command line in this process and returns its output and exit code."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments):
@@ -41,7 +41,7 @@ def rgcn(monkeypatch, capsys):
 
 @pytest.fixture
 def split_files(tmp_path):
-    """Three splits, with names that a terminal's markup would trip over."""
+    """Write three splits, with names that contain markup of the terminal library."""
     rows = [f"[p{i}]\tr[/]\t[/q{i % 3}]\n" for i in range(12)]
     folder = tmp_path / "graph"
     folder.mkdir()

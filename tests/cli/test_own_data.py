@@ -1,4 +1,4 @@
-"""`rgcn train data.csv`: several models are tried, one is kept, and all are shown."""
+"""Test `rgcn train data.csv`: several models are trained, the best is kept, and all are listed."""
 
 from __future__ import annotations
 

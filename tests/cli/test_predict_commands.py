@@ -131,7 +131,7 @@ def test_every_relation_of_a_subject(runs, tmp_path):
     done = rgcn("predict", runs / "lp", "--subject", "Peru", "-k", "3", "--out", tmp_path / "peru.jsonl")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "peru.jsonl").read_text().splitlines()]
-    assert len({row["relation"] for row in rows}) > 25  # of the 31; others are no questions for a country
+    assert len({row["relation"] for row in rows}) > 25  # of the 31 relations; countries are not subjects of the others
     assert all((row["probability"] is None) == row["known"] for row in rows)
     single = [row for row in rows if row["relation"] == "capital"]
     assert [(row["object"], row["known"]) for row in single] == [("Lima", True)]
@@ -264,7 +264,7 @@ def test_invalid_completions_are_refused(runs):
 def test_no_note_denies_missing_answers_if_an_answer_is_probable(runs, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
-    )  # as if by their number further answers never were expected
+    )  # as if the number of known answers made further ones improbable
     has_note = {}
     for relation in ("party_to", "exports_to"):
         command = (
@@ -299,7 +299,7 @@ def test_a_stopped_completion_is_resumed_by_the_same_command(runs, tmp_path, mon
     command = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
     whole = json.loads(rgcn(*command, tmp_path / "whole.csv").stdout)
     out, kept = tmp_path / "new.csv", tmp_path / "new.csv.unfinished"
-    assert not list(tmp_path.glob("*.unfinished"))  # nothing is kept of what takes no time
+    assert not list(tmp_path.glob("*.unfinished"))  # short completions store no progress
     monkeypatch.setattr(VectorScorer, "scores", slowly_then_interrupted)
     first = json.loads(rgcn(*command, out, "--minutes", "0.01").stdout)
     assert 16 <= first["pairs"] == whole["pairs"] - first["left"] <= 64

@@ -9,7 +9,7 @@ from in_process import rgcn
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with two runs, kept by `rgcn train`."""
+    """Return a folder with two runs of `rgcn train`."""
     folder = tmp_path_factory.mktemp("runs")
     people = [f"p{i}" for i in range(20)]
     (folder / "graph.tsv").write_text("".join(f"{p}\treads\tbook{i % 2}\n" for i, p in enumerate(people)))

@@ -15,7 +15,7 @@ from rgcn.errors import ConfigError
 
 @pytest.fixture
 def requested(monkeypatch):
-    """What would be trained; nothing is."""
+    """Return the arguments of the reproduction, which is replaced by a function that trains nothing."""
     arguments = {}
 
     def trained(names, plan, quiet):

@@ -1,4 +1,4 @@
-"""`rgcn resume`, `evaluate` and `runs` as a user calls them; what is stopped and goes on with real processes."""
+"""Test `rgcn resume`, `evaluate` and `runs`, with processes that are really stopped and resumed."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from in_process import rgcn
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from rgcn.cli import main; main()"]
-# Enough steps for a signal to arrive in between.
+# Enough steps for a signal to arrive during the training.
 TRAINING = [
     *("train", "c-rgcn/lp-world", "--set", "training.device=cpu", "--set", "model.embedding=16"),
     *("--set", "training.steps=60", "--set", "training.evaluate_every=20", "--quiet"),

@@ -10,7 +10,7 @@ from in_process import rgcn
 
 
 def a_process(*arguments):
-    """`rgcn ARGUMENTS` in a process of its own: all of its output is captured, also that of libraries."""
+    """Run `rgcn ARGUMENTS` in its own process, to capture also the output of libraries."""
     command = [sys.executable, "-c", "from rgcn.cli import main; main()", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 

@@ -1,4 +1,4 @@
-"""Configuration: unknown keys, all problems at once, combinations that cannot be."""
+"""Test configuration sections: unknown keys, complete lists of problems, invalid combinations."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_problem_is_shown_where_its_value_was_given():
 
 
 class Recorder:
-    """Stands for a section, and notes what is read from it."""
+    """A stand-in for a section that records which fields are read."""
 
     def __init__(self, section, read, path=""):
         self._section, self._read, self._path = section, read, path

@@ -1,4 +1,4 @@
-"""Archives packed by strangers: only what was asked for is read, and nothing that leads elsewhere."""
+"""Test untrusted archives: only the requested members are read, and no member outside the archive folder."""
 
 from __future__ import annotations
 

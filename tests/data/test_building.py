@@ -1,4 +1,4 @@
-"""Graphs built on disk: the same as those read into memory, whatever way the lines took, and whole or not there."""
+"""Test graphs built on disk: equal to those read into memory for every parser, and never incomplete."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[He
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Every file is large, and sorted in small pieces."""
+    """Treat every file as large, and sort in small pieces."""
     monkeypatch.setattr(reading, "MIN_LARGE_BYTES", 0)
     monkeypatch.setattr(triple_rows, "MIN_LOOP_ROWS", -1)
     monkeypatch.setattr(triple_rows, "PIECE_ROWS", 5)
 
 
 def outcome(path: Path, **options):
-    """What reading gives: all that a graph is, or the words of the error."""
+    """Return all parts of the graph that was read, or the error message."""
     try:
         graph = rgcn.read(path, **options)
     except RgcnError as error:
@@ -47,7 +47,7 @@ def outcome(path: Path, **options):
 
 
 def both_ways(path: Path, monkeypatch, **options):
-    """By the parsers alone, and by compiled loops with the parsers behind them."""
+    """Read with the parsers only, and with compiled loops that fall back to the parsers."""
     with monkeypatch.context() as now:
         now.setattr(reading, "MIN_LARGE_BYTES", 1 << 60)
         plainly = outcome(path, **options)
@@ -90,7 +90,7 @@ def test_slots_with_missing_names_are_reported(tmp_path):
     names = StoredNames.of(["a", "b"])
     with pytest.raises(DataError, match="damaged"):
         StoredNames(names.text, names.ends, np.full(8, 7, dtype=np.int32)).get("c")
-    many = np.zeros(1 << 13, dtype=np.int32)  # all taken by another name
+    many = np.zeros(1 << 13, dtype=np.int32)  # every slot is taken by another name
     with pytest.raises(DataError, match="damaged"):
         StoredNames(names.text, names.ends, many).get("c")
 
@@ -369,7 +369,7 @@ def test_an_interrupted_build_is_resumed_after_the_reading_stage(tmp_path, monke
     assert not (out / "graph.json").exists()
     with pytest.raises(DataError, match="is not complete"):
         rgcn.read(out)
-    if lost != "names":  # what was read is not read again
+    if lost != "names":  # the files are not read again
         monkeypatch.setattr(building, "TripleCollector", None)
     assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
 

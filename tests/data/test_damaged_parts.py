@@ -1,4 +1,4 @@
-"""Files of a stopped building, and of a finished graph, that were cut, emptied, removed, changed or replaced."""
+"""Test files of an interrupted build and of a finished graph that were cut, emptied, removed, changed or replaced."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rgcn.graph import titles
 
 NAMED = [f"{stem}.{end}" for stem in ("nodes", "relations") for end in ("text", "ends.npy", "slots.npy")]
 RECORDED = [*NAMED, ROWS_FILE, COLUMNS_FILE]
-# Where a building is stopped: what it calls then.
+# Where a build is interrupted: the function that is called at this point.
 STOPS = {"read": "rgcn.data.graph_builder.find_distinct_rows", "written": "rgcn.data.graph_store.write_atomically"}
 
 
 def triples(path: Path, seed: int = 7) -> Path:
-    """A table whose graph's parts have the same sizes whatever the seed."""
+    """Write a table; the parts of its graph have the same sizes for every seed."""
     path.write_text("".join(f"n{i * seed % 17:02}\tr{i % 3}\tn{i * i % 19:02}\n" for i in range(60)))
     return path
 
@@ -49,7 +49,7 @@ DAMAGE = {
 
 
 def stopped_after(stage: str, path: Path, out: Path) -> Path:
-    """A building that was stopped when the files were read, or when all was written but graph.json."""
+    """Interrupt a build after the files were read, or before graph.json is written."""
 
     def stop(*given):
         raise KeyboardInterrupt
@@ -69,9 +69,9 @@ def test_an_interrupted_build_is_resumed_if_its_files_are_complete(tmp_path, mon
     monkeypatch.setattr(building, "TripleCollector", lambda *given: read.append(1) or collector(*given))
     for name in [at.name for at in stopped.iterdir() if at.name not in (*RECORDED, "building.json")]:
         out = shutil.copytree(stopped, tmp_path / f"without {name}")
-        (out / name).unlink()  # made anew of what was read
+        (out / name).unlink()  # computed again from the stored rows
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # nothing is said where nothing is damaged
+            warnings.simplefilter("error")  # no warning if nothing is damaged
             assert rgcn.read(path, out=out).fingerprint == rgcn.read(out).fingerprint == expected
     assert not read
     for number, name in enumerate(RECORDED):
@@ -101,7 +101,7 @@ def test_files_of_two_interrupted_builds_are_not_mixed(tmp_path):
     stopped, foreign = (stopped_after("written", of, tmp_path / of.stem) for of in (path, other))
     sizes = [{at.name: at.stat().st_size for at in folder.glob("*.npy")} for folder in (stopped, foreign)]
     assert sizes[0] == sizes[1]
-    shutil.copy(foreign / "triples.npy", stopped)  # written anew
+    shutil.copy(foreign / "triples.npy", stopped)  # written again
     shutil.copy(foreign / ROWS_FILE, stopped)
     with pytest.warns(UserWarning, match=rf"{ROWS_FILE} is missing or not as .* reads the files again"):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint

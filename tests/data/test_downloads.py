@@ -1,4 +1,4 @@
-"""The package index client against indexes made up on this machine; never the real network."""
+"""Test the package index client with indexes on this machine, never with the real network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first row of a table: names of columns, or a triple that must not get lost."""
+"""Test whether the first row of a table is a header or a triple."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_header_names_match_in_any_spelling(
     tmp_path: Path, name: str, separator: str, quoting: int, end: str, bom: str
 ) -> None:
     if quoting == csv.QUOTE_ALL and name != "g.csv":
-        quoting = csv.QUOTE_MINIMAL  # elsewhere quotes are letters
+        quoting = csv.QUOTE_MINIMAL  # in other formats quotes are part of the name
     for header in (("Source", "Target", "Type"), ("SOURCE", "TARGET", "TYPE")):
         rows = [header, *((s, o, r) for s, r, o in TRIPLES)]
         text = bom + table(rows, separator, quoting).replace("\n", end)
@@ -107,7 +107,7 @@ def test_files_of_splits_may_differ_in_header_and_weights(tmp_path: Path) -> Non
     (tmp_path / "train.csv").write_text("s,p,o,weight,split\na,r,b,2,test\nb,r,c,3,test\n")
     (tmp_path / "test.csv").write_text("a,r,c\n")
     graph = read(tmp_path)
-    assert graph.triple_splits.tolist() == [0, 0, 2]  # the file's name says it
+    assert graph.triple_splits.tolist() == [0, 0, 2]  # the split follows from the file name
     assert graph.edge_weights.tolist() == [2.0, 3.0, 1.0]
 
 
@@ -176,7 +176,7 @@ def test_triples_of_header_words_are_kept(tmp_path: Path, rows: list[Row]) -> No
 @pytest.mark.parametrize(
     "rows",
     [
-        [("s", "r", "t"), ("a", "r", "b")],  # a toy graph: the relation goes on
+        [("s", "r", "t"), ("a", "r", "b")],  # a small graph: the relation occurs again
         [("subject", "relation", "object"), ("thing", "is", "object")],
     ],
 )

@@ -1,4 +1,4 @@
-"""Files that are broken, or built to break the reader."""
+"""Test broken files, and files that were made to harm the reader."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_deeply_nested_triple_terms_do_not_overflow_the_stack(tmp_path: Path) ->
         '{"x:unused":' * 50_000,
         '{"]}":"]}]}","x:p":' * 5000,
         '{"\\\\\\"]}":' * 5000,
-        "\n" * 65_533 + '{"\\"}":' + '{"x:p":' * 5000,  # the escape is cut by the end of a piece
+        "\n" * 65_533 + '{"\\"}":' + '{"x:p":' * 5000,  # the end of a piece is inside the escape
     ],
 )
 def test_deeply_nested_json_is_refused(tmp_path: Path, text: str) -> None:

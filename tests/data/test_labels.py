@@ -1,4 +1,4 @@
-"""Labels from files beside the graph and from one of its relations."""
+"""Test labels from separate files and from a relation of the graph."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_one_file_is_all_train(graph_file: Path, tmp_path: Path) -> None:
 def test_without_header_the_first_line_is_a_label(graph_file: Path, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("ada,left\nbob,right\n")
     assert len(labels_of(read(graph_file, labels=tmp_path / "l.csv"))) == 2
-    (tmp_path / "l.csv").write_text("unknown,left\nbob,left\n")  # a mistake, and no header: its class occurs again
+    # A misspelled node and not a header: its class occurs again.
+    (tmp_path / "l.csv").write_text("unknown,left\nbob,left\n")
     with pytest.raises(DataError, match="unknown"):
         read(graph_file, labels=tmp_path / "l.csv")
 
@@ -140,7 +141,7 @@ def test_relations_that_give_the_labels_away_are_named(employees: Path, recwarn:
         read(employees, labels_from="works_at", inverse="employs")
     recwarn.clear()
     graph = read(employees, labels_from="works_at", inverse=["employs", "paid_by"])
-    assert list(graph.relations) == ["knows", "visits"]  # which tells of four in ten
+    assert list(graph.relations) == ["knows", "visits"]  # this relation reveals four of ten labels
     assert not recwarn.list
 
 
@@ -205,7 +206,7 @@ def test_a_split_in_the_last_column_is_noticed_without_a_header(tmp_path, graph_
 
 
 def test_every_label_option_of_python_exists_in_configurations(tmp_path, graph_file):
-    """And errors name what the command line has."""
+    """Errors name the option of the command line."""
     nodes = list(read(graph_file).nodes)
     (tmp_path / "l.csv").write_text(f"{nodes[0]},x\n{nodes[1]},y\nnobody,x\n")
 

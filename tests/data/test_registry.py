@@ -1,4 +1,4 @@
-"""The registry: sources in order, nothing half-done, and what comes out is what the catalog says."""
+"""Test the registry: order of sources, no incomplete files, and data that agree with the catalog."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def places(tmp_path: Path, mirror: Path | None = None, client: Client | None = N
 
 
 def assert_clean(cache: Path, *names: str) -> None:
-    """Nothing in the cache but these folders: no work folder, no half of anything."""
+    """Check that the cache has only these folders: no work folder and no incomplete files."""
     assert sorted(p.name for p in cache.iterdir()) == sorted(names) if cache.exists() else not names
 
 
@@ -262,7 +262,7 @@ with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
     killed = subprocess.run([sys.executable, "-c", code, str(cache)], capture_output=True, text=True)
     assert (cache / killed.stdout.strip() / "half").exists()
     sources = places(tmp_path, mirror)
-    with sources._work_folder("other") as under_way:  # of a process that lives
+    with sources._work_folder("other") as under_way:  # of a running process
         sources.obtain(tiny())
         assert not (cache / killed.stdout.strip()).exists()
         assert under_way.is_dir()

@@ -23,7 +23,7 @@ from rgcn.runs.folder import RunFolder
 
 SCRIPT = Path(__file__).parent / "joined_together.py"
 LONG = ["--set", "training.epochs=1000000", "--set", "checkpoints.every_steps=5"]
-SECONDS = 200  # more than any of this takes, on a busy machine
+SECONDS = 200  # seconds; enough on a busy machine
 
 
 def free_port() -> str:
@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def one_of_two(rank: int, port: str) -> dict[str, str]:
-    """What torchrun would tell a process."""
+    """Return the environment variables that torchrun sets."""
     return environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 
 
@@ -164,7 +164,7 @@ def test_different_settings_end_all_processes_with_one_message(tmp_path):
 
 
 def children_of(process: subprocess.Popen[str]) -> dict[str, int]:
-    """Processes that a launcher started, by rank."""
+    """Stand-ins for the processes of a launcher, by rank."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -248,7 +248,7 @@ class _Line(dict):
     [
         (LEFT, "gone", None),
         (b"1", "gone", "process 1 of 2 is gone"),
-        (b"1", "here", None),  # it holds Python's lock, but its system says that it lives
+        (b"1", "here", None),  # the process holds Python's lock, but the system reports it as alive
         (b"1", "elsewhere", "process 1 of 2 has given no sign of life"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the pages of docs/start/ show is what a reader meets who follows them in an empty folder.
+"""Test that commands of the pages in docs/start/ print what the pages show, in an empty folder.
 
 A comment `<!-- file: NAME -->` above a block says which file it is. Each `$ rgcn ...` of a console block runs, and must
 print what the page shows; numbers may differ in their digits, because machines round differently.

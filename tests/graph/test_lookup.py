@@ -250,7 +250,7 @@ def test_no_index_is_built_for_an_exact_name_or_after_prepare():
     made = [{*vars(called)} for called in kinds]
     for ask in (lookup.node, lookup.relation, lookup.class_):
         with pytest.raises(UnknownNameError):
-            ask("nobody")
+            ask("unknown")
     lookup.find("a")
     assert made == [{*vars(called)} for called in kinds]
 

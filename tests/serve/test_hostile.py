@@ -75,7 +75,7 @@ HOSTILE = [
     ("an explanation of both", "GET", NC + "/explain?node=Peru&subject=Peru", {}, 422, "a node"),
     ("an unknown method of explaining", "GET", NC + "/explain?node=Peru&method=magic", {}, 422, "integrated-gradients"),
     ("a wrong method", "DELETE", LP + "/links", {}, 405, "GET, HEAD, POST"),
-    ("a method nobody knows", "BREW", "/api/health", {}, 405, "GET, HEAD"),
+    ("an unknown HTTP method", "BREW", "/api/health", {}, 405, "GET, HEAD"),
     ("OPTIONS of another site", "OPTIONS", LP + "/links", {"headers": EVIL}, 405, "GET, HEAD, POST"),
     ("another site's script", "GET", "/api/health", {"headers": {"Sec-Fetch-Site": "cross-site"}}, 403, "web site"),
     ("a body with GET", "GET", "/api/health", a_body("{}"), 400, "takes no body"),

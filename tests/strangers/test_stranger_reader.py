@@ -206,7 +206,7 @@ def test_a_class_is_kept_by_its_name(edges: Path) -> None:
     ("choice", "words"),
     [
         (f"{PACKAGE}:NoReader", "NoReader is no reader: it does not derive from rgcn.data.readers:TripleReader"),
-        (f"{PACKAGE}:Nobody", "there is no Nobody"),
+        (f"{PACKAGE}:Missing", "there is no Missing"),
         ("not_there_at_all:Mine", "'not_there_at_all', which is not installed"),
         (f"{PACKAGE}:Forgetful", "a triple with an empty name"),
     ],

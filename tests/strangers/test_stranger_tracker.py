@@ -173,7 +173,7 @@ def test_allowing_from_python_is_enough(stopped: Path) -> None:
     ("choice", "words"),
     [
         (f"{PACKAGE}:NoTracker", "NoTracker is no tracker"),
-        (f"{PACKAGE}:Nobody", "there is no Nobody"),
+        (f"{PACKAGE}:Missing", "there is no Missing"),
         ("not_there_at_all:Mine", "'not_there_at_all', which is not installed"),
         ("tensorbord", "did you mean 'tensorboard'"),
         (f"{PACKAGE}:Particular", "not today"),

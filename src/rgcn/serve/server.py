@@ -61,7 +61,7 @@ class LimitedProtocol(HttpToolsProtocol):
         # "request": time until it has arrived; "reader": time until the client reads on
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._head_bytes = 0  # bytes since the last ones of a body: of a head, of trailers, of anything else
-        self._app, self.app = self.app, self._run_cancellable
+        self._app, self.app = self.app, self._run_cancelable
         self._task: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -140,8 +140,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _run_cancellable(self, scope: Any, receive: Any, send: Any) -> None:
-        """Run the application; it is cancelled when its client disconnects, which uvicorn does not do."""
+    async def _run_cancelable(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application; it is canceled when its client disconnects, which uvicorn does not do."""
         task = self._task = asyncio.current_task()
         try:
             if self in self.connections:
