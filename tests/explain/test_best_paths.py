@@ -1,4 +1,4 @@
-"""Path networks: the best paths to an answer, the edges it depends on, and that the triple in question is not read."""
+"""Test explanations of path networks: the best paths, the edges read, and that the queried triple is hidden."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def drawn(seed, nodes=7, depth=4, share=0.4):
 
 
 def every_path(attribution, start, end):
-    """By their definition: {triples: mean importance of the best of the ways in which they fit into the layers}."""
+    """Return {triples: mean importance of the best way in which they fit into the layers}, by definition."""
     subgraph, found = attribution.subgraph, {}
 
     def walk(layer, node, passed, triples, total):
@@ -131,7 +131,7 @@ def test_only_edges_on_paths_are_read(living, ignores_unreached_nodes):
             found = network.walk(field.layers, begin, torch.tensor([1]))[0, field.outputs.tolist().index(object_)]
             wanted = network.ask(adjacency, torch.tensor([subject]), torch.tensor([1]))[0, object_]
         assert found == pytest.approx(float(wanted), rel=1e-5, abs=1e-6)
-        for layer in field.layers:  # normalized again, nothing changes, and degrees are those of the whole graph
+        for layer in field.layers:  # normalizing again changes nothing, and degrees are those of the whole graph
             assert torch.equal(layer.with_raw_weights(layer.raw).weight, layer.weight)
             assert layer.num_edges < adjacency.num_edges
             degree = torch.bincount(layer.structure.target, minlength=len(field.outputs))

@@ -1,4 +1,4 @@
-"""Integrated gradients and the edge mask: what they must add up to, and what they must find."""
+"""Test integrated gradients and the edge mask: sums of importances, and known important triples."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_importances_sum_to_the_effect_of_all_triples(name):
     wanted = difference_all_triples_make(question)
     found = IntegratedGradients().attribute(question, steps=256)
     assert abs(wanted) > 1e-3
-    # A ReLU that opens on the way is a kink no quadrature sees: many steps, and still not quite exact.
+    # A ReLU that becomes active on the integration path is a kink: the quadrature needs many steps and is not exact.
     assert found.triples.sum() == pytest.approx(wanted, rel=2e-3, abs=2e-4)
 
 
@@ -74,7 +74,7 @@ def test_contributions_of_the_two_nodes_exclude_triples_and_constants(name):
     question = link_question(model, 0, 1, 5)
     network = question.network
     found = IntegratedGradients().attribute(question)
-    # Of a node that brings nothing, a network knows the constants that it adds to every node's vector.
+    # For a node without input, the network output depends only on the constants added to every vector.
     last = network.encoder.layers[-1].bias
     constant = torch.zeros(model.model.embedding, dtype=torch.float64) if last is None else last
     if LINKS[name]["model"] == "c-rgcn":

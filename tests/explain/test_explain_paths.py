@@ -1,4 +1,4 @@
-"""Paths: what each is worth, and that nothing is counted twice."""
+"""Test the importance of paths, and that no message is counted twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = 10**6
 
 
 def drawn(question, seed=0):
-    """Importances drawn at random, all positive; none for self-loops."""
+    """Draw positive random importances; self-loops have none."""
     rng, subgraph = np.random.default_rng(seed), question.subgraph
     edges = tuple(
         np.where(place.numpy() < len(subgraph), rng.uniform(1, 2, len(place)), 0.0) for place in subgraph.edge_triples
@@ -24,7 +24,7 @@ def drawn(question, seed=0):
 
 
 def doubled():
-    """m has two triples with v, so that what u sends it goes on by two ways."""
+    """m has two triples with v, so a message from u is passed on by two edges."""
     rows = [("v", "knows", "m"), ("m", "likes", "v"), ("u", "knows", "m"), ("m", "likes", "w"), ("v", "likes", "w")]
     return KnowledgeGraph.from_triples(rows, labels={"v": "x", "u": "y"})
 
@@ -37,7 +37,7 @@ def test_walks_by_one_message_add_up_to_its_importance(graph):
     sent = defaultdict(float)
     (source, target), place = subgraph.edge_ends[-2], subgraph.edge_triples[-2].numpy()
     for edge, triple in enumerate(place.tolist()):
-        # What comes from the asked node would go out and back; what reaches it goes on by its self-loop alone.
+        # A message from the queried node would go out and back; one that reaches it is passed on by its self-loop only.
         if triple < len(subgraph) and source[edge] != queried and target[edge] != queried:
             sent[triple] += found.edges[-2][edge]
     walked = defaultdict(float)

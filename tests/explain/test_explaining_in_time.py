@@ -1,4 +1,4 @@
-"""Explanations of large graphs answer in time: what was left out is decided from counts, with a clock as the bound."""
+"""Test explanations with a time limit: the work limit decides what is left out, and the clock is an upper bound."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def explain_timed(hub, monkeypatch):
-    """Explains one triple by a clock for which asking takes a second; the count of questions is in `.num_questions`."""
+    """Return a function that explains one triple; each question takes a second, and `.num_questions` counts them."""
     clock, output = FakeClock(), LinkQuestion.output
 
     def slow(question, field):
@@ -52,7 +52,8 @@ def explain_timed(hub, monkeypatch):
 
 def test_whole_draws_are_skipped_when_the_time_is_over(explain_timed):
     why = explain_timed(Budget(seconds=20.0))
-    # Asked once, once with gradients, with nothing, twice for what is named; then each draw asks four times.
+    # One question for the answer, one with gradients, one without triples, two for the fidelity, and four for each
+    # draw.
     assert explain_timed.num_questions == 5 + 4 * 3
     assert why.fidelity.draws == 3
     assert why.left_out == ("Only 3 of 20 random sets of triples were compared.", MORE_TIME_HINT)
@@ -63,7 +64,7 @@ def test_whole_draws_are_skipped_when_the_time_is_over(explain_timed):
 
 
 def test_the_work_limit_applies_before_the_time_limit(explain_timed, hub):
-    # Asked from both ends.
+    # The question is asked in both directions.
     work = 2 * hub.model.network_.question_work(hub.graph.num_nodes, hub.model.adjacency_.num_edges)
     why = explain_timed(Budget(work=4.5 * 2 * work, seconds=1000.0))
     assert (why.fidelity.draws, explain_timed.num_questions) == (2, 5 + 4 * 2)
@@ -117,5 +118,5 @@ def test_relation_vectors_are_computed_once_for_all_questions(monkeypatch):
     monkeypatch.setattr(RelationNetwork, "forward", counted)
     why = explain_link(known, 0, 0, 3, draws=5, edges=2)
     assert why.fidelity.draws == 5
-    assert len(calls) <= 4  # by the scorer, and by the copy that is asked with some triples left out
+    assert len(calls) <= 4  # by the scorer, and by the frozen copy that is evaluated with some triples removed
     assert why.score == pytest.approx(float(known.scorer().triple_scores(torch.tensor([[0, 0, 3]]))[0]), rel=1e-5)

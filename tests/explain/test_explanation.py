@@ -1,4 +1,4 @@
-"""Whole explanations: what they hold, how they are written, and what is refused."""
+"""Test whole explanations: their content, formats, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rgcn.nn.scorer import Questions
 from rgcn.plugins import EXPLAINERS
 
 SVG = "{http://www.w3.org/2000/svg}"
-COMPARING = [method for method in EXPLAINERS.built_in if method != "paths"]  # of networks that compare vectors of nodes
+COMPARING = [method for method in EXPLAINERS.built_in if method != "paths"]  # networks that compare vectors of nodes
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +175,13 @@ def test_the_only_triple_in_reach_is_the_one_asked_about(tmp_path, method):
 
 
 def named_of(graph, why):
-    """Numbers of the triples that an explanation names."""
+    """Return the indices of the triples that an explanation lists."""
     names = {(edge.subject["name"], edge.relation["name"], edge.object["name"]) for edge in why.edges}
     return np.array([number for number, triple in enumerate(graph.named()) if tuple(triple) in names])
 
 
 def rebuilt(model, numbers):
-    """The same network over a graph built anew from some of the triples."""
+    """Return the same network over a graph built from some of the triples."""
     graph = only_these(model.graph_, numbers)
     rule = {"normalization": model.model.normalization, "aggregation": model.model.aggregation}
     return RelationalAdjacency.from_graph(graph, **rule)
@@ -236,7 +236,7 @@ def one_way(tmp_path_factory):
 
 
 def asked_by_hand(known, triple):
-    """What predictions from both ends and a scoring say: (mean probability, None without any; probability)."""
+    """Return (mean probability of predictions in both directions or None, probability of `rate_triples`)."""
     subject, relation, object_ = triple
     shares = []
     for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
@@ -335,7 +335,7 @@ def test_a_node_without_messages_is_explained_too(tmp_path, model, inverse, meth
     graph = KnowledgeGraph(whole.triples[:2], whole.nodes, whole.relations, labels=whole.labels)
     settings = {**DEAF, "inverse": inverse, **({"hidden": 4} if model == "rgcn" else {})}
     known = opened(classifier(model, graph, **settings), tmp_path)
-    # c is in no triple; e, without inverse edges, only tells.
+    # c is in no triple; e only sends messages, because there are no inverse edges
     for name in ("c",) if inverse else ("c", "e"):
         why = explain_class(known, known.node(name), method=method, draws=2)
         check_written(why)
@@ -376,7 +376,8 @@ def test_the_picture_has_a_dozen_edges_at_most_and_names_its_nodes(reading, link
         names = [node.get("data-node") for node in nodes]
         assert len(nodes) == len(edges) + len({node["name"] for node in why.query_nodes})  # each leads to one
         assert {node["name"] for node in why.query_nodes} <= set(names)
-        assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286  # a phone of 360 pixels has these
+        # The width of a phone of 360 pixels.
+        assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286
         assert all(node.get("tabindex") == "0" for node in nodes)
         assert all(group.find(f"{SVG}title").text for group in (*nodes, *edges))
 

@@ -1,4 +1,4 @@
-"""A graph in the forms of other libraries, and back: nothing changes, nothing clashes, hostile names stay names."""
+"""Test the conversion of graphs to other libraries and back: no change, no name clashes, hostile names are kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOSTILE = [
 
 
 def whole_graph(seed: int = 0) -> KnowledgeGraph:
-    """Everything a graph can have, labels in no order."""
+    """Return a graph with every optional part, and labels in random order."""
     rng = np.random.default_rng(seed)
     names = ["http://example.org/a", '"42"^^<' + INTEGER + ">", "_:b0", *(f"http://example.org/{i}" for i in range(5))]
     triples = np.stack([rng.choice([0, 2, 3, 4, 5, 6, 7], 20), rng.integers(0, 3, 20), rng.integers(0, 8, 20)], 1)

@@ -1,4 +1,4 @@
-"""The knowledge graph: what it refuses, what it answers, what smaller graphs keep."""
+"""Test the knowledge graph: validation, queries, and subgraphs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def family(**attributes):
 
 
 def whole_family():
-    """A graph that has every part a graph can have."""
+    """Return a graph with every optional part."""
     return family(
         labels={"ada": "x", "bob": "y"},
         test_labels={"cy": "x"},
@@ -334,7 +334,7 @@ def in_memory(rows, splits: bool = True, weights: bool = False) -> KnowledgeGrap
 
 
 def mapped(graph: KnowledgeGraph, stack: ExitStack) -> StoredGraph:
-    """The graph saved and opened again, all of it mapped and nothing of it read."""
+    """Save the graph and open it again, with all arrays mapped and not read."""
     stack.enter_context(patch.multiple(graph_store, MAX_VERIFIED_BYTES=0, MAX_IN_MEMORY_BYTES=-1))
     folder = Path(stack.enter_context(TemporaryDirectory()))
     graph_store.save_graph(graph, folder)
@@ -369,7 +369,7 @@ def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_onl
         assert np.array_equal(graph.relation_counts, expected.relation_counts)
         if splits:
             assert np.array_equal(graph.split_triples("valid"), expected.split_triples("valid"))
-        assert graph.is_stored  # nothing of this read all triples
+        assert graph.is_stored  # none of these operations read all triples
         assert np.array_equal(graph.triples, expected.triples)
         assert not graph.is_stored
         assert not graph.triples.flags.writeable

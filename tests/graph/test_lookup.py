@@ -1,4 +1,4 @@
-"""How a person's words find a node: by its name, by its title, by a part of either."""
+"""Test how a text finds nodes: by name, by title, or by a part of either."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
 
 
 def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
-    """By the definition: whole titles, beginnings, words, parts; better ones first within each."""
+    """Search by definition: whole titles, prefixes, words, then parts; better connected nodes first in each group."""
     words = normalize_name(query)
     edged = edged_texts(lookup)
     patterns = [f"\x1e{words}\x1e", f"\x1e{words}", f" {words}", words] if words else []
@@ -37,7 +37,7 @@ def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
 
 
 def plain_keys(lookup: NameLookup, key: str) -> list[int]:
-    """Whom a folded text may stand for, by the definition."""
+    """Return the nodes that a folded text can mean, by definition."""
     of, found, after_prefix = lookup._titles, [], []
     for number, name in enumerate(of.graph.nodes):
         if key in {normalize_name(text) for text in (of.of(number), local_name(name), name)}:
@@ -49,7 +49,7 @@ def plain_keys(lookup: NameLookup, key: str) -> list[int]:
 
 @pytest.fixture(params=["sorted at once", "counted, common ones left out", "read through"])
 def way(request, monkeypatch):
-    """The ways in which an index is made and read, whatever its size."""
+    """Force each way to build and read an index, for any size."""
     if request.param != "sorted at once":
         monkeypatch.setattr(name_search, "MAX_SORTED_BYTES", 0)
         monkeypatch.setattr(name_search, "MAX_PASS_ENTRIES", 40)

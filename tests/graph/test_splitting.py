@@ -1,4 +1,5 @@
-"""What is held out: a partition, by share, that leaves nothing unlearned, leaks nothing, and is always the same."""
+"""Test splits: a partition with the given shares, a training triple for every node and relation, no leaks,
+deterministic."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def split_or_none(graph: KnowledgeGraph, *shares: float, **how) -> KnowledgeGrap
 
 
 def leaks(graph: KnowledgeGraph) -> list[tuple[int, int]]:
-    """By definition: two triples on two sides, of the same two nodes, whose relations are the same or overlap."""
+    """Find leaks by definition: triples in two splits, between the same nodes, whose relations are equal or overlap."""
     same = {(one.relation, one.other) for one in find_relation_overlaps(graph.triples, graph.num_relations)}
     same |= {(r, r) for r in range(graph.num_relations)}
     found = []
@@ -90,7 +91,7 @@ def test_shares_are_met_where_there_is_enough_to_hold_out():
 @given(st.lists(st.integers(0, 30), min_size=40, max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_the_latest_triples_are_test_and_those_before_valid(times):
-    ring = [(i, 0, i + 1) for i in range(19)] + [(i, 1, i + 2) for i in range(18)]  # all nodes are met in time 0
+    ring = [(i, 0, i + 1) for i in range(19)] + [(i, 1, i + 2) for i in range(18)]  # all nodes occur at time 0
     pairs = sorted({(i, j) for i in range(20) for j in range(i + 3, 20)})[:40]
     graph = named([*ring, *((i, 2, j) for i, j in pairs)])
     when = np.array([0] * len(ring) + [0, *times[1:]])
@@ -260,7 +261,7 @@ def test_drawn_triples_do_not_depend_on_their_order():
 
 
 def test_every_triple_is_as_likely_to_be_drawn():
-    """Of a hundred graphs a tenth of the triples is drawn: from every tenth of the rows about as many."""
+    """In a hundred graphs, a tenth of the triples is drawn; each tenth of the rows is drawn about equally often."""
     counts = np.zeros(10)
     for number in range(100):
         graph = KnowledgeGraph.from_triples([(f"s{number}-{i}", "r", f"o{i % 7}") for i in range(200)])

@@ -1,4 +1,4 @@
-"""Readable names: where they come from."""
+"""Test display names and their sources."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def test_a_class_that_is_a_node_is_called_as_the_node():
 def test_unusual_names_are_supported():
     kg = rdf(("http://x.org/Seven", LABEL, '"Siebtes"@de'), ("http://x.org/Seven", LABEL, '"Seventh"@en-GB'))
     assert Titles(kg).of(0) == "Seventh"
-    assert NameLookup(Titles(kg)).node("HTTP://X.ORG/SEVEN") == 0  # in any case, also where it has a title
+    # In upper or lower case, also if the node has a title.
+    assert NameLookup(Titles(kg)).node("HTTP://X.ORG/SEVEN") == 0
     with pytest.raises(DataError, match="an empty name is no node's"):
         NameLookup(Titles(kg)).node(" ")
     from dataclasses import replace
@@ -109,7 +110,7 @@ def test_literals_are_read_and_long_ones_cut():
         ("up 20%25 in May", "up 20%25 in May"),  # a space would be escaped too
         ("caf%E9", "caf%E9"),  # not UTF-8
         ("a%0Ab", "a%0Ab"),  # a line break
-        ("a%E2%80%AEb", "a%E2%80%AEb"),  # turns the direction of writing round
+        ("a%E2%80%AEb", "a%E2%80%AEb"),  # reverses the writing direction
         ("a%20", "a%20"),  # the space would be invisible
         ('"100%25"', '"100%25"'),  # text, as it was written
     ],

@@ -60,7 +60,7 @@ class Draw:
 
 
 def check(name: str, *arguments: object) -> None:
-    """The kernel's result is the definition's in float64, of the inputs' type, and the same twice."""
+    """Check a kernel: equal to the definition in float64, with the type of the inputs, and deterministic."""
     floats = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
     exact = getattr(reference, name)(
         *(a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments)
@@ -76,7 +76,8 @@ def check(name: str, *arguments: object) -> None:
 @pytest.mark.parametrize(("weighted", "index"), [(False, torch.int64), (True, torch.int32)])
 def test_gather_sum(width: int, kind: torch.dtype, weighted: bool, index: torch.dtype) -> None:
     draw = Draw(width)
-    sizes = (30, 60, 3000) if width in (3, 16) else (8, 12, 66)  # rows, entries, hub: the interpreter takes its time
+    # Rows, entries, hub: small, because the interpreter is slow.
+    sizes = (30, 60, 3000) if width in (3, 16) else (8, 12, 66)
     pattern = draw.pattern(sizes[0], 17, *sizes[1:], kind=index)
     value = draw.numbers(pattern.num_entries, kind=kind) if weighted else None
     check("gather_sum", pattern, value, draw.numbers(17, width, kind=kind))
@@ -190,9 +191,9 @@ def test_count_ranks(kind: torch.dtype, known: bool) -> None:
         others = answers[begin[i] : end[i]]
         others = values[others[others != target[i]]]
         expected = [(values > own).sum(), (values == own).sum(), (others > own).sum(), (others == own).sum()]
-        expected[1] += bool(own.isnan())  # the true one is like itself, whatever it is
+        expected[1] += bool(own.isnan())  # the true answer equals itself, even if it is NaN
         assert out[i].tolist() == [int(number) for number in (*expected, values.isnan().sum())]
-    # of some of the nodes, whose own score was rounded otherwise: itself is like itself all the same
+    # for a part of the nodes, where its score was rounded differently: it still counts as equal to itself
     part, narrow = scores[:, 1000:2500].contiguous(), answers.clamp(1000, 2499)
     for first, among, known_ones in ((0, scores, answers), (1000, part, narrow)):
         given = (among, true + 1, first, row, target, begin, end, known_ones)

@@ -27,7 +27,7 @@ def definition(own, messages, squares, degree, weights, kept, settings):
 
 
 def drawn(width, deviation, settings, seed=0):
-    """What the kernel is given: a third of the rows sleep."""
+    """Return the arguments of the kernel; a third of the rows is unreached."""
     generator = torch.Generator().manual_seed(seed)
 
     def numbers(*shape):
@@ -36,7 +36,7 @@ def drawn(width, deviation, settings, seed=0):
     shape = (NODES, QUESTIONS, width)
     asleep = torch.rand(*shape[:2], 1, generator=generator) < 0.3
     own, messages = (numbers(*shape).masked_fill(asleep, 0) for _ in range(2))
-    # Variances around the least one: above it, below it, and far above.
+    # Variances below, slightly above and far above the minimum.
     squares = messages.square() + 0.5 + numbers(*shape) if deviation else None
     inputs = width * (1 + (1 + deviation) * (1 + settings[0]))
     weights = numbers(width, inputs), numbers(width), numbers(width), numbers(width)

@@ -1,4 +1,4 @@
-"""The curve of answers to questions."""
+"""Test the calibration curve of link predictions."""
 
 import json
 
@@ -10,7 +10,7 @@ from rgcn.links.calibration import MIN_LOG_SHARE, Calibration, LinkCurve, LinkEx
 
 
 def drawn(curve, size=8_000, places=4, seed=0):
-    """Answers that are right as often as the curve says."""
+    """Draw answers that are true with the probability of the curve."""
     rng = np.random.default_rng(seed)
     score, level = rng.normal(0, 2, size), rng.normal(3, 1, size)
     known, place = rng.integers(0, 9, size), rng.integers(0, places, size)
@@ -53,7 +53,7 @@ def test_a_slot_with_few_examples_uses_the_shared_curve():
     alone = LinkExamples(*(column[:3] for column in examples[:4]), np.zeros(3))
     assert (
         LinkCurve.fit(alone, 6).probabilities_of(alone) > 0
-    ).all()  # what is never right is not said to be impossible
+    ).all()  # the probability is above 0 even if no such answer is true
 
 
 def test_a_saved_curve_is_read_again():

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say, on validation data and never on the test split."""
+"""Test that calibration uses validation data or hidden known data, and never the test split."""
 
 import json
 import math
@@ -97,7 +97,7 @@ def test_classifiers_with_validation_nodes_without_and_with_few():
 
 
 def first_answers(rows, known, place):
-    """[(score, level, known answers, place, is true)] of one question's new answers, the best fifty."""
+    """Return [(score, normalizer, num_known, slot, is true)] of the best fifty new answers to one question."""
     level = math.log(sum(math.exp(score) for score, _ in rows)) if rows else 0.0
     return [(score, level, known, place, true) for score, true in sorted(rows, key=lambda row: -row[0])[:NUM_ANSWERS]]
 
@@ -116,7 +116,7 @@ def assert_same(found, expected):
 def test_examples_are_the_first_new_answers_to_the_validation_questions(make, monkeypatch):
     monkeypatch.setattr(
         "rgcn.links.calibration_fitting.NUM_ANSWERS", 100
-    )  # ties among the last would be cut either way
+    )  # ties at the end of the list may be cut differently
     monkeypatch.setattr("test_calibration_fitting.NUM_ANSWERS", 100)
     graph = make(4)
     opened = with_whole_numbers(graph, biases=True)
@@ -244,7 +244,7 @@ def shuffled(rows, number):
 
 
 def some_rows():
-    """More than are drawn, so that it matters which."""
+    """The graph has more triples than are drawn, so the choice matters."""
     drawn = np.random.default_rng(3).integers(0, (90, 4, 6), (900, 3)).tolist()
     return [(f"n{s}", f"r{r}", f"n{(7 * s + o) % 90}") for s, r, o in dict.fromkeys(map(tuple, drawn))]
 
@@ -266,7 +266,7 @@ def test_the_order_of_the_rows_changes_no_score_and_no_probability():
 
 
 def test_the_order_of_the_labels_changes_no_class_and_no_probability():
-    """There are more labels than are drawn, and classes are numbered as they are met."""
+    """The graph has more labels than are drawn, and classes are numbered by first appearance."""
     rows = some_rows()
     labels = {f"n{i}": f"kind {'ab'[i % 2 if i % 7 else 0]}" for i in range(0, 90)}
     found = []
@@ -322,7 +322,7 @@ def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given()
 
 @pytest.fixture
 def slow():
-    """A model, its clock, and its scorer: seconds a question takes, and how many were asked."""
+    """Return a model, its clock, and its scorer, which counts questions and advances the clock."""
     model, clock = walking(random_graph(5, splits=False)), FakeClock()
     scorer = SlowScorer(model.scorer(), clock, 0.1, questions_per_batch=4)
     model.network_._scorer = scorer
@@ -336,7 +336,7 @@ def test_the_time_limit_is_checked_after_whole_blocks(slow):
     assert (found.fitted, found.is_cut, found.examples) == (True, True, 40)  # of 20 each; the third was not finished
     assert 50 <= scorer.num_questions <= 55
     assert re.search(r"Only 40 of \d+ sampled [a-z ]+ were scored in 5 s. Run `rgcn predict", found.words)
-    clock.seconds += 1000  # which were asked, and so what is found, does not depend on when
+    clock.seconds += 1000  # the examples do not depend on the time
     assert calibrate_links(model, "", budget) == found
     scorer.num_questions = 0
     whole = calibrate_links(model, "", UNLIMITED_BUDGET)

@@ -1,4 +1,4 @@
-"""All missing triples, against scoring everything and sorting."""
+"""Compare completion with a definition that scores and sorts all triples."""
 
 import math
 from dataclasses import fields, replace
@@ -18,16 +18,16 @@ from small_models import Turning, every_score, graph_of_kinds, mask, random_grap
 
 
 def subjects_of(rules, relation, nodes):
-    """Who is asked: where one object is enough, not who has one."""
+    """Return the subjects to score; in a functional relation, only subjects without an object."""
     done = rules.seen((relation, 0)) if nodes != "any" and rules.is_single((relation, 0)) else set()
     return sorted(rules.subjects(relation, nodes) - done)
 
 
 def by_definition(opened, relations, k, limit, answer_filter, known=()):
-    """[(subject, relation, object, score, probability)]: of each pair the best k unknown objects, then all.
+    """Return [(subject, relation, object, score, probability)]: the best k unknown objects of each pair, over all pairs.
 
-    An answer's probability is that of the curve, its score among those of the other new ones, times the chance that
-    anything is missing. Of two that are each other turned round, in a relation that goes one way, the better.
+    The probability is that of the calibration curve times the probability that a triple is missing. Of a triple and its
+    reversal in a one-way relation, only the better one is kept.
     """
     graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
     out = there | ruled_out(graph, there, answer_filter._replace(nodes="any"))
@@ -63,7 +63,7 @@ def assert_defined(found, opened, *of):
     last = values[-1] if len(values) else 0.0
     theirs = {row[:3]: row[3:] for row in expected}
     for (s, r, o, score), value in zip(rows(found), values.tolist(), strict=True):
-        if value > last + 1e-4 * abs(last):  # equal ones at the end may be cut either way
+        if value > last + 1e-4 * abs(last):  # ties at the end of the list may be cut differently
             wanted = theirs.get((s, r, o)) or (score, theirs[o, r, s][1])
             assert wanted == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
 
@@ -72,7 +72,7 @@ ANY = AnswerFilter("any")
 
 
 def complete(opened, *relations, **settings):
-    """Whatever its probability, unless a bound is asked for."""
+    """Keep triples of any probability, unless the test sets a minimum."""
     least = {"min_probability": 0.0} if opened.calibration.fitted else {}
     names = [field.name for field in fields(CompletionSession)]
     session = CompletionSession(**{name: settings.pop(name) for name in names if name in settings})
@@ -113,7 +113,7 @@ def test_a_limit_cuts_the_list_and_changes_no_probability():
         np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
         assert (
             few.num_found >= everything.num_found > limit
-        )  # of what is not held it is not known what was turned round
+        )  # a triple that the pool did not keep cannot remove its reversal
 
 
 def test_min_probability_is_respected():
@@ -176,7 +176,8 @@ def test_node_types_constrain_answers(answer_filter, limit):
 
 def test_one_way_relations_are_completed_in_one_direction_only():
     graph = graph_of_kinds(5)
-    opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0  # DistMult scores both alike
+    # DistMult gives both directions the same score.
+    opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0
     for answer_filter in (AnswerFilter(), ANY, ALLOW_ALL):
         there = {tuple(t) for t in complete(opened, k=35, answer_filter=answer_filter).triples.tolist()}
         both = [(s, r, o) for s, r, o in there if s != o and rules.is_one_way(r) and (o, r, s) in there]
@@ -199,7 +200,7 @@ def test_new_nodes_are_subjects_and_answers_of_completions():
 
 
 class Dear(Scorer):
-    """Asks another scorer, a few questions at a time, and counts them."""
+    """A scorer that passes a few questions at a time to another scorer and counts them."""
 
     questions_per_batch = 4
 
@@ -217,7 +218,7 @@ CALIBRATIONS = {}
 
 def with_dear_questions(seed=6):
     opened = with_whole_numbers(random_graph(seed, triples=400))
-    # Before its questions are counted; the same every time, and made once.
+    # Calibrate before questions are counted.
     if seed not in CALIBRATIONS:
         CALIBRATIONS[seed] = opened.calibration
     opened.__dict__["calibration"] = opened.model.calibration_ = CALIBRATIONS[seed]
@@ -242,7 +243,7 @@ def test_a_completion_stopped_anywhere_is_resumed_to_the_same_result(tmp_path, l
     for _ in range(30):
         opened, begin = with_dear_questions(), []
         found = complete(opened, **how, resume=file, on_progress=lambda n, _, b=begin: b.append(n) or n == b[0])
-        assert opened.scorer().num_questions <= 4  # nothing is asked twice
+        assert opened.scorer().num_questions <= 4  # no question is scored twice
         assert (found.num_asked, found.num_skipped) == (begin[-1], whole.num_asked - begin[-1])
         if not found.num_skipped:
             break
@@ -273,7 +274,7 @@ def test_a_killed_completion_is_resumed_from_the_last_stored_progress(tmp_path, 
 
 
 def test_the_time_limit_is_respected_after_at_least_one_block(monkeypatch):
-    clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
+    clock = iter(range(0, 10_000, 30))  # each reading of the clock advances it by half a minute
     monkeypatch.setattr("rgcn.links.completion.time.monotonic", lambda: next(clock))
     one = complete(with_dear_questions(), answer_filter=ANY, minutes=0.01)
     assert one.num_asked == 4
@@ -296,7 +297,7 @@ def test_resuming_with_another_model_or_other_options_is_refused(tmp_path):
     with pytest.raises(DataError, match="of another model"):
         complete(other, resume=file)
     assert file.read_bytes() == kept
-    # A bound judges what was found, and changes no question.
+    # The minimum filters results and changes no question.
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.5, **stop)
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
     for damage in (b"", kept[:100], b"something else"):
@@ -323,7 +324,7 @@ def test_the_most_promising_questions_are_scored_first():
         for q in questions
         if graph.relations[q.relation] != "located_in"
     ]
-    # Of nine capitals each is the only one: c9 has none yet, and no country has two. An exporter exports to many.
+    # Nine countries have one capital each, c9 has none. Exporters have many objects.
     assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
     assert kinds[-1] == ("capital", 9, 0.0)
     by_pair = sorted((q.relation, s) for q in questions for s in q.subjects.tolist())

@@ -1,4 +1,4 @@
-"""The ranker against a definition in loops, against PyKEEN's recorded answers, and at its edges."""
+"""Compare ranks with a definition in loops and with recorded results of PyKEEN; test edge cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rank_table(table: Tensor, triples: Tensor, filter: KnownTriples | None, **op
 
 
 def naive_rank(scores: list[float], target: int, others: set[int], ties: str) -> float:
-    """Sort the candidates, and look at which places the target's score stands."""
+    """Rank by sorting the candidates and finding the positions of the score of the target."""
     candidates = [score for node, score in enumerate(scores) if node == target or node not in others]
     places = [i + 1 for i, score in enumerate(sorted(candidates, reverse=True)) if score == scores[target]]
     return {"optimistic": places[0], "pessimistic": places[-1], "realistic": (places[0] + places[-1]) / 2}[ties]
@@ -121,7 +121,7 @@ def test_counts_of_ranges_of_nodes_add_up(
 
 
 def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With vectors of small whole numbers, whose products are exact; every fifth node is another's twin."""
+    """Use vectors of small integers, whose products are exact; every fifth node duplicates another one."""
     generator = torch.Generator().manual_seed(0)
     nodes = torch.randint(-3, 4, (3000, 6), generator=generator).float()
     nodes[::5] = nodes[1::5]
@@ -150,7 +150,7 @@ def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch
 
 
 def naive_hits_of(scores: list[float], target: int, known: set[int], drawn: int, ties: str, k: int) -> float:
-    """Every draw there is, one after the other: the share of them in which the target is among the best k."""
+    """Enumerate all draws, and return the share in which the target is among the best k."""
     others = [score for node, score in enumerate(scores) if node != target and node not in known]
     draws = list(itertools.product(others, repeat=drawn)) if others else [()]
     ranks = [naive_rank([scores[target], *draw], 0, set(), ties) for draw in draws]
@@ -177,7 +177,7 @@ def test_hits_among_drawn_answers_are_the_mean_over_all_draws(case, drawn: int, 
 
 
 def test_hits_of_50_are_what_drawing_gives() -> None:
-    """As the measure's authors do it: 50 drawn for each, over and over; the mean of that is what is computed."""
+    """Draw 50 candidates for each triple many times, as the authors of the metric do; compare the mean."""
     generator = torch.Generator().manual_seed(0)
     table = torch.randint(0, 60, (80, 1, 80), generator=generator).double()  # with ties
     triples, known = torch.tensor([[3, 0, 5], [7, 0, 9]]), torch.randint(0, 80, (40, 3), generator=generator)
@@ -198,7 +198,7 @@ def test_hits_of_50_are_what_drawing_gives() -> None:
 
 def test_hits_of_drawn_at_the_edges() -> None:
     alone = rank_table(torch.zeros(1, 1, 1), torch.tensor([[0, 0, 0]]), None)
-    assert alone.object.sampled_hits(50, filtered=False).tolist() == [1.0]  # nothing to be drawn: it comes first
+    assert alone.object.sampled_hits(50, filtered=False).tolist() == [1.0]  # no candidates: the target is first
     with pytest.raises(ConfigError, match="at least one"):
         alone.object.sampled_hits(0, filtered=False)
     last = rank_table(torch.tensor([[[0.0, 1.0]]]).expand(2, 1, 2), torch.tensor([[0, 0, 0]]), None)
@@ -303,7 +303,7 @@ def test_the_report_splits_by_direction_and_relation() -> None:
     assert report.object.mrr == pytest.approx((1 / by_object).mean().item(), rel=1e-12)
     assert report.subject.mrr == pytest.approx((1 / by_subject).mean().item(), rel=1e-12)
     assert report.both.mrr == pytest.approx((report.object.mrr + report.subject.mrr) / 2, rel=1e-12)
-    assert list(report.by_relation) == [0, 2]  # relations without a triple are not invented
+    assert list(report.by_relation) == [0, 2]  # relations without ranked triples are not reported
     assert report.by_relation[2].count == 6
     both = torch.cat([by_object[2:], by_subject[2:]])
     assert report.by_relation[2].mean_rank == pytest.approx(both.mean().item(), rel=1e-12)
@@ -320,7 +320,7 @@ def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest
     if not compiled:
         monkeypatch.setattr(dispatch, "_load", lambda name: None)
     table = torch.zeros(3, 1, 3)
-    table[0, 0, place] = float("nan")  # the target itself, or another node
+    table[0, 0, place] = float("nan")  # NaN for the target itself, or for another node
     with pytest.raises(DataError, match="1 of 2 queries contain NaN"):
         rank_table(table, torch.tensor([[0, 0, 1], [1, 0, 1]]), None)
 

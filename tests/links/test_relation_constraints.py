@@ -1,4 +1,4 @@
-"""What kind of thing a relation is, against the same in loops; and what a file declares in RDFS and OWL."""
+"""Compare relation constraints with a naive implementation; test RDFS and OWL declarations."""
 
 import math
 
@@ -105,7 +105,7 @@ def test_question_status_equals_the_naive_definition(graph):
 
 
 def test_a_further_answer_is_likelier_if_other_nodes_have_more_answers():
-    """Of countries with one capital none is missing; where most have ten, nine look like too few."""
+    """With one capital per country none is missing; if most nodes have ten answers, nine are incomplete."""
     one = [(f"c{i}", "capital", f"t{i}") for i in range(30)]
     many = [(f"c{i}", "exports", f"g{j}") for i in range(30) for j in range(10 if i else 9)]
     graph = KnowledgeGraph.from_triples(one + many)
@@ -155,7 +155,7 @@ TYPE = f"{RDF}type"
 
 
 def graph_with(*declared, facts=()):
-    """Facts about towns, people and things, with declarations in short words."""
+    """Build a graph about towns, people and things, with declarations in short notation."""
     short = {"a": TYPE, "domain": f"{RDFS}domain", "range": f"{RDFS}range", "under": f"{RDFS}subClassOf"}
     short |= {"apart": f"{OWL}disjointWith", "inverse": f"{OWL}inverseOf"}
 
@@ -253,7 +253,7 @@ def test_functional_and_inverse_functional_without_many_triples():
     rules, lives = RelationConstraints(graph), number(graph, "lives")
     assert rules.question_status(questions, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
     excluded_nodes = rules.excluded_nodes(lives + graph.num_relations, "fitting")
-    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # it has an inhabitant already
+    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # the town has an inhabitant already
 
 
 def test_a_declared_direction_overrides_the_triples():

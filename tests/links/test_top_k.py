@@ -1,4 +1,4 @@
-"""The best answers to questions: exact, in any order of work, known ones marked or left out."""
+"""Test the best answers: exact for any block size, with known answers marked or left out."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ from small_models import Turning, answers_to, every_score, graph_of_kinds, mask,
 
 
 def by_definition(scores, there, out, given, relation, for_objects, k, keys):
-    """[(node, score, is known)] of one question: score everything, leave out, sort; equal ones by their names' keys."""
+    """Return [(node, score, is_known)] of one question by scoring, filtering and sorting; ties by hashes of names."""
     of = (given, relation) if for_objects else (slice(None), relation, given)
     rows = zip(range(len(scores)), scores[of].tolist(), there[of].tolist(), strict=True)
     return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], keys[row[0]]))[:k]
@@ -138,10 +138,10 @@ def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(g
     scores, found = rate_triples(opened, triples)
     torch.testing.assert_close(scores, every_score(opened).flatten())
     known = mask(graph, "train").flatten()
-    assert torch.equal(found.isnan(), known)  # what is in the data has none
+    assert torch.equal(found.isnan(), known)  # known triples have no probability
     assert 0 < known.sum() < len(known)
     new, times = ~known, answered.flatten(1).sum(0)
-    assert set(times[new].tolist()) == {0, 1, 2}  # there are answers from one end alone
+    assert set(times[new].tolist()) == {0, 1, 2}  # only one direction has answers
     mean = shares.masked_fill(~answered, 0.0).flatten(1).sum(0) / times
     torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
     out = new & (times == 0)
@@ -288,13 +288,13 @@ def test_only_few_of_many_known_answers_are_scored_again(monkeypatch):
         answers = answers_to(model, hub, torch.tensor([0]), True, k)
         assert (sum(calls), len(calls)) == (20, math.ceil(20 / scorer.questions_per_batch))
         assert answers.num_omitted.tolist() == [left_out]
-        assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter one
+        assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter list
         rows = as_rows(answers, 0)
         calls.clear()
     assert sum(row[2] for row in rows) == 20
     answers_to(model, hub, torch.tensor([0]), True, 200, "drop")
     assert not calls
-    for questions, most in ((3.5, 3), (0.5, 1)):  # of a large graph a question costs much: then fewer
+    for questions, most in ((3.5, 3), (0.5, 1)):  # questions over a large graph cost more, so fewer are scored again
         monkeypatch.setattr("rgcn.links.top_k.MAX_KNOWN_WORK", questions * scorer.work)
         answers = answers_to(model, hub, torch.tensor([0]), True, 200)
         assert (sum(calls), int(answers.known.sum()), answers.num_omitted.tolist()) == (most, most, [300 - most])
@@ -309,7 +309,7 @@ KEYS = NAMES.hashes(np.arange(NODES)).tolist()
 
 
 def all_may_be_answers(rows):
-    """Marks of so many questions of which nothing is known and nothing is forbidden."""
+    """Return the mask of questions without known or excluded answers."""
     nothing = torch.zeros(rows, dtype=torch.int64)
     return AnswerMask(
         torch.empty(0, dtype=torch.int64),

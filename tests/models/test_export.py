@@ -1,4 +1,4 @@
-"""The exported encoder gives the numbers of the model, in plain operations, also where there is no rgcn."""
+"""Test that the exported encoder equals the model, with plain operations, and without rgcn installed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def some_graph(seed: int = 0, num_nodes: int = 9, num_triples: int = 25, weighte
 
 
 def with_random_weights(model, graph):
-    """As after a training: no bias is zero, and rows that training does not reach differ from those it does."""
+    """Randomize weights as after a training: no bias is zero, and untrained rows differ from trained ones."""
     model.prepare(graph)
     generator = torch.Generator().manual_seed(1)
     for parameter in model.network_.parameters():
@@ -121,7 +121,7 @@ def test_the_program_gives_the_numbers_of_the_model_in_plain_operations_for_any_
             out = run(wanted)
             torch.testing.assert_close(out, before[wanted], rtol=1e-5, atol=1e-5)
             assert not out.requires_grad
-        assert torch.equal(expected(model), before)  # nothing that was traced stays behind in the model
+        assert torch.equal(expected(model), before)  # the model keeps nothing from the tracing
         assert all(parameter.requires_grad for parameter in model.network_.parameters())
 
 

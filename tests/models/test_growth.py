@@ -1,4 +1,4 @@
-"""Nodes that training never saw: what stays, what is estimated, and who cannot."""
+"""Test nodes added after training: unchanged answers, estimated vectors, and unsupported models."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predic
 
 
 def margin(model: rgcn.LinkPredictor) -> float:
-    """How much higher the new triples score than the same with any other object."""
+    """Return how much higher the new triples score than the same triples with other objects."""
     known = set(model.graph_.named())
     margins = []
     for s, r, o in NEW.named():
@@ -107,7 +107,7 @@ def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predic
 
 
 def test_held_out_triples_of_the_known_graph_are_not_used_when_folding_in():
-    """Other validation and test triples, the same embeddings of new nodes, bit for bit."""
+    """Other validation and test triples give bit for bit the same embeddings of new nodes."""
 
     def rows(held_out):
         triples = TRIPLES + [("p0", "knows", other) for other in held_out]

@@ -21,7 +21,7 @@ SMALL = {"layers": 3, "width": 6, "batch_edges": 4}
 
 
 def labeled(seed, classes=("x", "y", "z"), nodes=12):
-    """A small graph, half of its nodes labeled, most of these for training; a class may be a node of it."""
+    """Draw a small graph; half of its nodes are labeled, most of these in train; a class may be a node."""
     graph, draw = random_graph(seed, splits=False), np.random.default_rng(seed)
     chosen = draw.choice(graph.num_nodes, nodes, replace=False)
     numbers = np.arange(nodes) % len(classes)
@@ -31,7 +31,7 @@ def labeled(seed, classes=("x", "y", "z"), nodes=12):
 
 
 def prepared(graph, **settings):
-    """An untrained model, its numbers in float64."""
+    """Return an untrained model in float64."""
     model = rgcn.LinkClassifier("path", **{**SMALL, **settings}).prepare(graph)
     model.network_.double().eval()
     exact = model.adjacency_.to(torch.float64)
@@ -131,7 +131,7 @@ def test_nodes_without_triples_can_be_classified():
     found = model.logits(range(6))
     assert bool(torch.isfinite(found).all())
     assert len(free) > 1
-    torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart
+    torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # they are indistinguishable
 
 
 def test_graphs_with_times_can_be_classified():
@@ -141,7 +141,7 @@ def test_graphs_with_times_can_be_classified():
 
 
 def test_explanations_and_predictions_have_the_same_score(tmp_path):
-    """Of nodes with a label to hide and of those without, made level or not."""
+    """Explain nodes with and without a label to hide, with and without the class correction."""
     graph = labeled(4)
     model = rgcn.LinkClassifier("path", **SMALL, steps=3, objective="softmax").fit(graph)
     opened = OpenModel(tmp_path, "small", model, Titles(model.graph_))

@@ -1,4 +1,4 @@
-"""The link predictor as its user meets it: learning, measuring, asking, keeping, and what it refuses."""
+"""Test the link predictor: training, evaluation, prediction, saving, and errors."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_the_same_seed_learns_the_same_weights_bit_for_bit_and_another_seed_othe
     kg = clubs()
     torch.manual_seed(1)
     first = LinkPredictor(seed=5, steps=6, **SMALL, **settings).fit(kg)
-    torch.manual_seed(2)  # the caller's own randomness does not matter
+    torch.manual_seed(2)  # the global random state has no influence
     state = torch.get_rng_state()
     again = LinkPredictor(seed=5, steps=6, **SMALL, **settings).fit(kg)
-    assert torch.equal(torch.get_rng_state(), state)  # and is left alone
+    assert torch.equal(torch.get_rng_state(), state)  # and is not changed
     other = LinkPredictor(seed=6, steps=6, **SMALL, **settings).fit(kg)
     assert same(weights(first), weights(again))
     assert not same(weights(first), weights(other))
@@ -127,7 +127,7 @@ def test_reports_come_about_a_hundred_times_and_each_is_the_mean_since_the_last(
 
 
 def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
-    # MRRs as they might come: the best in the middle
+    # a sequence of MRRs with the best in the middle
     script = iter([0.1, 0.5, 0.9, 0.4, 0.3, 0.2])
     states = []
 
@@ -307,7 +307,7 @@ def test_predictions_are_all_scores_best_first(fitted):
     kg = fitted.graph_
     objects = named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes, answer_filter=ALLOW_ALL))
     subjects = named_rows(fitted.predict_frame(relation="knows", object="p00", k=kg.num_nodes, answer_filter=ALLOW_ALL))
-    # In the training triples no one knows themself, nor a club.
+    # In the training triples no person knows themself or a club.
     sensible = [t for t in objects if t.object.startswith("p") and t.object != "p00"]
     assert named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes)) == sensible
     trained = set(kg.named(kg.split_triples("train")))

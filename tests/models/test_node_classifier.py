@@ -1,4 +1,4 @@
-"""The classifier: that it learns, what it reads, that it is the same every time, and what it refuses."""
+"""Test the node classifier: training, inputs, determinism, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASSES = ("fruit", "stone")
 
 
 def shelf(num_items=40, **attributes):
-    """Items of two classes, which differ in material and place; a third are for testing."""
+    """Return items of two classes, which differ in material and place; a third are in test."""
     triples, train, test = [], {}, {}
     for i in range(num_items):
         kind = CLASSES[i % 2]
@@ -348,7 +348,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
 
 
 def by_hand(classifier, kg, steps, compute_loss, **adam):
-    """Steps of plain Adam in float64 on a loss written out; the classifier is prepared, not fitted."""
+    """Take steps of plain Adam in float64 on an explicit loss, with a prepared classifier."""
     network = classifier.prepare(kg).network_.double()
     nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
     field = ReceptiveField.of(classifier._adjacency, nodes, classifier.model.layers)
@@ -506,7 +506,8 @@ def test_the_diagonal_layer_of_e_rgcn_has_no_bias_and_the_others_have(layers):
 
 def test_only_the_diagonal_layer_of_e_rgcn_goes_without():
     kg = shelf()
-    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)  # full matrices: nothing comes after it to mix
+    # Full matrices, because no layer after it mixes the features.
+    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)
     assert single.network_.layers[0].bias is not None
     featured = replace(kg, features=np.ones((kg.num_nodes, 16)))
     scaled = NodeClassifier(decomposition="diagonal").prepare(featured)

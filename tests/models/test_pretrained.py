@@ -1,4 +1,4 @@
-"""The model that comes with rgcn: small enough, made for the settings its card names, and asked as any other is."""
+"""Test the pretrained model: its size, its card, and its answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAMILIES, TOWNS = 8, 3
 
 
 def families(labels=False) -> KnowledgeGraph:
-    """Children live where their parents do; of some nothing is known."""
+    """Return a graph in which children live where their parents live; some homes are unknown."""
     rows = []
     for i in range(FAMILIES):
         rows += [(f"child{i}", "child of", f"parent{i}"), (f"parent{i}", "lives in", f"town{i % TOWNS}")]
@@ -60,7 +60,7 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
     weights = load_file(pretrained_weights.WEIGHTS)
     assert wanted == {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
-    # By its name alone a model has them.
+    # The name of the model is enough to load them.
     named = rgcn.LinkPredictor("universal").model
     assert named.start == "shipped"
     for part in card["parts"]:
@@ -87,7 +87,7 @@ def test_the_card_lists_the_origin_of_the_weights():
     [
         ({"width": 32}, "need width 64: set these, or set model.start to random"),
         ({"layers": 3, "relation_layers": 1}, "need layers 6, relation_layers 4: set these"),
-        ({"messages": "add"}, "need messages multiply"),  # would fit, and mean nothing
+        ({"messages": "add"}, "need messages multiply"),  # the shapes would fit, but the weights would be meaningless
         ({"unreached": "asleep"}, "need unreached awake"),
         ({"normalization": "none"}, "need normalization node"),
     ],
@@ -141,7 +141,7 @@ def test_the_pretrained_model_predicts_where_children_live(shipped):
 @pytest.mark.parametrize("method", ["paths", "integrated-gradients", "edge-mask"])
 def test_answers_are_explained(opened, method):
     assert available_methods(opened)[0] == "paths"
-    for child in (0, 2):  # of the second it is known
+    for child in (0, 2):  # for the second question the answer is known
         triple = f"child{child}", "lives in", f"town{child}"
         ids = opened.node(triple[0]), opened.relation(triple[1]), opened.node(triple[2])
         why = explain_link(opened, *ids, method=method, edges=4, draws=2)
@@ -176,7 +176,8 @@ def test_least_likely_triples_are_found(shipped):
 
 
 def test_a_model_extended_to_a_larger_graph_uses_all_of_it(shipped, opened, tmp_path):
-    """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
+    """`--with FILE` is the same as the model over the larger graph; there, too, the overlaps of relations are
+    counted."""
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")
     whole = LinkPredictor.pretrained(larger.graph, device="cpu")

@@ -1,4 +1,4 @@
-"""Weights for any graph: learned from several, to the same bits however often stopped, never from the watched one."""
+"""Test pretraining on several graphs: bit-identical after interruptions, and not trained on the validation graph."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_stopped_in_a_round_or_between_two_the_end_is_the_same(stop, expected):
         state = fitting.state()
         tensors = {name: tensor.clone() for name, tensor in state.tensors.items()}
         values = json.loads(json.dumps(state.values))  # as a checkpoint has them
-        for _ in range(min(2, 8 - stop)):  # what was not written down is lost
+        for _ in range(min(2, 8 - stop)):  # whatever the checkpoint lacks is lost
             fitting.step()
     torch.rand(7)
     model = pretrainer()
@@ -120,7 +120,7 @@ def test_a_run_cut_off_in_a_round_is_resumed_to_the_same_bits(tmp_path):
     whole = train(config, WATCHED, tmp_path / "whole")
 
     def killed(step):
-        if step == 6:  # two steps after the checkpoint, and a measurement
+        if step == 6:  # two steps and a validation after the checkpoint
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
@@ -128,7 +128,7 @@ def test_a_run_cut_off_in_a_round_is_resumed_to_the_same_bits(tmp_path):
     again = resume(tmp_path / "cut", graph=WATCHED)
     assert_same(weights_of(again.model), weights_of(whole.model))
     assert again.metrics == whole.metrics
-    assert set(whole.metrics) == {"valid"}  # a test split is for the very end
+    assert set(whole.metrics) == {"valid"}  # pretraining does not read the test split
     sizes = [path.stat().st_size for path in (tmp_path / "cut" / "checkpoints").iterdir()]
     assert sum(sizes) < 2 << 20
 

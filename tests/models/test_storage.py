@@ -1,4 +1,4 @@
-"""Saving and loading a classifier: the same answers, and clear words for what is damaged."""
+"""Test saving and loading a classifier: equal answers, and clear errors for damaged files."""
 
 import json
 
