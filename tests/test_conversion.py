@@ -19,7 +19,7 @@ FOLDERS = Path(__file__).parent / "folders_of_0_2_0"
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    """A copy whose runs know where their data are."""
+    """Copy the folders and insert the paths of the data."""
     copy = tmp_path / "folders"
     shutil.copytree(FOLDERS, copy)
     for path in (*copy.glob("*/run.json"), *copy.glob("*/config.yaml")):
@@ -41,7 +41,7 @@ def test_a_model_of_nodes_gives_the_same_answers(folders: Path) -> None:
 
 
 def test_a_stopped_run_ends_as_it_would_have_in_0_2_0(folders: Path) -> None:
-    """Its checkpoint has moments of Adam for the biases of nodes, which come in another order today."""
+    """The checkpoint has Adam moments of node biases, which had another position in the order of parameters."""
     expected = json.loads((FOLDERS / "expected.json").read_text())
     with pytest.warns(UserWarning, match="environment of this run has changed"):
         result = runs.resume(folders / "stopped")

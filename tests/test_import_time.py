@@ -41,7 +41,7 @@ def test_graphs_and_configuration_need_no_pytorch():
 
 
 def test_public_names_and_training_do_not_import_the_pytorch_compiler():
-    """It takes as long to load as all else of PyTorch."""
+    """Loading the compiler takes as long as loading the rest of PyTorch."""
     statement = """
 import rgcn
 [getattr(rgcn, name) for name in rgcn.__all__ if name not in ("load", "read")]

@@ -1,4 +1,4 @@
-"""The link-prediction traps of published implementations: a test that makes each impossible here."""
+"""Test for mistakes in link prediction that published implementations made."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
 
 
 def validation_figures(predictor):
-    """Every metric on validation triples by which a model may be selected."""
+    """Return every metric on validation triples that can select a model."""
     ranks = predictor.ranks(split="valid")
     report = evaluate_links(predictor, "valid")
     calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
@@ -160,7 +160,8 @@ def validation_figures(predictor):
 def test_no_validation_metric_depends_on_test_triples():
     kg = ring()
     is_test = kg.triple_splits == TEST
-    # In the place of test triples, answers to the very questions that validation triples ask: a filter would drop them.
+    # Replace test triples by answers to the questions of validation triples: a filter with test triples would drop
+    # them.
     triples_of_valid = np.resize(kg.split_triples("valid"), (int(is_test.sum()), 3))
     triples = np.array(kg.triples)
     triples[is_test] = np.stack(

@@ -1,4 +1,4 @@
-"""Components by name, class and dotted name; which names a file may bring."""
+"""Test components by name, class and dotted name, and which names a file may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README says what results/ holds, and what it shows runs."""
+"""Test that the README agrees with results/, and that its commands run."""
 
 import re
 import subprocess

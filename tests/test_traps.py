@@ -1,4 +1,4 @@
-"""Mistakes found in published implementations of RGCN: a test that makes each impossible here."""
+"""Test for mistakes that published implementations of RGCN made."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_predicting_many_nodes_encodes_the_graph_once(monkeypatch):
     calls = []
     states = classifier.network_.layer_outputs
     monkeypatch.setattr(classifier.network_, "layer_outputs", lambda *a, **k: calls.append(1) or states(*a, **k))
-    classifier.calibration_ = calibrate_classes(classifier)  # which asks about the validation nodes
+    classifier.calibration_ = calibrate_classes(classifier)  # which predicts the validation nodes
     calls.clear()
     classifier.predict()
     assert len(calls) == 1

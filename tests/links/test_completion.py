@@ -24,7 +24,7 @@ def subjects_of(rules, relation, nodes):
 
 
 def by_definition(opened, relations, k, limit, answer_filter, known=()):
-    """Return [(subject, relation, object, score, probability)]: the best k unknown objects of each pair, over all pairs.
+    """Return [(subject, relation, object, score, probability)]: the best k unknown objects of all pairs.
 
     The probability is that of the calibration curve times the probability that a triple is missing. Of a triple and its
     reversal in a one-way relation, only the better one is kept.

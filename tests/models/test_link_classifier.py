@@ -141,7 +141,7 @@ def test_graphs_with_times_can_be_classified():
 
 
 def test_explanations_and_predictions_have_the_same_score(tmp_path):
-    """Explain nodes with and without a label to hide, with and without the class correction."""
+    """Explain nodes with and without a label to hide, with and without a fitted normalizer."""
     graph = labeled(4)
     model = rgcn.LinkClassifier("path", **SMALL, steps=3, objective="softmax").fit(graph)
     opened = OpenModel(tmp_path, "small", model, Titles(model.graph_))

@@ -1,4 +1,4 @@
-"""The layer compiled, under autocast, in other precisions, and its gradients against finite differences."""
+"""Test the layer compiled, under autocast and in other precisions, and its gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def assert_same(actual, expected, **tolerance):
 
 @pytest.fixture
 def fresh_compiler():
-    """No compiled graph of another test is met, nor left behind."""
+    """Start and end without compiled graphs of other tests."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -107,7 +107,7 @@ def compiled_whole(module, backend="aot_eager"):
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(("name", "order"), LAYERS)
 def test_a_compiled_layer_is_one_graph_from_its_first_call_and_equals_the_eager_one(name, order):
-    first, second = operator(), operator()  # the second one's arrangements are untouched when it is compiled
+    first, second = operator(), operator()  # no structures of the second graph are built before it is compiled
     layer = layer_of(name, order, first)
     x = input_of(layer, first)
     expected = out_and_gradients(layer, layer, x, first)
@@ -190,7 +190,7 @@ def test_an_encoder_over_a_receptive_field_compiles():
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_compiled_layer_distinguishes_graphs_and_nodes():
-    # same shapes, other edges; and the same edges, other nodes: neither may be answered with the first one's rows
+    # same shapes with other edges, and same edges with other nodes: neither may reuse the rows of the first
     one, two = operator(), operator(graph=SmallGraph([(o, r, s) for s, r, o in AWKWARD], 8, 3))
     layer = layer_of("basis", "vertical", one)
     x = input_of(layer, one)
@@ -241,7 +241,8 @@ def test_every_primitive_compiles_with_its_gradients(dtype):
         inputs = [tensor for tensor in given if tensor is not None]
         results = []
         for run in (function, torch.compile(function, fullgraph=True, backend="aot_eager")):
-            if number == 3 and run is function:  # eager mode would hand the factors on; a graph writes the gradient out
+            # Eager mode would keep the factors; a compiled graph materializes the gradient.
+            if number == 3 and run is function:
                 run = cases[2][0]
             out = run(*given)
             results.append((out, torch.autograd.grad(out, inputs, torch.ones_like(out))))

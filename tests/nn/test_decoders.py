@@ -1,4 +1,4 @@
-"""Decoders against the definition written out in loops."""
+"""Compare decoders with a definition in loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dropout by node: the right share, the same for any order of rows and in any process; and its gradient."""
+"""Test dropout by node: its share, independence of the order of rows and of the process, and its gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
         assert torch.equal(found[kept], torch.full_like(found[kept], 1.0 / (1.0 - rate)))
         error = 5 * (rate * (1 - rate) / kept.numel()) ** 0.5
         assert abs(float(kept.double().mean()) - (1 - rate)) < error
-        # Neither neighbors in a row nor those in a column go together.
+        # Adjacent entries in rows and in columns are independent.
         for left, right in ((kept[1:], kept[:-1]), (kept[:, 1:], kept[:, :-1])):
             assert abs(float((left & right).double().mean()) - (1 - rate) ** 2) < 2 * error
 

@@ -1,4 +1,4 @@
-"""Stacks of layers: restriction to what is needed changes nothing; rows that are never trained change nothing."""
+"""Test stacks of layers: restriction to the receptive field and frozen untrained rows change no result."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_encoder_is_layers_with_relu_between_and_none_after_the_last(graph):
 
 
 def trained_logits(network, adjacency, nodes, depth, steps=4):
-    """Logits of every node after some steps of Adam on the given nodes."""
+    """Return the logits of every node after some steps of Adam on the given nodes."""
     field = ReceptiveField.of(adjacency, nodes, depth)
     target = torch.arange(len(nodes)) % network.layers[-1].out_features
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
@@ -195,7 +195,7 @@ def test_an_encoder_without_layers_and_a_field_of_another_depth_are_refused():
 
 
 def naive_over(network, field, num_nodes):
-    """The network over a field, from every layer's entries and weights written out in float64."""
+    """Compute the network over a field in float64, from the entries and weights of every layer."""
     weights = [layer.dense_weight() for layer in network.layers]
     brought = {"NodeEmbedding": lambda s: s.rows.trained, "NodeFeatures": lambda s: s.features}
     source = network.source

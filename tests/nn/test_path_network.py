@@ -1,4 +1,4 @@
-"""The path network against its definition: one question at a time, one edge at a time, in float64."""
+"""Compare the path network with its definition, one question and one edge at a time, in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIANTS = [
 
 
 def made(seed=0, nodes=12, relations=3, triples=20, layers=3, width=8, kind=torch.float64, **settings):
-    """An untrained model over a random graph, its numbers in float64, LayerNorm's moved from where they begin."""
+    """Return an untrained float64 model over a random graph, with random LayerNorm parameters."""
     rng = np.random.default_rng(seed)
     ends, kinds = rng.integers(0, nodes, (triples, 2)), rng.integers(0, relations, triples)
     named = [(f"n{s}", f"r{r}", f"n{o}") for (s, o), r in zip(ends.tolist(), kinds.tolist(), strict=True)]
@@ -153,7 +153,7 @@ def test_the_first_hops_of_a_question_are_few():
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_a_known_triple_is_hidden_while_it_is_scored(settings):
     kg, network, adjacency = made(3, **settings)
-    triples = torch.tensor(np.concatenate([kg.triples, [[0, 1, 5]]]))  # the last one is not known
+    triples = torch.tensor(np.concatenate([kg.triples, [[0, 1, 5]]]))  # the last triple is not known
     found, differ = network.make_scorer(adjacency).triple_scores(triples), 0
     for number, (s, r, o) in enumerate(triples.tolist()):
         same = torch.tensor((kg.triples == [s, r, o]).all(axis=1))
@@ -177,7 +177,7 @@ def test_same_seed_same_bits_and_learning():
 
 
 def test_graphs_with_a_hub_are_supported():
-    """A thousand questions' worth of edges into one node: sums are cut into pieces."""
+    """A node with so many incoming edges that sums are computed in pieces."""
     count = 20_000
     triples = np.stack([np.arange(1, count + 1), np.zeros(count, int), np.zeros(count, int)], axis=1)
     adjacency = RelationalAdjacency.from_triples(torch.tensor(triples), count + 1, 1, normalization="node")

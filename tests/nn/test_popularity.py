@@ -1,4 +1,4 @@
-"""Popularity counts, in training, in answers and in explanations, what one can count by hand."""
+"""Compare popularity scores in training, answers and explanations with counts by hand."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def fitted(graph, **settings):
 
 
 def counted(graph):
-    """[2, relations, nodes]: how often a node is the object of a relation, and how often its subject."""
+    """Return [2, relations, nodes]: how often a node is the object of a relation, and how often its subject."""
     counts = np.zeros((2, graph.num_relations, graph.num_nodes))
     for subject, relation, object_ in graph.split_triples("train"):
         counts[0, relation, object_] += 1

@@ -1,4 +1,4 @@
-"""Relations by how they meet, against the definition: sets of nodes and of pairs, a relation at a time, in float64."""
+"""Compare relation overlaps and relation vectors with definitions by sets and loops, in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meetings_of(triples, nodes: int, relations: int) -> RelationGraph:
 
 
 def ends_and_pairs(triples, relations: int):
-    """For each relation, inverses behind them: the set of nodes it begins at, and of the pairs it connects."""
+    """Return, for relations and then their inverses, the set of their subjects and the set of their pairs."""
     heads, pairs = [set() for _ in range(2 * relations)], [set() for _ in range(2 * relations)]
     for s, r, o in triples:
         for number, begin, end in ((r, s, o), (r + relations, o, s)):
@@ -40,7 +40,7 @@ def ends_and_pairs(triples, relations: int):
 
 
 def shares(things: list[set]) -> torch.Tensor:
-    """[2R, 2R] from the definition."""
+    """Return the shares [2R, 2R] by definition."""
     table = torch.zeros(len(things), len(things), dtype=torch.float64)
     for r, own in enumerate(things):
         for s, other in enumerate(things):
@@ -60,7 +60,7 @@ def naive_features(triples, nodes: int, relations: int) -> torch.Tensor:
 
 
 class Written:
-    """A table that stands for `OverlapMatrix`."""
+    """A table with the interface of `OverlapMatrix`."""
 
     def __init__(self, table: torch.Tensor) -> None:
         self.table = table
@@ -70,14 +70,14 @@ class Written:
 
 
 def exact_meetings(triples, nodes: int, relations: int) -> RelationGraph:
-    """The same from the definition, in float64: `RelationGraph` keeps float32."""
+    """Compute the overlaps by definition in float64; `RelationGraph` stores float32."""
     heads, pairs = map(shares, ends_and_pairs(triples, relations))
     opposite = torch.tensor([*range(relations, 2 * relations), *range(relations)])
     return RelationGraph(Written(heads), Written(pairs), opposite, naive_features(triples, nodes, relations))
 
 
 def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, query: int) -> list[torch.Tensor]:
-    """A vector for each relation where one is asked for, a pair of relations at a time."""
+    """Compute the vector of each relation for a query relation, one pair of relations at a time."""
     heads, pairs = ends_and_pairs(triples, relations)
     by_head, by_pair = shares(heads), shares(pairs)
     features, size = naive_features(triples, nodes, relations), 2 * relations
@@ -94,12 +94,13 @@ def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int,
         for s in range(size):
             messages = ways[6] * z[inverse(s)]
             for t in range(size):
-                messages = messages + by_head[s, t] * ways[0] * z[t]  # a head in common
+                messages = messages + by_head[s, t] * ways[0] * z[t]  # common subjects
                 messages = (
                     messages + by_head[s, inverse(t)] * ways[1] * z[t]
-                )  # the end of one is the start of the other
-                messages = messages + by_head[inverse(s), t] * ways[2] * z[t]  # the other's head is my tail
-                messages = messages + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # a tail in common
+                )  # the object of one is a subject of the other
+                # The subject of the other is an object of this one.
+                messages = messages + by_head[inverse(s), t] * ways[2] * z[t]
+                messages = messages + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # common objects
                 messages = messages + by_pair[s, t] * ways[4] * z[t]
                 messages = messages + by_pair[s, inverse(t)] * ways[5] * z[t]
             out = weight @ torch.cat([z[s], messages]) + bias
@@ -117,7 +118,7 @@ def drawn(seed: int, nodes=9, relations=4, triples=15) -> list[tuple[int, int, i
 def network_of(seed=0, depth=2) -> RelationNetwork:
     generator = torch.Generator().manual_seed(seed)
     network = RelationNetwork(WIDTH, depth, generator).double()
-    for parameter in network.parameters():  # biases, gains and shifts moved from where they begin
+    for parameter in network.parameters():  # random biases, gains and shifts
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     return network
 
@@ -216,7 +217,7 @@ def test_relations_asked_for_together_are_as_those_asked_for_alone():
 
 
 def test_relations_have_equal_vectors_only_if_they_meet_alike():
-    """Two relations of the same shape have the same vector but for the mark: nothing else tells them apart."""
+    """Two relations with the same structure have the same vector, except for the mark of the query relation."""
     triples = [(0, 0, 1), (2, 1, 3), (4, 2, 4)]
     z, _ = network_of()(meetings_of(triples, 5, 3), torch.tensor([2]))
     torch.testing.assert_close(z[0], z[1], rtol=1e-6, atol=1e-7)

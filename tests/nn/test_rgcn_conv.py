@@ -1,4 +1,4 @@
-"""`RGCNConv` gives what PyG's layer of the same weights gives, values and gradients."""
+"""Compare values and gradients of `RGCNConv` with PyG's layer of the same weights."""
 
 from __future__ import annotations
 

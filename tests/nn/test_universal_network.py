@@ -1,4 +1,4 @@
-"""A network for any graph: against its definition, and that nothing in it belongs to a graph."""
+"""Compare the universal network with its definition, and test that no weight belongs to a graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some_graph(seed=0, nodes=10, relations=4, triples=18, **more) -> KnowledgeGr
 
 
 def model_over(kg, seed=0, kind=torch.float64, **settings) -> rgcn.LinkPredictor:
-    """Untrained, its numbers in float64, biases moved from where they begin."""
+    """Return an untrained float64 network with random biases."""
     model = rgcn.LinkPredictor("universal", seed=seed, **{**SMALL, **settings}).prepare(kg)
     network, generator = model.network_.to(kind).eval(), torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
@@ -46,7 +46,7 @@ def model_over(kg, seed=0, kind=torch.float64, **settings) -> rgcn.LinkPredictor
 
 
 def all_scores(model) -> torch.Tensor:
-    """[2R, N, N]: every question of a small graph, those for subjects behind those for objects."""
+    """Return the scores [2R, N, N] of every question of a small graph, first those for objects."""
     nodes, relations = model.graph_.num_nodes, model.graph_.num_relations
     pairs = torch.cartesian_prod(torch.arange(2 * relations), torch.arange(nodes))
     questions = Questions(pairs[:, 1], pairs[:, 0] % relations, pairs[:, 0] < relations)
@@ -54,7 +54,7 @@ def all_scores(model) -> torch.Tensor:
 
 
 def close(one, other, scale=1.0):
-    """How relations meet is kept in float32."""
+    """Overlaps of relations are stored in float32."""
     torch.testing.assert_close(one, other, rtol=1e-4 * scale, atol=1e-5 * scale)
 
 
@@ -125,7 +125,7 @@ def test_a_batch_of_mixed_relations_is_its_questions_one_at_a_time():
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_one_table_for_all_questions_is_as_one_for_each(hides):
-    """Where all ask for the same relation there is one table of relations, else one for each."""
+    """If all questions have the same relation there is one table of relation vectors, else one per question."""
     model = model_over(some_graph(3))
     network, relation = model.network_, 2
     triples = torch.tensor(np.array([t for t in model.graph_.triples.tolist() if t[1] == relation]))
@@ -146,9 +146,9 @@ def test_one_table_for_all_questions_is_as_one_for_each(hides):
 
 @pytest.mark.parametrize("settings", [{}, {"normalization": "relation"}])
 def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(settings):
-    """Scores of known triples are those of a graph without them as far as messages go. How relations meet stays as the
-    whole graph has it, as in training: it is computed once, and one triple of many hardly moves a share. It does say
-    that a relation exists at all: where the hidden triple is its relation's only one, nothing else would.
+    """Scores of known triples equal those over a graph without them, except for the relation overlaps. These come from
+    the whole graph, as in training: they are computed once, and one triple of many hardly changes a share. If the
+    hidden triple is the only one of its relation, the overlaps reveal that the relation exists.
     """
     kg = some_graph(4)
     model = model_over(kg, **settings)
@@ -249,7 +249,7 @@ def test_many_relations_are_answered_in_memory_that_grows_with_them(kind, monkey
     model = model_over(some_graph(0), kind=torch.float32, layers=1, width=4, relation_layers=1)
     network = model.network_
     network.relation_graph, network.num_relations = RelationGraph.of(adjacency.structure), count
-    # What is shared has vectors, too: nodes and pairs, either way round.
+    # Shared nodes and pairs of relations have vectors too, in both directions.
     assert network.relation_graph.num_states <= 2 * count + (count + 1) + 2 * count
     assert network.num_states(count + 1) == count + 1 + network.relation_graph.num_states
     scorer = network.make_scorer(adjacency)

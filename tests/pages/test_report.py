@@ -1,4 +1,4 @@
-"""A run's report: complete, well formed, closed to the outside, and safe whatever the data are called."""
+"""Test reports of runs: complete, well-formed, self-contained, and safe for hostile names."""
 
 import dataclasses
 import html
@@ -44,7 +44,7 @@ VOID = {"meta", "br", "wbr", "hr", "col"}
 
 
 class Checker(HTMLParser):
-    """Remembers every element, and complains about what is not closed or not opened."""
+    """Records every element, and raises an error for unbalanced tags."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -68,7 +68,7 @@ class Checker(HTMLParser):
 
 
 def checked(text):
-    """The page, once it is sure that it is whole and loads nothing."""
+    """Parse the page; check that it is complete and loads nothing."""
     checker = Checker()
     checker.feed(text)
     checker.close()
@@ -94,7 +94,7 @@ def words(text):
 
 
 def keep(folder, config, model=None, metrics=(), result=None, sessions=None, environment=()):
-    """A run's folder as training writes it."""
+    """Write a run folder as a training does."""
     folder.mkdir(parents=True)
     fingerprint = "f" * 64 if model is None else model.graph_.fingerprint
     about = about_run(config, {"fingerprint": fingerprint}, sessions or [])
@@ -119,7 +119,7 @@ HOSTILE = [
 
 
 def node_graph():
-    """Twelve people in two classes, which differ in what they read; names that try to break out of the page."""
+    """Return twelve people in two classes, which read different books; some names contain HTML."""
     people = [*HOSTILE, *(f"p{i}" for i in range(7))]
     triples = [(person, "reads<i>", f"book{i % 2}") for i, person in enumerate(people)]
     classes = {person: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, person in enumerate(people)}
@@ -200,7 +200,8 @@ def test_a_report_of_node_classification_has_every_section(node_run):
     report = make_report(node_run)
     text = words(report.html)
     sections = node_config().model_dump().values()
-    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1  # the task is no choice
+    # The task is not a setting that can differ.
+    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1
     for expected in (
         "test accuracy",
         "baseline",
@@ -266,7 +267,7 @@ def test_a_report_of_link_prediction_has_every_section(tmp_path, predictor):
         "No probabilities, only scores: 6 validation triples are too few",
     ):
         assert expected in text, expected
-    assert calls[-1] == (12, 12)  # two questions a triple
+    assert calls[-1] == (12, 12)  # two questions per triple
     valid = make_report(run, "valid")
     assert valid.values["measured"]["split"] == "valid"
     assert "they are optimistic" in words(valid.html)
@@ -312,7 +313,7 @@ def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_pat
 def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
     killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
     nodes = keep(tmp_path / "nodes", node_config(), metrics=NODE_METRICS, sessions=[killed])
-    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch says it for all
+    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch is the last report
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": None, "seconds": 1.5 * i} for i in (1, 2)]
     links = keep(tmp_path / "links", link_config(), metrics=metrics, sessions=[killed])
     assert make_report(links).values["seconds"] == 3.0
@@ -321,7 +322,7 @@ def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path)
 
 @pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
-    """A run of which the result is gone, as if it had been killed after its last checkpoint."""
+    """Return a run without its result, as if it had been killed after its last checkpoint."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     changes = ["model.name=distmult", "model.embedding=4", "training.steps=2", "checkpoints.every_steps=1"]
     config = load_configuration("rgcn/lp-world", [*changes, "training.device=cpu", "training.evaluate_every=null"])
@@ -465,7 +466,8 @@ def test_node_metrics_agree_with_the_model(classifier):
     certain = classifier.predict_frame([node["node"] for node in measured["most_certain"]])
     scores = dict(certain.select("node", "score").iter_rows())
     assert {node["node"]: node["score"] for node in measured["most_certain"]} == pytest.approx(scores)
-    assert all(node["probability"] is None for node in measured["most_certain"])  # nothing to calibrate on
+    # No validation data for the calibration.
+    assert all(node["probability"] is None for node in measured["most_certain"])
 
 
 def test_probabilities_are_calibrated_or_not_there(tmp_path):

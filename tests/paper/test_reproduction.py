@@ -1,4 +1,4 @@
-"""The published results and ours: how they are read, compared and shown."""
+"""Test how published results and ours are read, compared and shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No data set is on this machine, and none can be fetched."""
+    """Make all data sets unavailable."""
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RGCN_MIRROR", raising=False)
     monkeypatch.setattr("rgcn.data.registry.Sources._sources_of", lambda *_: iter(()))

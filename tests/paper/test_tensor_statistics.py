@@ -34,7 +34,7 @@ def test_seven_tensors_of_the_published_shapes(stand_in):
 
 
 def judged_deviations(rows, seeds):
-    """The rows of the table that judge a standard deviation, one for each tensor."""
+    """Return the rows that compare a standard deviation, one for each tensor."""
     return [row for row in tensors_table(rows, seeds).rows if row.quantity == "std"]
 
 
@@ -48,7 +48,7 @@ def test_rows_have_all_statistics_and_compare_the_standard_deviation(stand_in):
         allowed = 0.10 if "output" in published.name else 0.02
         word = "within" if abs(deviation) <= allowed else "outside"
         assert judged.published[0].verdict == f"{deviation:+.1%}, {word} {allowed:.0%}"
-        if "initial" in published.name:  # what begins does not depend on the triples
+        if "initial" in published.name:  # initial tensors do not depend on the triples
             assert word == "within", judged
 
 

@@ -1,4 +1,4 @@
-"""Models opened from runs and folders: what they are, whom they refuse, and whether their data changed."""
+"""Test models opened from runs and folders: their descriptions, wrong tasks, and changed data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS = "node\tclass\n" + "".join(f"n{i}\t{'A' if i % 2 == 0 else 'B'}\n" for i
 
 @pytest.fixture
 def own_run(tmp_path: Path) -> Path:
-    """A run on files of a user's own."""
+    """Return a run on files of a user."""
     (tmp_path / "graph.tsv").write_text(TRIPLES)
     (tmp_path / "labels.tsv").write_text(LABELS)
     configuration = tmp_path / "mine.yaml"

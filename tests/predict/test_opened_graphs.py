@@ -1,4 +1,4 @@
-"""Graphs opened with the pretrained model: what is meant by a name, what is refused, what is left alone."""
+"""Test graphs opened with the pretrained model: ambiguous names, errors, and no files written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABELS = "node,label\n" + "".join(f"p{i},{'even' if i % 2 == 0 else 'odd'}\n" fo
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder of a user's own, in which they are."""
+    """Return the working folder, with files of a user."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text(TRIPLES)
     (tmp_path / "people.csv").write_text(LABELS)
@@ -51,7 +51,7 @@ def test_nodes_get_the_class_of_similar_labeled_nodes(here):
 def test_labels_from_a_relation_and_files_with_splits(here):
     opened = open_model("mine.csv", device="cpu", labels_from="lives_in", classes=True)
     assert opened.data.labels_from == "lives_in"
-    assert opened.graph.labels.counts() == {"train": 12}  # nothing is trained: every label is used
+    assert opened.graph.labels.counts() == {"train": 12}  # without training, every label is used
     graph = rgcn.read("mine.csv", labels_from="lives_in")
     assert open_model(graph, device="cpu", classes=True).graph.labels.counts() == {"train": 12}
     (here / "mine").mkdir()

@@ -1,4 +1,4 @@
-"""Files of new triples: how their names meet the known ones."""
+"""Test files of new triples: how their names are matched with known names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of names that are read, and files of predictions that are whole or not there."""
+"""Test reading lists of names, and writing files of predictions atomically."""
 
 import gzip
 import io
@@ -29,7 +29,7 @@ def test_plain_text_with_a_byte_order_mark_blank_lines_and_any_line_end(tmp_path
 def test_first_columns_of_tables(tmp_path):
     (tmp_path / "a.csv").write_text('node,title\n"Bern, the city",x\n\nOslo,y\n')
     assert names(tmp_path / "a.csv") == [(2, "Bern, the city"), (4, "Oslo")]
-    (tmp_path / "b.tsv").write_text("Bern\tx\nOslo\ty\n")  # no header: Bern is no name of a column
+    (tmp_path / "b.tsv").write_text("Bern\tx\nOslo\ty\n")  # no header: Bern is not a column heading
     assert names(tmp_path / "b.tsv") == [(1, "Bern"), (2, "Oslo")]
     pl.DataFrame({"who": ["Bern", None, "Oslo"]}).write_parquet(tmp_path / "c.parquet")
     assert names(tmp_path / "c.parquet") == [(1, "Bern"), (3, "Oslo")]
@@ -82,7 +82,7 @@ def test_unknown_names_are_counted_and_the_first_explained():
     assert "and 16 more" in str(refused.value)
     found = resolve_nodes(opened, listed, "people.txt", skip_unknown=True)
     assert (found.ids.tolist(), found.place.tolist(), found.skipped) == ([1, 2], [0, 1], 21)
-    with pytest.raises(DataError, match="1 of 1 name is not known"):  # nothing left is no success
+    with pytest.raises(DataError, match="1 of 1 name is not known"):  # if no name is known, it is an error
         resolve_nodes(opened, [(1, "x")], "people.txt", skip_unknown=True)
 
 

@@ -71,7 +71,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(checkpoints, v
     else:
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:middle], "flipped": flipped, "emptied": b""}[damage])
-    if victim.endswith("json") and damage == "gone":  # then there is no such checkpoint, which is no damage
+    if victim.endswith("json") and damage == "gone":  # the checkpoint is missing, which gives no warning
         assert_same(checkpoints.newest(), state(1, best=1))
         return
     with pytest.warns(UserWarning, match="step-000000002 cannot be used"):
@@ -96,7 +96,7 @@ def test_after_damage_new_checkpoints_stay_although_their_steps_are_lower(checkp
     with pytest.warns(UserWarning, match="cannot be used"):
         assert checkpoints.newest() is None
     for step in (100, 200, 300):
-        checkpoints.save(state(step, best=50))  # the same best step as in the damaged ones: written anew
+        checkpoints.save(state(step, best=50))  # the same best step as in the damaged ones is written again
         assert_same(checkpoints.newest(), state(step, best=50))
 
 

@@ -184,7 +184,7 @@ def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_
     finally:
         series.kill()
     assert not any(map(is_alive, pids_in(folder)))
-    assert errors.count("Traceback") == 1  # the parent's own; under `rgcn` that is a sentence
+    assert errors.count("Traceback") == 1  # raised by the parent; the command prints it as a message
     sessions = [json.loads((folder / f"seed-{i}" / "run.json").read_text())["sessions"][-1] for i in (1, 2)]
     assert {session["outcome"] for session in sessions} == {"terminated"}
 

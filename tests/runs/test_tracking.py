@@ -1,4 +1,4 @@
-"""The record of a run survives kills, full disks and lost servers; TensorBoard and MLflow are the real ones."""
+"""Test that records of a run survive kills, full disks and lost servers, with the real TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_no_file_yet_reads_as_no_reports(tmp_path: Path) -> None:
 
 
 class _FullDisk:
-    """A file on a disk with few free bytes: a write is partial, as the system does it, or fails."""
+    """A file on a disk with few free bytes: a write is partial, as the system does, or it fails."""
 
     def __init__(self, file: Any, capacity: int) -> None:
         self._file, self._room = file, capacity

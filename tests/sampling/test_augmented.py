@@ -1,4 +1,4 @@
-"""Views of a graph: the same seed gives the same view, something is always left, and nothing is made up."""
+"""Test augmented views of a graph: deterministic, never empty, and without invented triples."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_a_sampled_part_is_a_subgraph(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_other_relations_keep_pairs(seed):
-    """Nodes stay as they are: what is left of each triple joins the same two, one way or the other."""
+    """Nodes are unchanged: each remaining triple connects the same two nodes, in either direction."""
     triples = np.array(draw_graph(seed, "kin").triples)
     changed = module._other_relations(triples, np.random.default_rng(seed))
     pairs = {frozenset(row) for row in triples[:, [0, 2]].tolist()}
@@ -72,7 +72,7 @@ def test_other_relations_keep_pairs(seed):
 
 
 def test_a_relation_with_few_known_triples_resembles_labels():
-    """`is` gives each of 40 nodes one of two classes; `knows` gives each two of the others."""
+    """The relation `is` links each of 40 nodes to one of two classes, `knows` to two other nodes."""
     triples = [(f"n{i}", "is", f"class {i % 2}") for i in range(40)]
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
     graph, nodes = KnowledgeGraph.from_triples(triples), set()

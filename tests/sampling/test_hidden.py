@@ -1,4 +1,4 @@
-"""What is hidden while it is asked about, against a loop over all triples."""
+"""Compare hidden triples with a loop over all triples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of known triples against a set of Python's, and at its edges."""
+"""Compare the index of known triples with a Python set; test edge cases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def graph_of(rows: list[tuple[int, int, int, int]], split: bool = True) -> Knowl
 
 
 def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
-    """Every triple the index gives as an object of a question, and every one it gives as a subject, in its order."""
+    """Return the triples that the index gives for questions for objects and for subjects, in its order."""
     every = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS))
     node, relation = every.to(known.objects.device).unbind(1)
     key = node * RELATIONS + relation

@@ -1,4 +1,4 @@
-"""Negatives against their definition, and batches that are prepared in advance."""
+"""Compare negatives with their definition; test batches that are prepared in advance."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_filtered_negatives_are_never_known(at_hand: tuple[str, ...], monkeypatc
     assert known.contains(unfiltered.triples(positives)).any()
     filtered = corrupt(positives, 10, generator=seeded(4), known=known, rounds=500)
     assert not known.contains(filtered.triples(positives)).any()
-    # Those that did not hit stay what they were.
+    # Negatives that are not known triples stay unchanged.
     fine = ~known.contains(unfiltered.triples(positives))
     assert torch.equal(filtered.node[fine], unfiltered.node[fine])
     assert torch.equal(filtered.is_subject, unfiltered.is_subject)

@@ -1,4 +1,4 @@
-"""Drawn graphs: the same seed gives the same graph, sizes stay within bounds, and the rules do what they say."""
+"""Test synthetic graphs: deterministic, sizes within bounds, and rules as defined."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def test_a_seed_gives_one_graph():
     [("world", "20ef76f7d7db"), ("kin", "57b382a5c3a7"), ("semantic", "ece1410a5832"), ("blocs", "ed061faf56d4")],
 )
 def test_synthetic_graphs_do_not_change_between_versions(kind, fingerprint):
-    """A pretraining that goes on elsewhere, or later, must meet the same graphs."""
+    """A pretraining that is resumed on another machine must get the same graphs."""
     assert draw_graph(3, kind).fingerprint[:12] == fingerprint
 
 
@@ -91,7 +91,7 @@ def test_same_set_is_an_equivalence():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_implied_triples_hold(seed):
-    """Each rule's conclusions lie where its premises put them."""
+    """Check that the conclusions of each rule follow from its premises."""
     world = a_world((50,), seed)
     world.relations = [world.affinity(60), world.tree(60), world.neighbor(60)]
     either_way = [pairs for known in world.relations for pairs in (known, inverse(known, 50))]
@@ -103,7 +103,7 @@ def test_implied_triples_hold(seed):
 
 
 def test_renumbering_keeps_the_graph():
-    """Degrees and relation sizes, sorted, are the same; repeated triples are one; unused numbers go."""
+    """Sorted degrees and relation sizes are unchanged; duplicate triples are merged; unused ids are removed."""
     triples = np.array([[0, 5, 9], [9, 5, 4], [4, 2, 4], [0, 5, 9]])
     graph = renumbered(triples, np.random.default_rng(0), "small")
     assert (graph.num_nodes, graph.num_relations, len(graph), graph.name) == (3, 2, 3, "small")

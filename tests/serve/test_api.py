@@ -1,4 +1,4 @@
-"""The API: every endpoint answers what it declares, by any kind of name."""
+"""Test the API: every endpoint answers by its schema, for any kind of name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 
 
 def checked(response, shape):
-    """The JSON of an answer that has the shape it declares."""
+    """Return the JSON of a response that matches its schema."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
     msgspec.json.decode(response.content, type=shape)
@@ -32,7 +32,7 @@ def checked(response, shape):
 
 
 def refused(response, status, code):
-    """The words of a refusal."""
+    """Return the message of an error response."""
     assert (response.status_code, response.json()["error"]["code"]) == (status, code), response.text
     msgspec.json.decode(response.content, type=Error)
     return response.json()["error"]
@@ -154,9 +154,9 @@ def test_a_question_has_a_note_if_its_status_is_special(client):
 def test_no_note_denies_missing_answers_if_an_answer_is_probable(client, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
-    )  # as if by their number further answers never were expected
+    )  # as if the number of known answers made further ones improbable
     notes = {}
-    for k in (1, 1000):  # none of which is known
+    for k in (1, 1000):  # all of them are new answers
         query = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
         answer = client.get(LP + "/links", params=query).json()
         probable = 1 - math.prod(1 - link["probability"] for link in answer["links"]) > 0.5

@@ -1,4 +1,4 @@
-"""Waiting requests are answered in one batch; those that are too many, too late or abandoned are not."""
+"""Test batching: waiting requests form one batch; excess, late and abandoned requests are not computed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_long_request_is_split_and_interleaved_with_short_ones():
     assert asyncio.run(scenario()) == [i * 10 for i in range(1, 15)]
     assert all(len(batch) <= 8 for batch in slow.batches)
     mixed = slow.batches[1]
-    assert sum(question < 100 for question in mixed) == 6  # a quarter of the places is the long one's
+    assert sum(question < 100 for question in mixed) == 6  # a quarter of the batch belongs to the long request
     assert sum(question >= 100 for question in mixed) == 2
 
 
@@ -194,7 +194,7 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
 
     async def scenario():
         executor, queue = make_executor(max_questions=10), RequestQueue(A, slow)
-        tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but nothing else waits
+        tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but no other request waits
         await begun(slow)
         with pytest.raises(RequestError, match="30 questions wait already"):
             await executor.ask(queue, [1, 2])

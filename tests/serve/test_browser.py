@@ -1,4 +1,4 @@
-"""The explorer page in a real browser: a person's walk, by keyboard and mouse, wide and narrow, light and dark."""
+"""Test the explorer page in a real browser: keyboard and mouse, wide and narrow, light and dark."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ EXPLORER = Path(__file__).parents[2] / "src" / "rgcn" / "serve" / "explorer"
 CLASSIFIER, PREDICTOR, UNCALIBRATED = "classes", "links", "uncalibrated"
 SETTINGS = {
     CLASSIFIER: ("rgcn/nc-world", ["training.epochs=20"]),
-    # Trained until facts that are known are among its first guesses.
+    # Trained until known triples are among its best answers.
     PREDICTOR: ("rgcn/lp-world", ["training.steps=30", "model.embedding=32", "training.learning_rate=0.05"]),
 }
 TOKEN = "open-sesame-1234"
@@ -38,10 +38,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def site(chromium, tmp_path_factory):
-    """Where two models of `world` are served, and one of a graph with nothing held out.
-
-    Not made where there is no browser to look with.
-    """
+    """Serve two models of `world`, and one of a graph without held-out data. Skipped without a browser."""
     here, kg = tmp_path_factory.mktemp("looked-at"), rgcn.load("world")
     for name, (configuration, changes) in SETTINGS.items():
         train(load_configuration(configuration, changes), kg, here / name)
@@ -55,7 +52,7 @@ def site(chromium, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded_site(chromium, tmp_path_factory):
-    """A server that asks for a token, with a model of things whose names try to break out of the page."""
+    """Start a server that requires a token, with a model whose names contain HTML."""
     people = [*HOSTILE, *(f"p{i}" for i in range(7))]
     graph = rgcn.KnowledgeGraph.from_triples([(name, "reads<i>", f"book{i % 2}") for i, name in enumerate(people)])
     labels = {name: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, name in enumerate(people)}
@@ -67,7 +64,7 @@ def guarded_site(chromium, tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium, request):
-    """A fresh page; afterwards the console is empty, and no other host was contacted."""
+    """Return a browser; after the test its console must be empty, and no other host contacted."""
     chromium.fresh()
     yield chromium
     chromium.offline(False)
@@ -84,7 +81,7 @@ def address(site, model, node, **more):
 
 
 def choose(browser, select, value):
-    """Takes one of the options of a select."""
+    """Choose an option of a select element."""
     from selenium.webdriver.support.ui import Select
 
     Select(browser.see(f"#{select}")).select_by_value(value)
@@ -100,7 +97,7 @@ def test_the_page_is_small_and_contacts_no_other_host():
         )
     page = (EXPLORER / "index.html").read_text(encoding="utf-8")
     assert not re.search(r'\s(on\w+|style)=|<style|<script(?! type="module" src="/assets/)', page)
-    # Modules that the page names ahead are those that it imports, so that none waits for another.
+    # The preloaded modules are those that the page imports, so that they load in parallel.
     named = set(re.findall(r'modulepreload" href="/assets/([\w.]+)"', page)) | {"explorer.js"}
     assert named == {file.name for file in files if file.suffix == ".js"}
 
@@ -322,7 +319,8 @@ def test_names_are_shown_as_people_write_them(browser, guarded_site):
     browser.open(guarded_site)
     thing = {"name": "libstdc%2B%2B6", "title": "libstdc++6", "kind": "name"}
     assert named(thing) == '<bdi dir="auto" title="libstdc%2B%2B6">libstdc++6</bdi>'
-    assert named({"name": '"42"', "title": "42", "kind": "literal"}).startswith('<q dir="auto" ')  # a text, no thing
+    # A literal and not a node with a page.
+    assert named({"name": '"42"', "title": "42", "kind": "literal"}).startswith('<q dir="auto" ')
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -333,7 +331,7 @@ def test_text_has_enough_contrast(browser, site, scheme):
     browser.click("button.why-button")
     browser.see(".drawing svg")
     browser.wait_until_loaded("Switzerland")
-    # Waits come and go by fading; what is measured is what stays.
+    # Disable transitions, so that final states are measured.
     rows = browser.until(lambda: browser.contrasts(), "text")
     browser.whole_screenshot(f"{scheme}-classifier")
     browser.open(address(site, PREDICTOR, "Switzerland"))
@@ -419,7 +417,7 @@ def test_a_drawing_contains_no_script(browser, site):
     assert browser.run("return window.broken") is None
     broken = browser.imported(f"{site}/assets/why.js", "m.drawing('<svg><g></svg>', {})")
     assert "is broken" in broken
-    # The browser saw what it would have refused too: the page's policy is the lock behind this one.
+    # The content security policy of the page would have refused it too.
     assert all("Content Security Policy" in row for row in browser.complaints())
 
 

@@ -1,4 +1,4 @@
-"""Groups of endpoints: a model has those of the questions its task answers, and those that the task brings."""
+"""Test groups of endpoints: those for the kinds of answers of a task, and those that the task declares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEOPLE = [f"person {i}" for i in range(12)]
 
 @pytest.fixture(scope="module")
 def graph():
-    """People who read one of two books, and belong to a group for it; nothing is held out to calibrate on."""
+    """Return people who read one of two books, which is their class; no labels are held out for calibration."""
     triples = [(name, "reads", f"book {i % 2}") for i, name in enumerate(PEOPLE)]
     kg = rgcn.KnowledgeGraph.from_triples(triples, name="readers")
     return kg.with_labels({"train": {name: f"group {i % 2}" for i, name in enumerate(PEOPLE)}})
@@ -31,7 +31,7 @@ def graph():
 
 @pytest.fixture
 def serving(graph, tmp_path):
-    """Saves an estimator and serves what was saved."""
+    """Save an estimator and serve the saved model."""
 
     def served(estimator):
         estimator.fit(graph).save(str(tmp_path / "tiny"))

@@ -1,4 +1,4 @@
-"""Why, over HTTP: made once, remembered, refused with words where a model cannot say."""
+"""Test explanations over HTTP: computed once, cached, and refused with a message if a model cannot explain."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_cache_of_explanations_is_bounded(monkeypatch):
         return list(dispatcher.cache)
 
     assert asyncio.run(ask(0, 1, 2, 3, 4)) == [2, 3, 4]
-    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # what was asked for least lately is forgotten
+    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # the least recently used explanation is dropped
     assert made == [0, 1, 2, 3, 4, 5]
     slow.stop()
 

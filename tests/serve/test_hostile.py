@@ -34,7 +34,7 @@ def with_k(k):
     return a_body('{"queries":[{"subject":"Peru","relation":"borders"}],"k":' + k + "}")
 
 
-# what, method, path, further settings of httpx, status, a word that must be in the message
+# description, method, path, further arguments of httpx, status, text that the message must contain
 HOSTILE = [
     ("a path out of the assets", "GET", "/assets/../../etc/passwd", {}, 404, "nothing at this path"),
     ("the same, encoded", "GET", "/assets/%2e%2e%2f%2e%2e%2fetc%2fpasswd", {}, 404, "nothing at this path"),
@@ -197,7 +197,7 @@ def test_malformed_http_is_refused(live_server, case):
 
 TO_SCORE = b"POST " + LP.encode() + b"/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-# what, the request up to its trailers, what comes again and again
+# description, the request up to its trailers, bytes that are sent repeatedly
 ENDLESS = [
     ("trailers of an answered request", POST_HEALTH + CHUNKED + b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"),
     ("trailers of a request that is waited for", TO_SCORE + CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n" * 200),
@@ -207,7 +207,7 @@ ENDLESS = [
 
 
 def memory_of(server):
-    """Bytes it takes; 0 where the system does not tell."""
+    """Return its resident bytes; 0 if the system does not report them."""
     rows = httpx.get(f"{server.url}/metrics").text.splitlines()
     return next((float(row.split()[1]) for row in rows if row.startswith("process_resident_memory_bytes ")), 0)
 
@@ -224,7 +224,7 @@ def test_endless_requests_are_cut_off(live_server, case):
                 sent += len(again) * 16
         except (ConnectionResetError, BrokenPipeError):
             pass  # cut off, as it should be; how soon is asserted below
-    assert sent < most / 4  # what the system's own buffers take
+    assert sent < most / 4  # the size of the system's buffers
     assert memory_of(live_server) - before < most / 2
 
 

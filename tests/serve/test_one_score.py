@@ -1,4 +1,4 @@
-"""One triple has one score: the command line, HTTP and Python say the same of it, asked from either end."""
+"""Test that a triple has one score in the command line, HTTP and Python, asked from either end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def served(request, tmp_path_factory):
 
 
 def from_end(served, triple, end):
-    """The triple's row where one end is given and the other asked for: in Python, as a command prints it, by HTTP."""
+    """Return the row of the triple as an answer to a question with one end: in Python, by a command, by HTTP."""
     _, place, opened, client = served
     subject, relation, object_ = triple
     given, answer = ("subject", object_) if end == "subject" else ("object", subject)
@@ -82,7 +82,7 @@ def from_end(served, triple, end):
 
 
 def scored(served, triple):
-    """What a score of the triple says: in Python, by HTTP, and in explanations of either."""
+    """Return the score of the triple: in Python, by HTTP, and in explanations of both."""
     _, place, opened, client = served
     (python,) = named_rows(opened.model.triples_frame([triple]))
     named = dict(zip(("subject", "relation", "object"), triple, strict=True))

@@ -56,7 +56,7 @@ LONG = ["x" * 2500, "日本" * 1500, '"' + "POLYGON ((7.1 46.9, " * 5000 + '))"'
 
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory):
-    """Names too long for anybody to type, as a table has them, with classes; a relation's and a class's too."""
+    """Return a graph with very long names of nodes, relations and classes."""
     triples = [(name, relation, other) for name in LONG for relation in ("r", "s" * 3000) for other in (*LONG, "short")]
     kg = rgcn.KnowledgeGraph.from_triples(triples, name="long", labels={name: name for name in LONG})
     folder = tmp_path_factory.mktemp("models")
@@ -70,11 +70,11 @@ def test_every_name_in_an_answer_can_be_queried(long_names):
     def ask(model, what, **query):
         response = long_names.get(f"/api/models/{model}{what}", params=query)
         assert response.status_code == 200, response.text[:300]
-        assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # what headers may take
+        assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # the limit for headers
         return response.json()
 
     given = [link["node"]["name"] for link in ask("links", "/links", subject="short", relation="r", k=10)["links"]]
-    assert set(given) > {LONG[0], LONG[3]}  # a moderate one as it is
+    assert set(given) > {LONG[0], LONG[3]}  # a moderately long one is unchanged
     assert max(map(len, given)) < 9000
     for name in given:
         assert ask("links", "/neighbors", node=name)["node"]["name"] == name

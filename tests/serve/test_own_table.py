@@ -1,4 +1,4 @@
-"""One's own table, trained, served and reported: pages and answers for others name no folder of this machine."""
+"""Test a user's own table, trained, served and reported: pages and answers contain no folder names."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_classes_are_offered_for_the_kind_that_has_labels(place):
     graph = rgcn.KnowledgeGraph.from_triples(rows, labels={"a0": "x", "a1": "y"})
     assert [graph.nodes[node] for node in nodes_like_labeled(graph)] == [f"a{i}" for i in range(6)]
     alone = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "s", "d")], labels={"a": "x", "d": "y"})
-    assert len(nodes_like_labeled(alone)) == 4  # they share nothing: who knows
+    assert len(nodes_like_labeled(alone)) == 4  # they share no trait, so all nodes are classified
 
 
 def test_a_path_network_computes_classes_on_request(place, monkeypatch):

@@ -1,4 +1,4 @@
-"""Requests generated from the OpenAPI document: the server keeps to what it says, whatever it is asked."""
+"""Test that the server follows its OpenAPI document, with generated requests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A decomposition of the relations' weight matrices from outside the package: W_r = U_r V_r, of low rank.
 
-`LowRank` is all that a package has to write. The tests below train it from Python, by its name on the command line and
+A package only needs to define `LowRank`. The tests below train it from Python, by its name on the command line and
 by an entry point, save it, load it, and compare it with its definition.
 """
 

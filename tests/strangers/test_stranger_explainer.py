@@ -1,4 +1,4 @@
-"""An explanation method from outside: by its class, its dotted name, and as an installed entry point."""
+"""Test an explanation method from another package: by class, dotted name, and entry point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rgcn.predict import OpenModel, open_model
 
 
 class LeaveOneOut(Explainer):
-    """What the answer loses when one triple is left out, the others normalized as if it had never been."""
+    """How much the strength falls without one triple, with the graph normalized as if it did not exist."""
 
     words = "leaving out one triple after the other"
 
@@ -34,7 +34,7 @@ class LeaveOneOut(Explainer):
                 without = question.strength_with(subgraph.keep_triples(keep))
                 lost.append(float(question.strength(question.full_output) - without))
         on_step()
-        # The triple's edges share what it changes; self-loops, the last place, change nothing.
+        # The edges of a triple share its effect; self-loops, at the last index, have none.
         places = [place.cpu().numpy() for place in subgraph.edge_triples]
         count = np.bincount(np.concatenate(places), minlength=len(subgraph) + 1)
         return Attribution(subgraph, tuple(np.append(lost, 0.0)[place] / count[place] for place in places), None)
@@ -59,7 +59,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenModel:
 def test_a_class_is_a_method(opened: OpenModel) -> None:
     why = explain_class(opened, opened.node("p3"), method=LeaveOneOut, edges=2, draws=3)
     assert (why.method, why.edges[0].text) == (f"{__name__}:LeaveOneOut", "p3 —reads→ book1")
-    # What is said to be lost is lost.
+    # The reported importance equals the change of the score.
     alone = explain_class(opened, opened.node("p3"), method=LeaveOneOut, edges=1, draws=1)
     assert alone.edges[0].importance == pytest.approx(alone.fidelity.strength.without.named, rel=1e-4)
     assert "leaving out one triple after the other" in why.as_text()

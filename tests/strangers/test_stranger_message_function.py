@@ -1,6 +1,6 @@
 """A message function from outside the package: attention computed from both ends of each edge, as in GATv2 and RGAT.
 
-`Attention` is all that a package has to write. The tests below compare its values and gradients with a loop over nodes
+A package only needs to define `Attention`. The tests below compare its values and gradients with a loop over nodes
 and edges, train it from Python, by its name on the command line and by an entry point, save it and load it.
 """
 

@@ -1,6 +1,5 @@
-"""Encoders, decoders, objectives, samplers and heads from outside go wherever built-in ones do.
-
-One of them has no vectors of nodes, and computes each question anew: everything that answers must do without.
+"""Test encoders, decoders, objectives, samplers and heads of another package wherever built-in ones are used. One of
+them has no node vectors and computes each question separately.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ def test_it_is_served(fitted, tmp_path):
     best = named_rows(fitted.predict_frame(subject=0, relation=0, k=3))
     (served,) = models = load_models([tmp_path / "mine"], device="cpu")
     links = next(group for group in served.groups if group.tag == "links")
-    most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as suit the scorer
+    most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as the scorer takes at once
     assert [links.queue("mark", k).max_batch for k in (10, 100, 1000)] == [most, most // 2, most // 8]
     with asking(create_app(models)) as client:
         query = {"subject": names[0], "relation": relation, "k": 3}
@@ -225,7 +224,7 @@ def test_options_in_a_file_and_on_the_command_line_are_checked_where_they_stand(
 
 
 def test_a_run_with_options_that_are_no_longer_declared_can_still_be_read(tmp_path):
-    """It was trained by another version of the class."""
+    """The run was trained by another version of the class."""
     (tmp_path / "config.yaml").write_text(OPTIONS)
     (tmp_path / "run.json").write_text("{}")
     assert load_configuration(str(tmp_path)).model.options == {"scael": 2.0}
@@ -255,7 +254,7 @@ def configuration(tmp_path):
 
 
 def in_a_process(*arguments, cwd, **variables):
-    """`rgcn ARGUMENTS` in a process of its own, which finds the stranger's module."""
+    """`rgcn ARGUMENTS` in its own process, which can import the external module."""
     place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), **variables}
     code = "import sys; from rgcn.cli import main; sys.argv[0] = 'rgcn'; main()"
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""A kind `number` from one file outside the package: it trains, goes on, is tuned, reported, asked and served."""
+"""Test the kind `number` of another package: training, resuming, tuning, reports, predictions and serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader from outside reads its files wherever a built-in one would, and gets what those get."""
+"""Test that a reader of another package works wherever a built-in one does."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_class_is_accepted_as_a_format(edges: Path) -> None:
     kg = rgcn.read(edges, format=EdgeList)
     assert (list(kg.nodes), list(kg.relations), kg.triples.tolist()) == (["Bern", "Zug", "Chur"], ["linked"], TRIPLES)
     assert kg.metadata == {"source": ["graph.edges"], "format": MINE, "duplicates": 1, "skipped_lines": 0}
-    with pytest.raises(DataError, match="does not follow from its name"):  # by ending, only if it is installed
+    with pytest.raises(DataError, match="does not follow from its name"):  # by suffix, only if it is installed
         rgcn.read(edges)
 
 
@@ -172,11 +172,11 @@ def _train(folder: Path, format: str) -> str:
 
 def test_a_training_reads_with_it_by_dotted_name(labeled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"format: {MINE}" in _train(labeled, f"format: {MINE}")
-    # A new process has the name from the run's folder, and that is no reason to import anything.
+    # A new process gets the name from the run folder and must not import it.
     forgotten(PACKAGE, monkeypatch)
     READERS._classes.clear()
     monkeypatch.chdir(labeled)
-    assert rgcn.open_model("a")  # whose graph is with the model, so that nothing has to be read
+    assert rgcn.open_model("a")  # the graph is stored with the model, so no file is read
     (labeled / "graph.edges").write_text(EDGES + "\nBern Chur\n")
     with pytest.raises(DataError, match=f"--allow {PACKAGE}"):
         rgcn.open_model("a")

@@ -1,4 +1,4 @@
-"""A task from outside, by its dotted name or as an entry point: it trains, is listed, reported, compared and tuned."""
+"""Test a task of another package, by dotted name or entry point: training, lists, reports, comparison and tuning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import rgcn
 from rgcn.models import task_of
 from rgcn.runs import load_configuration
 
-# What it brings to pages and to the command line comes last, and may be left out.
+# Its parts for pages and the command line come last, and are optional.
 CODE = """
 from markupsafe import Markup
 from pydantic import Field
@@ -82,7 +82,7 @@ BRINGS = {"Reporting": "MODULE:Pages", "Outcome": "MODULE:Said"}
 
 @pytest.fixture(params=["dotted name", "entry point", "with nothing brought"])
 def stranger(request, tmp_path, monkeypatch):
-    """(configuration, the task's name in it, whether it brings anything): a package with a task, in a folder."""
+    """Write a package with a task; return (configuration, name of the task in it, whether the task has parts)."""
     module = f"stranger_task_{request.param.replace(' ', '_')}"
     name = "counting" if request.param == "entry point" else f"{module}:Mistakes"
     parts = {} if "nothing" in request.param else BRINGS

@@ -1,4 +1,4 @@
-"""A tracker of another package gets all that a built-in one gets, also after a resume."""
+"""Test that a tracker of another package gets the same calls as a built-in one, also after a resume."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_an_installed_package_gives_it_a_name(tmp_path: Path, monkeypatch: pytes
         assert "mine" in json.dumps(run_schema())
         with pytest.raises(ConfigError, match="did you mean 'mine'"):
             load_configuration("rgcn/nc-world", ["trackers=[mime]"])
-    # Somewhere else, where the package is not installed, the run is a run all the same.
+    # On a machine without the package, the run can still be read.
     with pytest.warns(UserWarning, match="tracker 'mine' is not installed here"):
         assert rgcn.open_model(tmp_path / "a")
     with pytest.raises(ConfigError, match="unknown tracker 'mine'"):
@@ -117,7 +117,7 @@ def test_an_installed_package_gives_it_a_name(tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that was stopped after its first step, as it lies there for a new process."""
+    """Return a run that was stopped after its first step, as a new process finds it."""
     monkeypatch.setenv("STOP_AT", "1")
     assert _train(tmp_path, "--track", MINE).returncode == 130
     monkeypatch.delenv("STOP_AT")
@@ -146,7 +146,7 @@ def test_a_class_named_by_a_run_is_not_imported(stopped: Path) -> None:
     assert "--no-track" in done.stderr
     assert PACKAGE not in sys.modules
     assert len(read_events(stopped)) == 2
-    for again in (str(stopped), str(stopped / "config.yaml")):  # training anew from a run is no different
+    for again in (str(stopped), str(stopped / "config.yaml")):  # training again from a run behaves the same
         done = command("train", again, "--out", stopped.parent / "anew", "-q")
         assert (done.returncode, f"--allow {PACKAGE}" in done.stderr) == (1, True)
     assert PACKAGE not in sys.modules

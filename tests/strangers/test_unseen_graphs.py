@@ -1,4 +1,4 @@
-"""A model that holds nothing of nodes, over graphs it has never seen: the same answers for the same graph renamed."""
+"""Test models without node weights on unseen graphs: a renamed graph gets the same answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def walks(request) -> rgcn.LinkPredictor:
 
 
 def renamed(kg: KnowledgeGraph, seed: int = 0) -> KnowledgeGraph:
-    """The same graph: other names of nodes, nodes and relations and triples in another order."""
+    """Return the same graph with other names, and nodes, relations and triples in another order."""
     order = np.random.default_rng(seed).permutation(len(kg))
     named = [kg.named()[number] for number in order]
     triples = [(f"new {s}", r, f"new {o}") for s, r, o in named]
@@ -209,7 +209,7 @@ def test_a_run_that_knows_nodes_and_one_of_classes(run, tmp_path):
         "training: {epochs: 1}}"
     )
     assert command("train", tmp_path / "links.yaml", "--out", tmp_path / "links", "--quiet").returncode == 0
-    done = command("evaluate", tmp_path / "links", "--on", "nations")  # the graph is not even looked for
+    done = command("evaluate", tmp_path / "links", "--on", "nations")  # the error comes before the graph is read
     assert "--with FILE" in done.stderr
     assert command("train", "rgcn/nc-world", "--set", "training.epochs=1", "--out", tmp_path / "run").returncode == 0
     assert "needs one that predicts links" in command("evaluate", tmp_path / "run", "--on", "world").stderr

@@ -1,4 +1,4 @@
-"""Writing whole files: errors of the system are reported as such, in whichever library they occur."""
+"""Test writing whole files: errors of the operating system are reported, in whichever library they occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps of networks that must not read the triples in question, and of objectives over all nodes."""
+"""Test training steps of networks that hide the queried triples, and of objectives over all nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HidingWalks(Encoder):
 
 
 def parallel(length=20, weighted=False):
-    """A ring under three relations, with every fourth step doubled, answered back, and said under another relation."""
+    """Return a ring of three relations; every fourth triple also occurs twice, reversed, and with another relation."""
     triples = [(i, i % 3, (i + 1) % length) for i in range(length)]
     for s, r, o in triples[::4]:
         triples += [(s, r, o), (o, r, s), (s, (r + 1) % 3, o)]
@@ -147,7 +147,7 @@ def test_scores_that_exceed_the_memory_are_refused_before_training(monkeypatch):
 
 @pytest.mark.parametrize("most", [1 << 30, 100])
 def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch):
-    """Also where the new triples are too many for a step: then some of them at a time."""
+    """New triples are fitted in batches if they are too many for one step."""
     kg = parallel(30)
     settings = {"embedding": 8, "bottleneck": 4, "steps": 5, "batch_edges": 3, "device": "cpu"}
     predictor = LinkPredictor("c-rgcn", objective="softmax", **settings).fit(kg)

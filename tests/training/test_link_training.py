@@ -91,7 +91,7 @@ def compare_with_triples_written_out(decoder, vectors, positives, negatives, eve
         torch.testing.assert_close(a, b)
 
     nodes = decoder.prepare(vectors)
-    # What every decoder has, without a shorter way.
+    # The generic implementation of every decoder.
     for a, b in zip(Decoder.score_batch(decoder, nodes, positives, negatives), scores, strict=True):
         torch.testing.assert_close(a, b)
     s, r, o = every.unbind(1)
@@ -149,7 +149,7 @@ def test_the_optimizer_is_given_the_scheduled_rate():
 
 
 class SlowNodes(torch.optim.SGD):
-    """Moves the first parameter, the node table, at a tenth of the rate of all others."""
+    """Trains the first parameter, the node table, at a tenth of the rate of all others."""
 
     def __init__(self, params, lr, weight_decay):
         first, *others = params
@@ -201,7 +201,7 @@ def trainer_of(kg, model="rgcn", **settings):
 
 
 def edges_of(adjacency):
-    """(data edges with weight, inverse edges with weight, self-loops with weight), as sets of triples."""
+    """Return (edges, inverse edges, self-loops), each as a set of triples with weights."""
     s, r = adjacency.structure, adjacency.structure.num_data_relations
     rows = zip(s.source.tolist(), s.relation.tolist(), s.target.tolist(), s.direction.tolist(), strict=True)
     out = [[], [], []]
@@ -224,12 +224,12 @@ def test_sampled_messages_pass_over_a_part_of_the_sampled_edges_and_leak_no_othe
         adjacency = trainer.message_graph(positives)
         along, inverse, loops = edges_of(adjacency)
         assert len(along) == max(1, round(10 * (1 - rate)))
-        assert inverse == along  # nothing dropped comes back by its inverse
+        assert inverse == along  # inverses of dropped edges are dropped too
         remaining = [tuple(row) for row in positives.tolist()]
         for edge in along:
-            remaining.remove(edge)  # each is one of the sampled, as often as it was sampled
+            remaining.remove(edge)  # each is a sampled triple, as often as it was sampled
         assert loops == list(range(kg.num_nodes))
-        graph = SmallGraph(along, kg.num_nodes, kg.num_relations)  # normalized over what was kept, nothing else
+        graph = SmallGraph(along, kg.num_nodes, kg.num_relations)  # normalized over the kept edges only
         torch.testing.assert_close(adjacency.to_dense().double(), naive_adjacency(graph), rtol=1e-6, atol=1e-6)
         seen.add(tuple(along))
     batches.close()
@@ -299,7 +299,7 @@ def test_a_batch_larger_than_the_graph_is_the_graph():
 
 
 def test_a_step_is_adam_on_loss_and_penalty(monkeypatch):
-    """One step, retold: the same draws, the definition of the loss, plain Adam."""
+    """Compute one step by definition: the same random draws, the loss, plain Adam."""
     kg = chains()
     settings = {"edge_dropout": 0.0, "self_loop_dropout": 0.0, "penalty": 0.3, "decoder_biases": True, "clip": 0.05}
     trainer, twin = (trainer_of(kg, **settings) for _ in range(2))
@@ -376,7 +376,7 @@ def test_the_operator_of_a_step_is_marked_as_passing():
 
 
 def test_a_step_does_not_check_its_rows_again(monkeypatch):
-    """The check asks the device a question, and a step that waits cannot be recorded."""
+    """The check synchronizes with the device, and a step that synchronizes cannot be captured."""
     trainer = trainer_of(chains(), batch_edges=10)
 
     def fail(*_):
@@ -417,7 +417,7 @@ def test_only_rows_that_a_batch_touched_move(model, optimizer, shared_by):
 
 @pytest.mark.parametrize("model", ["distmult", "c-rgcn", "rgcn"])
 def test_the_first_lazy_step_is_that_of_adam(model):
-    """Moments begin at zero: where rows get a gradient at all, both take the same first step."""
+    """Moments begin at zero, so rows with a gradient take the same first step in both."""
     settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 8, "decoder_biases": True, "edge_dropout": 0.0}
     settings |= {"self_loop_dropout": 0.0}
     states = []

@@ -1,5 +1,5 @@
-"""The objectives that look at all nodes, and self-adversarial negatives, against their definition: loops over python
-sets, in float64."""
+"""Compare objectives over all nodes and self-adversarial negatives with their definition, loops over Python sets in
+float64."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rgcn.training.objectives import (
 
 
 class Table:
-    """A network whose scores are a table [R, N, N], of (relation, subject, object), and remembers what it was asked."""
+    """A network whose scores are a table [R, N, N], of (relation, subject, object), and which records its queries."""
 
     def __init__(self, num_nodes, num_relations, seed=0, dtype=torch.float64):
         generator = torch.Generator().manual_seed(seed)
@@ -63,7 +63,7 @@ def weighted(positive, negatives, temperature):
 
 
 def wrong_answers(triples, num_nodes, positive, asks_object):
-    """The nodes that are no known answer to the question that a positive is asked as."""
+    """Return the nodes that are not known answers to the question of a positive."""
     s, r, o = positive
     known = set(triples)
     return [v for v in range(num_nodes) if ((s, r, v) if asks_object else (v, r, o)) not in known]
@@ -159,7 +159,7 @@ def test_shared_negatives(kind, graph, data, filtered, chunk):
                 losses.append(weighted(positive, wrong, 1.0))
             elif kind is SampledSoftmax:
                 losses.append(torch.log(sum(torch.exp(x) for x in [positive, *wrong])) - positive)
-            else:  # of those left out nothing is added, and the mean is over all that were drawn
+            else:  # excluded answers add no loss, and the mean is over all drawn ones
                 losses += [softplus(x) for x in wrong]
         counted += [softplus(-table[r, s, o])]
     if kind is SampledCrossEntropy:
@@ -225,7 +225,7 @@ def test_a_question_that_every_node_answers_has_a_finite_loss(kind):
 
 @pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
 def test_losses_do_not_synchronize_with_the_device(kind, monkeypatch):
-    """What would wait for a device, and cannot be recorded."""
+    """Operations that synchronize with the device cannot be captured."""
     triples = [(s, 0, (s * 3 + 1) % 20) for s in range(20)]
     objective, rows = built(kind, triples, 20, 1, temperature=0.5), torch.tensor(triples)
     table = torch.randn(20, 20, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Adam with factored gradients against PyTorch's own; optimizers that move rows against their dense definition."""
+"""Compare Adam with factored gradients with PyTorch's Adam, and row-wise optimizers with their dense definition."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ NODES, RATE, DECAY = 6, 0.1, 0.01
 
 
 def naive_rows(kind, table, other, steps, decay):
-    """Every row by itself, in Python's own numbers: those that a step did not touch are not looked at."""
+    """Update each row separately in Python; rows without a gradient are skipped."""
     table, other = table.tolist(), other.tolist()
     width = len(table[0])
     m, v, count, total = ([[0.0] * width for _ in table] for _ in range(4))

@@ -1,4 +1,4 @@
-"""The page: what it shows, what it hides, and that data cannot leave its place."""
+"""Test the page of the map: its content, and that data are escaped."""
 
 import base64
 import hashlib

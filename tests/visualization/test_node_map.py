@@ -1,4 +1,4 @@
-"""What a map shows, and what it is colored by."""
+"""Test the nodes and colors of a map."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_labeled_nodes_come_first(classifier):
 
 
 def many_labeled(sizes, test=0):
-    """A graph of labeled nodes, so many of each class, and some test nodes."""
+    """Return a graph with these numbers of labeled nodes per class, and some test nodes."""
     names = [f"{kind}-{i}" for kind, size in sizes.items() for i in range(size)]
     hidden = [f"test-{i}" for i in range(test)]
     graph = rgcn.KnowledgeGraph.from_triples([(name, "in", "middle") for name in (*names, *hidden)])

@@ -1,4 +1,4 @@
-"""Maps: PCA against the singular value decomposition, t-SNE against its formulas written out; how far both hold."""
+"""Compare PCA with the singular value decomposition and t-SNE with its formulas; test trustworthiness."""
 
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from rgcn.visualization.projection import nearest, project_to_plane, same_class_
 
 
 def blobs(each=30, width=6, seed=0):
-    """Three groups, well apart."""
+    """Return three well-separated groups."""
     rng = np.random.default_rng(seed)
     centers = 8 * rng.normal(size=(3, width))
     classes = np.repeat(np.arange(3), each)
@@ -152,7 +152,7 @@ def test_umap_keeps_groups_together():
 
 
 def ranks(points):
-    """[n, n]: the place of j among the others of i."""
+    """Return [n, n]: the rank of j among the neighbors of i."""
     wide = points.astype(np.float64)
     distance = ((wide[:, None] - wide[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distance, -1)

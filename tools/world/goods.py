@@ -1,4 +1,4 @@
-"""Resources, crops, industries and commodities: one set of lower-case nodes, so that gold mined is gold exported."""
+"""Resources, crops, industries and commodities share one set of lower-case nodes, so mined gold is exported gold."""
 
 from __future__ import annotations
 
