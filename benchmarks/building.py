@@ -6,7 +6,8 @@ python benchmarks/building.py --shape hub --only tsv    # an object of 10 millio
 
 Each number is of a separate process: wall time, CPU time and peak memory (mapped files
 count). The peers: pyoxigraph parses the file and counts its triples, which is not yet a graph; polars reads the table
-and numbers its names, without removing duplicates. A quarter as many nodes as rows; degrees fall off as a power.
+and numbers its names, without removing duplicates. There are a quarter as many nodes as rows, with degrees by a power
+law.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ print(json.dumps({{"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "
                   "result": str(result)}}))
 """
 WORK = {
-    # Loops are compiled once on a machine: here, however small the file.
+    # Compile the loops now, even for a small file, so that compilation is not measured.
     "warm": """
 from rgcn.data import reading, triple_rows
 reading.MIN_LARGE_BYTES, triple_rows.MIN_LOOP_ROWS = 0, -1
@@ -119,7 +120,7 @@ def main() -> None:
 
 
 def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
-    """A file of so many triples, the same for the same number."""
+    """Write a file with this number of triples; the same number gives the same file."""
     import polars as pl
 
     folder.mkdir(exist_ok=True)
@@ -138,7 +139,7 @@ def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
 
 
 def measure(what: str, path: Path, out: Path) -> dict[str, object]:
-    """One thing done in a process of its own."""
+    """Run one function in its own process."""
     import json
 
     command = [sys.executable, "-c", MEASURED.format(work=WORK[what]), str(path), str(out)]

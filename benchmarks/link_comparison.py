@@ -1,14 +1,15 @@
 """Compare models for link prediction: metrics, training time and memory.
 
     python benchmarks/link_comparison.py world codex-s --models popularity distmult rgcn c-rgcn path --seeds 0 1 2
-    python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path     # also asked on fb237-v1-ind, a graph unseen
+    # Also evaluated on fb237-v1-ind, an unseen graph.
+    python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path
     python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
     python benchmarks/link_comparison.py world --models rgcn --set training.steps=500 --split valid --out trials.json
 
 A model is trained with its built-in configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
-filtered, both directions, ties at the middle. Seconds are those of the whole training, with every measurement on
-validation triples that it asks for. Each run is a process of its own, so that its peak of memory is its own: resident
-(with PyTorch itself, whose share is `base_bytes`), and on the GPU where there is one.
+filtered, both directions, ties at the middle. Seconds are those of the whole training, with all its validations. Each
+run has its own process, so that peak memory is measured per run: resident (with PyTorch itself, whose share is
+`base_bytes`), and on the GPU where there is one.
 
 Where a data set has a partner of new nodes, the model is also evaluated there, with the partner's training triples as
 messages. A model without a table of nodes is applied to the new graph; one with a table (rgcn, c-rgcn) has the new
@@ -17,7 +18,7 @@ nodes folded in, as `rgcn predict --with` does; DistMult cannot answer.
 Every finished run is added to --out at once, and one that is there already is not made again: a benchmark that was
 stopped continues when it is called again. `--split valid` measures no test triple: for choosing settings.
 
-Where no reader of data is at hand, graphs come from a folder of saved ones:
+On a machine without the readers of data, use a folder of saved graphs:
 
     python benchmarks/link_comparison.py fb15k-237 wn18rr --save-graphs graphs
     python benchmarks/link_comparison.py fb15k-237 --models rgcn --graphs graphs --out $OUT/link-comparison-h200.json
@@ -110,7 +111,7 @@ def configuration(model: str, dataset: str) -> str:
 
 
 class Book:
-    """The file of results: every call of the script that added to it, and the runs, each with its call's number."""
+    """The file of results: every call of the script that added runs, and the runs, each with the number of its call."""
 
     def __init__(self, path: Path, note: str) -> None:
         here = environment()
@@ -168,7 +169,7 @@ def read_graph(name: str, graphs: Path | None) -> KnowledgeGraph:
 
 
 def without_test(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """What settings may be chosen on: the numbers of nodes and relations stay, the test triples go."""
+    """Return the graph for choosing settings: without test triples, with the same nodes and relations."""
     assert graph.triple_splits is not None
     kept = graph.triple_splits != 2
     return replace(graph, triples=graph.triples[kept], triple_splits=graph.triple_splits[kept])
@@ -203,7 +204,7 @@ def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[
 
 
 def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
-    """Both graphs in one, that share no node: what is known first, then the training triples of the unseen one."""
+    """Merge both graphs, which share no node: first the known graph, then the training triples of the unseen one."""
     if set(known.nodes) & set(unseen.nodes):
         raise ConfigError("the unseen graph shares nodes with the known one")
     context = unseen.split_triples("train") + np.array([known.num_nodes, 0, known.num_nodes])
@@ -218,7 +219,7 @@ def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
 
 
 class Among(Scorer):
-    """A scorer that knows only some of another's nodes, numbered in their order."""
+    """A scorer over some of the nodes of another scorer, numbered in their order."""
 
     def __init__(self, whole: Scorer, nodes: torch.Tensor) -> None:
         self.whole, self.nodes = whole, nodes.to(whole.device)

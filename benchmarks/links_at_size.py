@@ -43,7 +43,7 @@ POWERS = (2.0, 3.0, 4.0)
 
 
 class WholeGraph(LinkTrainer):
-    """Steps in which every edge carries messages, whatever is asked about."""
+    """Take steps in which every edge carries messages, also queried ones."""
 
     def message_graph(self, positives: Tensor) -> RelationalAdjacency:
         return self.adjacency
@@ -159,7 +159,7 @@ def build(options: argparse.Namespace, triples: Tensor) -> LinkTrainer:
 
 
 def measure(trainer: LinkTrainer, options: argparse.Namespace) -> dict[str, Any]:
-    """Warm steps: each waited for, and as they flow."""
+    """Time steps after warm-up: each synchronized, and without synchronization."""
     device = trainer.triples.device
     with trainer.running():
         losses = [float(trainer.step()) for _ in range(6)]
@@ -233,7 +233,7 @@ def peer(options: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
 
 
 def bandwidth(device: torch.device) -> dict[str, float]:
-    """Bytes read and written a second by the device's own copy."""
+    """Return the bytes per second that a copy on the device reads and writes."""
     one, other = torch.zeros(2, 1 << 28, dtype=torch.uint8, device=device)
     seconds = []
     for _ in range(8):

@@ -5,7 +5,7 @@
                                       [--json results/node-batches-time.json]
 
 time: a drawn graph, every node of which has features or a learned vector. PyG's FastRGCNConv computes the same two
-layers over the very same fields, drawn by us beforehand: its time is that of its steps alone, ours has drawing in it.
+layers over the same fields, which are sampled before: its time is that of the steps only, ours includes sampling.
 
 accuracy: published settings, with all labels in a step and with a quarter of them and ten edges a relation. Epochs and
 learning rate of batches are chosen on labels held out of the training labels; then 20 seeds each, all reported.
@@ -56,7 +56,7 @@ def main() -> None:
     for row in timed(options) if options.what == "time" else compared(options):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        if options.json:  # what is measured is kept, whatever becomes of the rest
+        if options.json:  # store each result at once, in case a later measurement fails
             write_result(options.json, {"rows": rows})
 
 

@@ -4,7 +4,7 @@
     python benchmarks/sensible_answers.py world codex-s umls tables/packages.csv tables/classes.csv \
         --out results/sensible-answers.json
 
-With the rules of relations (`rgcn.links.relation_constraints`) and without, on questions that validation triples ask:
+With and without relation constraints (`rgcn.links.relation_constraints`), on the questions of validation triples:
 
 never     share of the first three new answers that never occurred in that slot in training; of (s, r, ?), (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
@@ -48,7 +48,7 @@ FORBIDDEN = 1e4  # less than any score
 
 
 class Ruled(Scorer):
-    """Another scorer, but that what rules forbid comes after all the rest."""
+    """A scorer that ranks answers excluded by constraints after all others."""
 
     def __init__(self, scorer: Scorer, graph: KnowledgeGraph) -> None:
         self.scorer, self.graph, self.num_nodes, self.device = scorer, graph, scorer.num_nodes, scorer.device
@@ -129,7 +129,7 @@ def both_ways(model: Any, kg: KnowledgeGraph, answer_filter: AnswerFilter) -> in
 
 
 def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
-    """Questions, not triples, are halved: those of one half are never asked in the other."""
+    """Split by questions, not by triples, so that both halves share no question."""
     valid, rng = kg.split_triples("valid"), np.random.default_rng(1)
     ends = np.concatenate([valid[:, :2], valid[:, [2, 1]]])
     side = np.repeat([0, 1], len(valid))
@@ -148,7 +148,7 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
 
 
 def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """σ(a · score + b), the likeliest, by Newton's steps."""
+    """Fit σ(a · score + b) by maximum likelihood with Newton's method."""
     center, spread, weights = score.mean(), score.std() or 1.0, np.zeros(2)
 
     def features(of: np.ndarray) -> np.ndarray:
@@ -176,7 +176,7 @@ def within(level: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def examples(model: Any, kg: KnowledgeGraph, keys: np.ndarray) -> Any:
-    """The first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
+    """Return the first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
     held_out, found = KnownTriples.of_graph(kg, "valid"), []
     for for_objects in (True, False):
         pairs = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
