@@ -108,7 +108,7 @@ def stress(
         if process.poll() is not None:
             if process.returncode:
                 sys.exit(f"{' '.join(command)} failed: {process.communicate()[1]}")
-            print(f"{name}: finished before kill {done + 1}; it is begun anew", file=sys.stderr)
+            print(f"{name}: finished before kill {done + 1}; it starts again", file=sys.stderr)
             ended.append(wild)
             wild = wild.with_name(wild.name + "-again")
             continue

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs, one of each data set's name")
     parser.add_argument("--save-graphs", type=Path, help="save the graphs there and stop")
-    parser.add_argument("--note", default="", help="a word on the machine, kept beside the figures")
+    parser.add_argument("--note", default="", help="a note on the machine, stored with the results")
     parser.add_argument("--out", type=Path, default=Path("results/link-comparison-cpu.json"))
     options = parser.parse_args()
     if options.save_graphs:

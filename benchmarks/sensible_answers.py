@@ -8,7 +8,7 @@ With and without relation constraints (`rgcn.links.relation_constraints`), on th
 
 never     share of the first three new answers that never occurred in that slot in training; of (s, r, ?), (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
-both      proposals of a completion that are another one turned round, where the relation goes one way
+both      proposals of a completion whose reversal is also proposed, in a one-way relation
 mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest
 
 Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first

@@ -404,7 +404,7 @@ def generated(options: argparse.Namespace) -> None:
 
 
 def _record(what: str, results: dict[str, Any]) -> None:
-    """Beside what the other command has written."""
+    """Write results next to those of the other commands."""
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     sys.argv[1:] = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # no folder of this machine
     kept[what] = {**about(), **results}

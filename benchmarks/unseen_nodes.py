@@ -10,7 +10,8 @@ training triples as `rgcn predict --with` would take them, and its test triples 
 filtered, both directions, ties at the middle; and, as GraIL's authors measure, Hits@10 among 50 random nodes.
 
 Classes: the countries of one split of `world` are taken out of the graph with all their triples, a model is trained on
-the rest, and they are brought back. Beside it, the accuracy on the same countries where they were in the graph.
+the rest, and they are added again. For comparison: the accuracy on the same countries if they were in the training
+graph.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def comparison_tables() -> dict[str, str]:
 
 
 def any_graph_table() -> str:
-    """Return the zero-shot metrics of the pretrained model (benchmarks/any_graph.py) beside those of trained models."""
+    """Return the zero-shot metrics of the pretrained model (benchmarks/any_graph.py) with those of trained models."""
     content = json.loads((ROOT / "results" / "any-graph.json").read_text(encoding="utf-8"))
     trained: dict[tuple[str, str], float] = {}
     for runs in seeds_together():

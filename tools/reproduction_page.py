@@ -45,7 +45,7 @@ NO_DATA = "the data are on no machine we had; the configuration is shipped and r
 HEAD = """\
 <!-- Written by tools/reproduction_page.py from the files under results/. Change those, not this. -->
 
-# The paper's figures beside ours
+# The paper's results and ours
 
 Every table and every stated number of *Relational Graph Convolutional Networks: A Closer Look*. Torch-RGCN is the
 paper's own code, TF-RGCN the original's figures as the paper quotes them. To make these tables on your machine:

@@ -126,7 +126,7 @@ def test_files_that_do_not_belong_to_a_build_are_kept(tmp_path, content):
     if "stage" in content:  # of another input: the folder is ours
         assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
         return
-    with pytest.raises(DataError, match=r"building\.json: .* To build anew, remove"):
+    with pytest.raises(DataError, match=r"building\.json: .* To start the build again, remove"):
         rgcn.read(path, out=out)
     assert {at.name: at.read_text() for at in out.iterdir()} == {"building.json": content, "nodes.text": "somebody's"}
 

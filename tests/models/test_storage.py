@@ -35,7 +35,7 @@ def test_a_model_of_an_earlier_version_is_refused_with_advice(tmp_path):
     rgcn.NodeClassifier(epochs=1).fit(load_world()).save(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps({**about, "version": 1, "rgcn": "0.1.0"}))
-    with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*Train it anew"):
+    with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*Train it again"):
         rgcn.load_model(tmp_path)
 
 

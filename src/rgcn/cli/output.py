@@ -118,7 +118,7 @@ def _is_terminal() -> bool:
 
 @contextmanager
 def busy(description: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show the steps of a task on standard error: beside a bar on a terminal, else as lines.
+    """Show the steps of a task on standard error: next to a progress bar on a terminal, else as lines.
 
     Args:
         description: The task.
@@ -176,11 +176,11 @@ def late_progress(
 
 
 class TrainingProgress:
-    """Shows the progress of a training: beside a bar on a terminal, else as lines.
+    """Shows the progress of a training: next to a progress bar on a terminal, else as lines.
 
     Args:
         training: Its length and unit.
-        metric: The metric to show beside the loss.
+        metric: The metric to show next to the loss.
         meter: The bar.
         quiet: Show nothing.
     """

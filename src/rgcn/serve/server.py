@@ -100,7 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count bytes of the head anew: these belong to a body."""
+        """Reset the count of bytes of the head: these bytes belong to a body."""
         self._head_bytes = 0
         super().on_body(body)
 
