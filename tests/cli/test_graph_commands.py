@@ -155,7 +155,7 @@ def test_evaluation_of_the_pretrained_model(here):
 def test_relation_vectors_exist_and_node_vectors_do_not(here):
     done = rgcn("embed", "mine.csv", "--relations", "relations.csv", cwd=here)
     assert "relations.csv (2 rows)" in done.stdout, done.stderr
-    refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no vectors of nodes")
+    refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no node vectors")
 
 
 @pytest.mark.parametrize("command", [["report"], ["card"], ["resume"], ["export", "--out", "e.pt2"]])

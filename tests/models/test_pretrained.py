@@ -204,7 +204,7 @@ def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
     assert inverses is None
     assert not torch.equal(vectors[0], vectors[1])
     assert len(relation_table(opened)) == 2
-    with pytest.raises(DataError, match="no vectors of nodes"):
+    with pytest.raises(DataError, match="no node vectors"):
         shipped.embeddings([0])
 
 

@@ -138,7 +138,7 @@ def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_pat
     before, after = model.network_.state_dict(), larger.model.network_.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert len(named_rows(larger.model.predict_frame(subject="Atlantis", relation="borders", k=3))) == 3
-    with pytest.raises(DataError, match="no vectors of nodes"):
+    with pytest.raises(DataError, match="no node vectors"):
         model.embeddings()
 
 

@@ -566,7 +566,7 @@ class Estimator(ABC):
 
         Raises:
             ConfigError: There is no such layer.
-            DataError: The model has no vectors of nodes.
+            DataError: The model has no node vectors.
         """
         raise DataError(
             f"{self.model.title} computes answers from the graph: it has no node vectors to write, draw or compare"
