@@ -45,7 +45,7 @@ docs: $(STAMP)  ## Build the site in docs/_build/html; chapters run, warnings an
 	@echo "open docs/_build/html/index.html"
 
 browser: $(STAMP)  ## Install Debian's Chromium, for the tests of the explorer page
-	@$(BIN)/python tools/install_browser.py --asked
+	@$(BIN)/python tools/install_browser.py --always
 
 lint: $(STAMP)  ## Look for mistakes and untidy code
 	$(BIN)/ruff check .

@@ -6,7 +6,8 @@ python benchmarks/building.py --shape hub --only tsv    # an object of 10 millio
 
 Each number is of a separate process: wall time, CPU time and peak memory (mapped files
 count). The peers: pyoxigraph parses the file and counts its triples, which is not yet a graph; polars reads the table
-and numbers its names, without removing duplicates. A quarter as many nodes as rows; degrees fall off as a power.
+and numbers its names, without removing duplicates. There are a quarter as many nodes as rows, with degrees by a power
+law.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ print(json.dumps({{"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3), "
                   "result": str(result)}}))
 """
 WORK = {
-    # Loops are compiled once on a machine: here, however small the file.
+    # Compile the loops now, even for a small file, so that compilation is not measured.
     "warm": """
 from rgcn.data import reading, triple_rows
 reading.MIN_LARGE_BYTES, triple_rows.MIN_LOOP_ROWS = 0, -1
@@ -97,16 +98,16 @@ def main() -> None:
     parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=None, help="default: up to 2e7 rows")
     parser.add_argument("--folder", type=Path, help="where to draw and build; default: a temporary one")
     parser.add_argument("--out", type=Path, help="write the results to this JSON file")
-    asked = parser.parse_args()
-    rows = int(asked.rows)
-    peers = rows <= 2e7 if asked.peers is None else asked.peers
+    options = parser.parse_args()
+    rows = int(options.rows)
+    peers = rows <= 2e7 if options.peers is None else options.peers
     results: dict[str, dict[str, object]] = {}
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for kind in LINES:
             path = drawn(Path(folder, "warm"), kind, 1000, "usual")
             measure("warm", path, Path(f"{path}.graph"))
-        for kind in [asked.only] if asked.only else LINES:
-            path, out = drawn(Path(folder), kind, rows, asked.shape), Path(folder, f"{kind}.graph")
+        for kind in [options.only] if options.only else LINES:
+            path, out = drawn(Path(folder), kind, rows, options.shape), Path(folder, f"{kind}.graph")
             turns = ["build", "open", "ask", *(["pyoxigraph" if kind == "nt" else "polars", "read"] if peers else [])]
             for what in turns:
                 results[f"{kind}: {what}"] = measure(what, path, out)
@@ -114,12 +115,12 @@ def main() -> None:
             size = sum(part.stat().st_size for part in out.iterdir())
             results[f"{kind}: build"] |= {"input_bytes": path.stat().st_size, "graph_bytes": size}
             path.unlink()
-    if asked.out:
-        write_result(asked.out, {"rows": rows, "shape": asked.shape, "figures": results})
+    if options.out:
+        write_result(options.out, {"rows": rows, "shape": options.shape, "figures": results})
 
 
 def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
-    """A file of so many triples, the same for the same number."""
+    """Write a file with this number of triples; the same number gives the same file."""
     import polars as pl
 
     folder.mkdir(exist_ok=True)
@@ -138,7 +139,7 @@ def drawn(folder: Path, kind: str, rows: int, shape: str) -> Path:
 
 
 def measure(what: str, path: Path, out: Path) -> dict[str, object]:
-    """One thing done in a process of its own."""
+    """Run one function in its own process."""
     import json
 
     command = [sys.executable, "-c", MEASURED.format(work=WORK[what]), str(path), str(out)]

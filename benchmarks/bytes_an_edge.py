@@ -3,7 +3,7 @@
     python benchmarks/bytes_an_edge.py [--edges 1e7] [--out results/bytes-an-edge.json]
 
 The graph is random (four triples per node, fifty relations). A triple has two edges, one of them inverse, and a quarter
-of a self-loop. `held` is the memory afterwards, `peak` the largest during construction.
+of a self-loop. `held` is the memory after the construction, `peak` the largest during construction.
 """
 
 from __future__ import annotations

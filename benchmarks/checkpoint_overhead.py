@@ -62,7 +62,7 @@ def saves(config: RunConfig, graph: KnowledgeGraph, options: argparse.Namespace)
         for number in range(options.steps):
             steps.append(timed(fitting.step))
             if number >= options.steps - options.saves:
-                # the dearest case: the best weights are new each time
+                # the most expensive case: the best weights change each time
                 weights = {name: value.clone() for name, value in fitting.network.state_dict().items()}
                 fitting.best = BestWeights(float(number), number, 0, weights)
                 took.append(timed(lambda: checkpoints.save(fitting.state())))

@@ -3,12 +3,13 @@
     PYTHONPATH=src python3 benchmarks/gpu_kernels.py [--graph am.npz] [--json results/gpu-kernels.json]
 
 First every kernel is compared with the plain-PyTorch reference in float64, on random graphs with a hub of 100,000
-entries, empty relations, isolated nodes and repeated edges, in three precisions, and run twice: equal bits are asked
-for. Then each is timed (CUDA events, median of 30 after 5 to warm up; the memory results are put in is filled with NaN
-before each) on a graph of AM's size, beside the reference, and beside a plain copy of 1 GiB (read + write).
+entries, empty relations, isolated nodes and repeated edges, in three precisions, and run twice: both results must be
+equal bit for bit. Then each is timed (CUDA events, median of 30 after 5 to warm up; the memory results are put in is
+filled with NaN before each) on a graph of AM's size, and compared with the reference and with a copy of 1 GiB (read +
+write).
 
 Bytes are what a kernel must at least move: every index, value and result once, and of gathered tables
-    gathered   a row for each entry that asks for it
+    gathered a row for each entry that reads it
     distinct   each requested row once, as if all repetition came from a cache
 Bytes that a kernel's own intermediate results cost are not counted: they are its overhead.
 
@@ -47,7 +48,7 @@ AM_NODES, AM_RELATIONS, AM_EDGES = 246_728, 122, 875_946
 
 
 class Graph(NamedTuple):
-    """Edges with inverses and self-loops, and what message passing makes of them."""
+    """Edges with inverses and self-loops, and the sparse structures of message passing."""
 
     num_nodes: int
     num_relations: int
@@ -102,8 +103,8 @@ def size_of(*tensors: Tensor) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def asked(table: Tensor, index: Tensor) -> tuple[int, int]:
-    """Bytes of the rows of a table that an index asks for: one for each entry, and each one once."""
+def gather_bytes(table: Tensor, index: Tensor) -> tuple[int, int]:
+    """Return the bytes of the rows of a table that an index reads: with repetitions, and each row once."""
     row = size_of(table) // max(1, table.shape[0])
     return index.numel() * row, torch.unique(index).numel() * row
 
@@ -115,7 +116,7 @@ def added(fixed: int, *gathers: tuple[int, int]) -> tuple[int, int]:
 def cases(
     graph: Graph, width: int, bases: int, kind: torch.dtype, blocks: list[tuple[int, int, int]]
 ) -> Iterator[Case]:
-    """Every kernel on this graph."""
+    """Return a case for every kernel on this graph."""
     n, relations = graph.num_nodes, graph.num_relations
     pattern, mix, by_node, by_relation = graph.pattern, graph.mix, graph.by_node, graph.by_relation
     entries, pairs, item = pattern.num_entries, len(by_node), kind.itemsize
@@ -126,20 +127,20 @@ def cases(
         "gather_sum",
         f"{width}: nodes from pairs",
         (mix, value, wide),
-        lambda: added(size_of(mix.pointer, mix.column, value) + out, asked(wide, mix.column)),
+        lambda: added(size_of(mix.pointer, mix.column, value) + out, gather_bytes(wide, mix.column)),
     )
     yield Case(
         "gather_sum",
         f"{width}: nodes from nodes, no values",
         (pattern, None, x),
-        lambda: added(size_of(pattern.pointer, pattern.column) + out, asked(x, pattern.column)),
+        lambda: added(size_of(pattern.pointer, pattern.column) + out, gather_bytes(x, pattern.column)),
     )
     back = mix.transpose
     yield Case(
         "gather_sum",
         f"{width}: pairs from nodes",
         (back, value, x),
-        lambda: added(size_of(back.pointer, back.column, value, wide), asked(x, back.column)),
+        lambda: added(size_of(back.pointer, back.column, value, wide), gather_bytes(x, back.column)),
     )
     index = ids(entries, relations)
     left = numbers(relations, width, kind=kind)
@@ -148,7 +149,9 @@ def cases(
         f"{width}",
         (pattern, value, index, left, x),
         lambda: added(
-            size_of(pattern.pointer, pattern.column, value, index) + out, asked(x, pattern.column), asked(left, index)
+            size_of(pattern.pointer, pattern.column, value, index) + out,
+            gather_bytes(x, pattern.column),
+            gather_bytes(left, index),
         ),
     )
     row = pattern.row
@@ -156,14 +159,17 @@ def cases(
         "entry_product",
         f"{width}, of two",
         (row, x, None, None, mix.column, wide),
-        lambda: added(size_of(row, mix.column, value), asked(x, row), asked(wide, mix.column)),
+        lambda: added(size_of(row, mix.column, value), gather_bytes(x, row), gather_bytes(wide, mix.column)),
     )
     yield Case(
         "entry_product",
         f"{width}",
         (row, x, index, left, pattern.column, x),
         lambda: added(
-            size_of(row, index, pattern.column, value), asked(x, row), asked(left, index), asked(x, pattern.column)
+            size_of(row, index, pattern.column, value),
+            gather_bytes(x, row),
+            gather_bytes(left, index),
+            gather_bytes(x, pattern.column),
         ),
     )
     coefficients, table = numbers(relations, bases, kind=kind), numbers(n, bases, width, kind=kind)
@@ -172,7 +178,7 @@ def cases(
         "combine_bases",
         label,
         (coefficients, table, by_node),
-        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), asked(table, by_node.node)),
+        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), gather_bytes(table, by_node.node)),
     )
     yield Case(
         "spread_bases",
@@ -184,7 +190,7 @@ def cases(
         "coefficient_gradient",
         label,
         (table, wide, by_node),
-        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), asked(table, by_node.node)),
+        lambda: added(size_of(by_node.relation, by_node.node, coefficients, wide), gather_bytes(table, by_node.node)),
     )
     for k, i, o in blocks:
         a, b = numbers(pairs, k, i, kind=kind), numbers(pairs, k, o, kind=kind)
@@ -218,14 +224,14 @@ def random_graph(nodes: int, relations: int, edges: int, hub: int) -> Graph:
 
 
 def exactly(case: Case) -> Tensor:
-    """The reference in float64, on the very numbers the kernel gets."""
+    """Compute the reference in float64 on the inputs of the kernel."""
     arguments = (a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in case.arguments)
     result: Tensor = getattr(reference, case.name)(*arguments)
     return result
 
 
 def check(case: Case, kind: torch.dtype) -> dict[str, Any]:
-    """One comparison; a kernel that fails is reported, and the rest still runs."""
+    """Compare one kernel; a failure is reported, and the other kernels still run."""
     row: dict[str, Any] = {"kernel": case.name, "case": case.label, "type": str(kind).removeprefix("torch.")}
     try:
         exact = exactly(case)
@@ -240,8 +246,8 @@ def check(case: Case, kind: torch.dtype) -> dict[str, Any]:
         traceback.print_exc()
         row |= {"ok": False, "problem": f"{type(problem).__name__}: {problem}"[:500]}
     mark = "ok  " if row["ok"] else "FAIL"
-    said = row.get("problem") or f"error {row['error']:.2e}{'' if row['same_bits'] else ', two runs differ'}"
-    print(f"{mark} {case.name:22} {row['type']:9} {case.label:36} {said}", flush=True)
+    status = row.get("problem") or f"error {row['error']:.2e}{'' if row['same_bits'] else ', two runs differ'}"
+    print(f"{mark} {case.name:22} {row['type']:9} {case.label:36} {status}", flush=True)
     return row
 
 
@@ -308,7 +314,8 @@ def isolated(graph: Graph) -> Graph:
 
 
 def seconds(work: Callable[[], Any], repeats: int) -> float:
-    """The median time of a call. What it returned last is freed and its memory poisoned before the next."""
+    """Return the median time of a call. The last result is freed and its memory filled with NaN before the next
+    call."""
     for _ in range(min(5, repeats)):
         work()
     times = []
@@ -333,14 +340,14 @@ def seconds(work: Callable[[], Any], repeats: int) -> float:
 
 
 def copy_bandwidth(tiny: bool) -> float:
-    """Bytes a second of a plain copy, reading and writing counted."""
+    """Return the bytes per second of a copy, counting reads and writes."""
     source = torch.zeros((1 << 20) if tiny else (1 << 30), dtype=torch.uint8, device=DEVICE)
     target = torch.empty_like(source)
     return 2 * source.numel() / seconds(lambda: target.copy_(source), 3 if tiny else 30)
 
 
 def device_seconds(work: Callable[[], Any], repeats: int) -> float | None:
-    """The same inside a CUDA graph: without the launches' own cost on the host, which short kernels cannot hide."""
+    """Return the time inside a CUDA graph, without the launch overhead of short kernels."""
     if DEVICE != "cuda":
         return None
     stream = torch.cuda.Stream()
@@ -383,7 +390,7 @@ def measure(case: Case, bandwidth: float, tiny: bool) -> dict[str, Any]:
         return row
     try:
         row["reference_seconds"] = seconds(lambda: getattr(reference, case.name)(*case.arguments), min(repeats, 5))
-    except Exception as problem:  # such as memory: no fault of the kernel's
+    except Exception as problem:  # such as a lack of memory, which is not an error of the kernel
         row["reference_seconds"], row["reference_problem"] = None, f"{type(problem).__name__}: {problem}"[:200]
     theirs = f"{row['reference_seconds'] * 1e6:11.1f}" if row["reference_seconds"] else "          -"
     print(

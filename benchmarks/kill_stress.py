@@ -3,10 +3,10 @@
     python benchmarks/kill_stress.py --kills 30 --write results/kill-stress.json
     python benchmarks/kill_stress.py --device cuda --graphs FOLDER --kills 12     # graphs saved by published_runs.py
 
-Each configuration is trained once in peace. Then it is trained again, killed after a random time (while PyTorch is
-loaded, while a step is taken, while a checkpoint is half written), resumed, killed again, and so on; at last it is left
-to finish. The sha256 of the final weights must be that of the undisturbed run, and every report of the training must be
-there once, with the same loss. Exit code 1 where anything differs.
+Each configuration is trained once without interruption. Then it is trained again, killed after a random time (while
+PyTorch is loaded, while a step is taken, while a checkpoint is half written), resumed, killed again, and so on, until
+it finishes. The sha256 of the final weights must be that of the undisturbed run, and every report of the training must
+be there once, with the same loss. Exit code 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def stress(
         if process.poll() is not None:
             if process.returncode:
                 sys.exit(f"{' '.join(command)} failed: {process.communicate()[1]}")
-            print(f"{name}: finished before kill {done + 1}; it is begun anew", file=sys.stderr)
+            print(f"{name}: finished before kill {done + 1}; it starts again", file=sys.stderr)
             ended.append(wild)
             wild = wild.with_name(wild.name + "-again")
             continue
@@ -134,7 +134,7 @@ def stress(
 
 
 class Starter:
-    """Starts `rgcn` in a process of its own; with saved graphs, its Python functions, which need no readers."""
+    """Start `rgcn` in its own process; with saved graphs, call its Python functions, which need no readers."""
 
     def __init__(self, graphs: Path | None) -> None:
         self.graphs = graphs
@@ -155,7 +155,7 @@ class Starter:
 
 
 def child(graphs: str, verb: str, name: str, *options: str) -> None:
-    """`rgcn train` and `rgcn resume`, with a graph that was saved."""
+    """Run `rgcn train` or `rgcn resume` with a saved graph."""
     from rgcn.data.graph_store import load_graph
     from rgcn.runs import RunFolder, load_configuration, resume, train
 
@@ -173,7 +173,7 @@ def weights(folder: Path) -> str:
 
 
 def reports(folder: Path) -> list[dict[str, Any]]:
-    """Every report of the training but for the time it took."""
+    """Return every report of the training without its time."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 

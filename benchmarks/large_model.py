@@ -68,7 +68,7 @@ def nodes_of(edges: int) -> int:
 
 
 def make(edges: int, width: int, task: str, folder: Path) -> None:
-    """A model over a drawn graph, as it begins."""
+    """Return an untrained model over a random graph."""
     import numpy as np
 
     import rgcn
@@ -104,8 +104,8 @@ def make(edges: int, width: int, task: str, folder: Path) -> None:
     model.save(str(folder))
 
 
-def asked(folder: Path, task: str) -> tuple[str, dict[str, str]]:
-    """(endpoint, parameters) of a question that the model answers."""
+def example_question(folder: Path, task: str) -> tuple[str, dict[str, str]]:
+    """Return (endpoint, parameters) of a question that the model answers."""
     from rgcn.data.graph_store import load_graph
 
     nodes = load_graph(folder / "graph").nodes
@@ -115,8 +115,8 @@ def asked(folder: Path, task: str) -> tuple[str, dict[str, str]]:
 
 
 def predicted(folder: Path, task: str) -> dict[str, float]:
-    """`rgcn predict` of one question."""
-    _, question = asked(folder, task)
+    """Run `rgcn predict` for one question."""
+    _, question = example_question(folder, task)
     options = [f"--{key}={value}" for key, value in question.items()]
     began = time.perf_counter()
     process = subprocess.Popen([*RGCN, "predict", str(folder), *options, "--json"], stdout=subprocess.DEVNULL)
@@ -127,8 +127,8 @@ def predicted(folder: Path, task: str) -> dict[str, float]:
 
 
 def served(folder: Path, task: str, searches: int) -> dict[str, Any]:
-    """`rgcn serve` from its start to its first answer; then some searches."""
-    what, question = asked(folder, task)
+    """Time `rgcn serve` from its start to its first answer, then some searches."""
+    what, question = example_question(folder, task)
     began = time.perf_counter()
     command = [*RGCN, "serve", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -156,7 +156,7 @@ def peak(process: int) -> int:
 
 
 def searched(folder: Path, model: str, count: int) -> dict[str, float]:
-    """Milliseconds of /search over HTTP: parts of names, from one letter to many, and some that no node has."""
+    """Return the milliseconds of /search over HTTP: parts of names of all lengths, some without a match."""
     import random
 
     from rgcn.data.graph_store import load_graph

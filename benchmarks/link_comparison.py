@@ -1,14 +1,15 @@
 """Compare models for link prediction: metrics, training time and memory.
 
     python benchmarks/link_comparison.py world codex-s --models popularity distmult rgcn c-rgcn path --seeds 0 1 2
-    python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path     # also asked on fb237-v1-ind, a graph unseen
+    # Also evaluated on fb237-v1-ind, an unseen graph.
+    python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path
     python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
     python benchmarks/link_comparison.py world --models rgcn --set training.steps=500 --split valid --out trials.json
 
 A model is trained with its built-in configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:
-filtered, both directions, ties at the middle. Seconds are those of the whole training, with every measurement on
-validation triples that it asks for. Each run is a process of its own, so that its peak of memory is its own: resident
-(with PyTorch itself, whose share is `base_bytes`), and on the GPU where there is one.
+filtered, both directions, ties at the middle. Seconds are those of the whole training, with all its validations. Each
+run has its own process, so that peak memory is measured per run: resident (with PyTorch itself, whose share is
+`base_bytes`), and on the GPU where there is one.
 
 Where a data set has a partner of new nodes, the model is also evaluated there, with the partner's training triples as
 messages. A model without a table of nodes is applied to the new graph; one with a table (rgcn, c-rgcn) has the new
@@ -17,7 +18,7 @@ nodes folded in, as `rgcn predict --with` does; DistMult cannot answer.
 Every finished run is added to --out at once, and one that is there already is not made again: a benchmark that was
 stopped continues when it is called again. `--split valid` measures no test triple: for choosing settings.
 
-Where no reader of data is at hand, graphs come from a folder of saved ones:
+On a machine without the readers of data, use a folder of saved graphs:
 
     python benchmarks/link_comparison.py fb15k-237 wn18rr --save-graphs graphs
     python benchmarks/link_comparison.py fb15k-237 --models rgcn --graphs graphs --out $OUT/link-comparison-h200.json
@@ -74,7 +75,7 @@ def main() -> None:
     parser.add_argument("--split", choices=("valid", "test"), default="test")
     parser.add_argument("--graphs", type=Path, help="folder of saved graphs, one of each data set's name")
     parser.add_argument("--save-graphs", type=Path, help="save the graphs there and stop")
-    parser.add_argument("--note", default="", help="a word on the machine, kept beside the figures")
+    parser.add_argument("--note", default="", help="a note on the machine, stored with the results")
     parser.add_argument("--out", type=Path, default=Path("results/link-comparison-cpu.json"))
     options = parser.parse_args()
     if options.save_graphs:
@@ -110,7 +111,7 @@ def configuration(model: str, dataset: str) -> str:
 
 
 class Book:
-    """The file of results: every call of the script that added to it, and the runs, each with its call's number."""
+    """The file of results: every call of the script that added runs, and the runs, each with the number of its call."""
 
     def __init__(self, path: Path, note: str) -> None:
         here = environment()
@@ -155,7 +156,7 @@ def one_run(run: dict[str, Any], graphs: Path | None) -> dict[str, Any]:
         "parameters": result.model.num_parameters_,
         "epochs": result.epochs,
         "load": round(load, 1),
-        "metrics": {split: rounded(figures) for split, figures in result.metrics.items()},
+        "metrics": {split: rounded(values) for split, values in result.metrics.items()},
     }
     if run["dataset"] in PARTNERS:
         partner = PARTNERS[run["dataset"]]
@@ -168,7 +169,7 @@ def read_graph(name: str, graphs: Path | None) -> KnowledgeGraph:
 
 
 def without_test(graph: KnowledgeGraph) -> KnowledgeGraph:
-    """What settings may be chosen on: the numbers of nodes and relations stay, the test triples go."""
+    """Return the graph for choosing settings: without test triples, with the same nodes and relations."""
     assert graph.triple_splits is not None
     kept = graph.triple_splits != 2
     return replace(graph, triples=graph.triples[kept], triple_splits=graph.triple_splits[kept])
@@ -178,8 +179,8 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def rounded(figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 5) if isinstance(value, float) else value for name, value in figures.items()}
+def rounded(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 5) if isinstance(value, float) else value for name, value in metrics.items()}
 
 
 # -- a graph that training never saw ---------------------------------------------------------------------
@@ -196,29 +197,29 @@ def on_unseen(model: LinkPredictor, unseen: KnowledgeGraph, split: str) -> dict[
         larger = extended(model, joined(model.graph_, graph))
         how, scorer = "folded in", Among(larger.scorer(), torch.arange(model.graph_.num_nodes, larger.graph_.num_nodes))
     seconds = time.perf_counter() - began
-    asked = torch.tensor(graph.split_triples(split), device=scorer.device)
+    triples = torch.tensor(graph.split_triples(split), device=scorer.device)
     known = KnownTriples.of_graph(graph, *splits_up_to(split), device=scorer.device)
-    figures = summarize(rank_triples(scorer, asked, known), num_candidates=DRAWN).both.as_dict()
-    return {"how": how, "seconds": round(seconds, 2), **rounded(figures)}
+    metrics = summarize(rank_triples(scorer, triples, known), num_candidates=DRAWN).both.as_dict()
+    return {"how": how, "seconds": round(seconds, 2), **rounded(metrics)}
 
 
 def joined(known: KnowledgeGraph, unseen: KnowledgeGraph) -> KnowledgeGraph:
-    """Both graphs in one, that share no node: what is known first, then the training triples of the unseen one."""
+    """Merge both graphs, which share no node: first the known graph, then the training triples of the unseen one."""
     if set(known.nodes) & set(unseen.nodes):
         raise ConfigError("the unseen graph shares nodes with the known one")
-    told = unseen.split_triples("train") + np.array([known.num_nodes, 0, known.num_nodes])
+    context = unseen.split_triples("train") + np.array([known.num_nodes, 0, known.num_nodes])
     assert known.triple_splits is not None
     return replace(
         known,
-        triples=np.concatenate([known.triples, told]),
-        triple_splits=np.concatenate([known.triple_splits, np.zeros(len(told), known.triple_splits.dtype)]),
+        triples=np.concatenate([known.triples, context]),
+        triple_splits=np.concatenate([known.triple_splits, np.zeros(len(context), known.triple_splits.dtype)]),
         nodes=type(known.nodes)([*known.nodes, *unseen.nodes], kind="node"),
         node_kinds=None,
     )
 
 
 class Among(Scorer):
-    """A scorer that knows only some of another's nodes, numbered in their order."""
+    """A scorer over some of the nodes of another scorer, numbered in their order."""
 
     def __init__(self, whole: Scorer, nodes: torch.Tensor) -> None:
         self.whole, self.nodes = whole, nodes.to(whole.device)
@@ -233,9 +234,9 @@ class Among(Scorer):
 
 
 def in_a_line(run: dict[str, Any]) -> str:
-    figures = run["metrics"][run["split"]]
-    words = f"{run['configuration']}, seed {run['seed']}: {run['split']} MRR {figures['mrr']:.3f}, hits@10"
-    words += f" {figures['hits@10']:.3f} in {run['seconds']:.0f} s"
+    metrics = run["metrics"][run["split"]]
+    words = f"{run['configuration']}, seed {run['seed']}: {run['split']} MRR {metrics['mrr']:.3f}, hits@10"
+    words += f" {metrics['hits@10']:.3f} in {run['seconds']:.0f} s"
     there = run.get("unseen")
     if there and there["how"]:
         words += f"; {there['dataset']}: MRR {there['mrr']:.3f}, hits@10 of {DRAWN} {there[f'hits@10_of_{DRAWN}']:.3f}"

@@ -62,14 +62,14 @@ def measure(trainer, options) -> dict[str, object]:  # type: ignore[no-untyped-d
         trainer.step_on(next(batches))
     wait()
     flowing = (time.perf_counter() - start) / options.steps
-    figures: dict[str, object] = {
+    results: dict[str, object] = {
         "device": torch.cuda.get_device_name() if cuda else "cpu",
         "median_ms": 1e3 * statistics.median(seconds),
         "flowing_ms": 1e3 * flowing,
     }
     if cuda:
-        figures["peak_gpu_mib"] = torch.cuda.max_memory_allocated() / 2**20
-        figures["waits_for_device"] = waits(trainer, next(batches))
+        results["peak_gpu_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        results["waits_for_device"] = waits(trainer, next(batches))
     if options.profile:
         with torch.profiler.profile() as profile:
             for _ in range(5):
@@ -78,7 +78,7 @@ def measure(trainer, options) -> dict[str, object]:  # type: ignore[no-untyped-d
         key = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         print(profile.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=60))
     batches.close()
-    return figures
+    return results
 
 
 def waits(trainer, batch) -> str | None:  # type: ignore[no-untyped-def]

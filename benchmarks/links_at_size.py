@@ -43,7 +43,7 @@ POWERS = (2.0, 3.0, 4.0)
 
 
 class WholeGraph(LinkTrainer):
-    """Steps in which every edge carries messages, whatever is asked about."""
+    """Take steps in which every edge carries messages, also queried ones."""
 
     def message_graph(self, positives: Tensor) -> RelationalAdjacency:
         return self.adjacency
@@ -74,38 +74,38 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     device = torch.device(options.device)
-    figures: dict[str, Any] = {name: value for name, value in vars(options).items() if name not in ("json", "profile")}
+    results: dict[str, Any] = {name: value for name, value in vars(options).items() if name not in ("json", "profile")}
     before = read_proc_bytes(Path("/proc/self/status"), "VmRSS") or 0
-    triples = timed(figures, "seconds_to_draw_the_graph", lambda: draw(options, device))
-    trainer = timed(figures, "seconds_to_build_the_trainer", lambda: build(options, triples))
-    figures |= {"bytes_of_the_triples": triples.numel() * 8, "rss_before": before, **measure(trainer, options)}
+    triples = timed(results, "seconds_to_draw_the_graph", lambda: draw(options, device))
+    trainer = timed(results, "seconds_to_build_the_trainer", lambda: build(options, triples))
+    results |= {"bytes_of_the_triples": triples.numel() * 8, "rss_before": before, **measure(trainer, options)}
     if options.model == "rgcn":
         edges = trainer.adjacency.structure.num_edges
-        figures |= {"edges_with_inverses_and_self_loops": edges, **bandwidth(device)}
-        once = edges * options.width * 4 / (figures["copy_gb_s"] * 1e9)
-        figures["seconds_to_copy_a_message_of_each_edge_once"] = once
-        figures["step_in_such_copies"] = figures["seconds_a_step"] / once
+        results |= {"edges_with_inverses_and_self_loops": edges, **bandwidth(device)}
+        once = edges * options.width * 4 / (results["copy_gb_s"] * 1e9)
+        results["seconds_to_copy_a_message_of_each_edge_once"] = once
+        results["step_in_such_copies"] = results["seconds_a_step"] / once
     if options.rank:
         ranks = timed(
-            figures,
+            results,
             "seconds_to_rank",
             lambda: rank_triples(trainer.network.scorer(trainer.adjacency), triples[: options.rank]),
         )
-        figures["questions_ranked"] = 2 * len(ranks)
-        figures["mrr_raw"] = summarize(ranks, filtered=False).both.mrr
-        figures |= memory(device)
+        results["questions_ranked"] = 2 * len(ranks)
+        results["mrr_raw"] = summarize(ranks, filtered=False).both.mrr
+        results |= memory(device)
     if options.peer:
         del trainer
-        figures["peer"] = peer(options, triples)
-    print(json.dumps(figures, indent=1), flush=True)
+        results["peer"] = peer(options, triples)
+    print(json.dumps(results, indent=1), flush=True)
     if options.json:
         try:
             from _about import write_result
 
-            write_result(options.json, figures)
+            write_result(options.json, results)
         except ImportError:  # a machine without the packages that runs need
             options.json.parent.mkdir(parents=True, exist_ok=True)
-            options.json.write_text(json.dumps({"torch": torch.__version__, **figures}, indent=1) + "\n")
+            options.json.write_text(json.dumps({"torch": torch.__version__, **results}, indent=1) + "\n")
 
 
 def draw(options: argparse.Namespace, device: torch.device) -> Tensor:
@@ -145,9 +145,9 @@ def build(options: argparse.Namespace, triples: Tensor) -> LinkTrainer:
         self_loop_dropout=0.0,
         device=options.device,
     )
-    heard = triples if options.model == "rgcn" else triples[:0]
+    messages = triples if options.model == "rgcn" else triples[:0]
     loops = {"inverse": options.model == "rgcn", "self_loops": options.model == "rgcn"}
-    adjacency = RelationalAdjacency.from_triples(heard, options.nodes, options.relations, **loops)
+    adjacency = RelationalAdjacency.from_triples(messages, options.nodes, options.relations, **loops)
     # The network of two nodes, then a table drawn on the device: on the CPU that would take longer than the steps.
     plan = LinkPlan(model, training, 2, options.relations, adjacency, torch.Generator().manual_seed(0))
     network: Any = ENCODERS.resolve(model.encoder).build_link_network(plan)
@@ -159,7 +159,7 @@ def build(options: argparse.Namespace, triples: Tensor) -> LinkTrainer:
 
 
 def measure(trainer: LinkTrainer, options: argparse.Namespace) -> dict[str, Any]:
-    """Warm steps: each waited for, and as they flow."""
+    """Time steps after warm-up: each synchronized, and without synchronization."""
     device = trainer.triples.device
     with trainer.running():
         losses = [float(trainer.step()) for _ in range(6)]
@@ -233,7 +233,7 @@ def peer(options: argparse.Namespace, triples: Tensor) -> dict[str, Any]:
 
 
 def bandwidth(device: torch.device) -> dict[str, float]:
-    """Bytes read and written a second by the device's own copy."""
+    """Return the bytes per second that a copy on the device reads and writes."""
     one, other = torch.zeros(2, 1 << 28, dtype=torch.uint8, device=device)
     seconds = []
     for _ in range(8):
@@ -251,12 +251,12 @@ def memory(device: torch.device) -> dict[str, float]:
     return peak
 
 
-def timed(figures: dict[str, Any], name: str, work: Any) -> Any:
+def timed(results: dict[str, Any], name: str, work: Any) -> Any:
     start = time.perf_counter()
     found = work()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    figures[name] = time.perf_counter() - start
+    results[name] = time.perf_counter() - start
     return found
 
 

@@ -5,7 +5,7 @@
                                       [--json results/node-batches-time.json]
 
 time: a drawn graph, every node of which has features or a learned vector. PyG's FastRGCNConv computes the same two
-layers over the very same fields, drawn by us beforehand: its time is that of its steps alone, ours has drawing in it.
+layers over the same fields, which are sampled before: its time is that of the steps only, ours includes sampling.
 
 accuracy: published settings, with all labels in a step and with a quarter of them and ten edges a relation. Epochs and
 learning rate of batches are chosen on labels held out of the training labels; then 20 seeds each, all reported.
@@ -56,7 +56,7 @@ def main() -> None:
     for row in timed(options) if options.what == "time" else compared(options):
         rows.append(row)
         print(json.dumps(row), flush=True)
-        if options.json:  # what is measured is kept, whatever becomes of the rest
+        if options.json:  # store each result at once, in case a later measurement fails
             write_result(options.json, {"rows": rows})
 
 
@@ -171,16 +171,16 @@ def compared(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         tried: dict[str, float] = {}
         settings = {}
         for epochs, slower in itertools.product((4, 2, 1), (1, 2, 4)):
-            said = {
+            changes = {
                 "training.epochs": config.training.epochs // epochs,
                 "training.learning_rate": config.training.learning_rate / slower,
             }
-            key = ", ".join(f"{name} {value:g}" for name, value in said.items())
-            trial, settings[key] = replace_settings(batches, {**said, "training.validation": 0.2}), said
-            figures = [
+            key = ", ".join(f"{name} {value:g}" for name, value in changes.items())
+            trial, settings[key] = replace_settings(batches, {**changes, "training.validation": 0.2}), changes
+            models = [
                 make_model(replace_settings(trial, {"seed": 1000 + seed})).fit(graph) for seed in range(min(5, seeds))
             ]
-            tried[key] = statistics.mean(model.history_[-1].metrics["valid_accuracy"] for model in figures)
+            tried[key] = statistics.mean(model.history_[-1].metrics["valid_accuracy"] for model in models)
             print(f"{name}: {key}: validation accuracy {tried[key]:.4f}", flush=True)
         best = max(tried, key=lambda key: tried[key])
         batches = replace_settings(batches, settings[best])

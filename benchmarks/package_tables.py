@@ -2,7 +2,7 @@
 
     python benchmarks/package_tables.py --out tables     # tables/packages.csv, tables/classes.csv
 
-packages  requirements, licence, topics, audience, Python versions, authors, from the metadata of what is installed
+packages  requirements, license, topics, audience, Python versions, authors, from the metadata of what is installed
 classes   classes of a few packages, their bases, modules, methods and decorators, read from the source and never run
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 Row = tuple[str, str, str]
 READ = ("torch", "polars", "pydantic", "starlette", "rich", "optuna", "sympy", "networkx")
 CLASSIFIED = {
-    "License": "licence",
+    "License": "license",
     "Topic": "topic",
     "Intended Audience": "audience",
     "Programming Language": "language",

@@ -82,13 +82,13 @@ def served(runs: list[Path]) -> Iterator[str]:
 def pages(url: str) -> Iterator[tuple[str, str]]:
     """Return the pages to open: the start page, and the first example of each model."""
     yield "start page", url
-    for line in asked(f"{url}/api/models")["models"]:
-        about = asked(f"{url}/api/models/{line['name']}")
+    for line in fetch_json(f"{url}/api/models")["models"]:
+        about = fetch_json(f"{url}/api/models/{line['name']}")
         node = about["examples"]["nodes"][0]["name"]
         yield f"{about['task']}, {node}", f"{url}/#{urlencode({'model': about['name'], 'node': node})}"
 
 
-def asked(address: str) -> Any:
+def fetch_json(address: str) -> Any:
     with urllib.request.urlopen(address) as answer:
         return json.load(answer)
 

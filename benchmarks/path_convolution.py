@@ -53,11 +53,11 @@ def main() -> None:
         "rounds": options.rounds,
     }
     sizes = {"nodes": graph.num_nodes, "edges": adjacency.structure.num_edges}
-    figures = {"torch_geometric": torch_geometric.__version__, **shape, **sizes, "sums": rows}
-    figures["what_follows"] = milliseconds({"update": what_follows(adjacency, options)}, options.rounds)["update"]
-    print(figures)
+    results = {"torch_geometric": torch_geometric.__version__, **shape, **sizes, "sums": rows}
+    results["what_follows"] = milliseconds({"update": what_follows(adjacency, options)}, options.rounds)["update"]
+    print(results)
     if options.json:
-        write_result(options.json, figures)
+        write_result(options.json, results)
 
 
 class Mean(MessagePassing):  # type: ignore[misc]

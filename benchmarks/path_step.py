@@ -37,10 +37,10 @@ def main() -> None:
     config = load_configuration("path/lp-fb15k-237")
     graph = load_graph(options.graphs / "fb15k-237") if options.graphs else rgcn.load("fb15k-237")
     trainer = make_model(config).prepare(graph).trainer()
-    figures = {**step(trainer, options.steps), "sums": sums(trainer)}
-    print(json.dumps(figures, indent=1))
+    results = {**step(trainer, options.steps), "sums": sums(trainer)}
+    print(json.dumps(results, indent=1))
     if options.json:
-        write_result(options.json, figures)
+        write_result(options.json, results)
 
 
 def step(trainer: LinkTrainer, steps: int) -> dict[str, float]:

@@ -130,7 +130,7 @@ def main() -> int:
 
 
 def measure_growth(options: argparse.Namespace) -> dict[str, Any]:
-    """Every series on every size, the smallest first; written down after each size, as the last ones take long."""
+    """Measure every series on every size, the smallest first; store the results after each size."""
     (device,) = resolve_devices((options.device,))
     running = {name: SERIES[name] for name in options.series}
     if not has_peers():
@@ -167,7 +167,7 @@ def measure_growth(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _stages(stages: list[str], size: int, folder: Path, max_gib: float | None) -> list[dict[str, Any]]:
-    """What becomes of a table of triples; the graph is built for the others even where its time is known."""
+    """Measure building a graph from a table; other series need the graph even if its time is known."""
     points = list[dict[str, Any]]()
     path, graph = building.drawn(folder / "drawn", "tsv", size, "usual") if stages else None, folder / "graph"
     for stage in ("build", "open", "make", "first answer"):
@@ -202,15 +202,17 @@ def _limited(most: int | None) -> Iterator[None]:
 def _steps(
     running: dict[str, tuple[str, Workload]], size: int, folder: str, options: argparse.Namespace, speeds: Speeds
 ) -> list[dict[str, Any]]:
-    """A step of each, in turns."""
+    """Measure a step of each side, in turn."""
     if not running:
         return []
     (device,) = resolve_devices((options.device,))
     graph = random_graph(random_shape(size))
     path = Path(folder) / "graph.npz"
     graph_to_npz(graph, path)
-    told = {name: workload_description(graph.name, graph, workload, device) for name, (_, workload) in running.items()}
-    del graph  # so that its memory is there for those who are measured
+    descriptions = {
+        name: workload_description(graph.name, graph, workload, device) for name, (_, workload) in running.items()
+    }
+    del graph  # release its memory before the next measurements
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in running}
     for turn in range(options.rounds):
         for name, (side, workload) in running.items():
@@ -221,7 +223,7 @@ def _steps(
             rounds[name].append(measure_in_process(job) if options.same_process else measure_in_subprocess(job))
     points = list[dict[str, Any]]()
     for name, (side, _) in running.items():
-        (point,) = comparison_rows(told[name], {side: rounds[name]}, speeds)
+        (point,) = comparison_rows(descriptions[name], {side: rounds[name]}, speeds)
         points.append({key: value for key, value in point.items() if not key.startswith("times_")} | {"side": name})
         prepared = [one["prepare_seconds"] for one in rounds[name] if "prepare_seconds" in one]
         if name == "e-rgcn" and prepared:
@@ -230,7 +232,7 @@ def _steps(
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """A line a side: time and memory at each size, and how both grow: 1 is in proportion to edges."""
+    """Format one line per side: time and memory at each size, and their slopes; 1 means proportional to edges."""
     sizes = sorted({point["edges"] for point in result["points"]})
     lines = [
         f"| edges | {' | '.join(f'{size:.0e}' for size in sizes)} | slope of time | of memory |",
@@ -254,7 +256,7 @@ def _cell(point: dict[str, Any]) -> str:
 
 
 def slope(values: dict[int, float]) -> float | None:
-    """Of the line through logarithms, by least squares; None of fewer than two points.
+    """Return the least-squares slope of the logarithms; None for fewer than two points.
 
     >>> slope({100_000: 1.0, 1_000_000: 10.0, 10_000_000: 100.0})
     1.0

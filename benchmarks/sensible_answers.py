@@ -4,11 +4,11 @@
     python benchmarks/sensible_answers.py world codex-s umls tables/packages.csv tables/classes.csv \
         --out results/sensible-answers.json
 
-With the rules of relations (`rgcn.links.relation_constraints`) and without, on questions that validation triples ask:
+With and without relation constraints (`rgcn.links.relation_constraints`), on the questions of validation triples:
 
 never     share of the first three new answers that never occurred in that slot in training; of (s, r, ?), (?, r, o)
 itself    share of questions with the asked node itself among the first ten, where its relation is never reflexive
-both      proposals of a completion that are another one turned round, where the relation goes one way
+both      proposals of a completion whose reversal is also proposed, in a one-way relation
 mrr       filtered, both directions, ties at the middle, validation; what rules forbid ranks after all the rest
 
 Probabilities: a curve is fitted on half of the validation questions and measured on the other half, over the first
@@ -48,7 +48,7 @@ FORBIDDEN = 1e4  # less than any score
 
 
 class Ruled(Scorer):
-    """Another scorer, but that what rules forbid comes after all the rest."""
+    """A scorer that ranks answers excluded by constraints after all others."""
 
     def __init__(self, scorer: Scorer, graph: KnowledgeGraph) -> None:
         self.scorer, self.graph, self.num_nodes, self.device = scorer, graph, scorer.num_nodes, scorer.device
@@ -86,7 +86,7 @@ def measure(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     model = LinkPredictor.pretrained(kg)
     model.calibration_ = calibrate_links(model)
     valid = kg.split_triples("valid")
-    asked = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
+    triples = torch.from_numpy(valid[np.random.default_rng(0).permutation(len(valid))[:most]].copy())
     filtering = KnownTriples.of_graph(kg, *splits_up_to("valid"))
     found: dict[str, Any] = {}
     for name, answer_filter, scorer in (
@@ -94,19 +94,19 @@ def measure(kg: KnowledgeGraph, most: int) -> dict[str, Any]:
         ("with", AnswerFilter(), Ruled(model.scorer(), kg)),
     ):
         found[name] = {
-            "mrr": round(summarize(rank_triples(scorer, asked, filtering)).both.mrr, 4),
-            **senseless(model, kg, asked, answer_filter),
+            "mrr": round(summarize(rank_triples(scorer, triples, filtering)).both.mrr, 4),
+            **senseless(model, kg, triples, answer_filter),
             "both": both_ways(model, kg, answer_filter),
         }
     return {**found, "probabilities": probabilities(model, kg, most)}
 
 
-def senseless(model: Any, kg: KnowledgeGraph, asked: Tensor, answer_filter: AnswerFilter) -> dict[str, Any]:
+def senseless(model: Any, kg: KnowledgeGraph, triples: Tensor, answer_filter: AnswerFilter) -> dict[str, Any]:
     rules = relation_constraints(kg)
     loops = torch.from_numpy(rules.loop_share == 0)
     never, itself, questions = {}, 0, 0
     for side, for_objects in (("objects", True), ("subjects", False)):
-        keys = torch.unique(asked[:, [0, 1] if for_objects else [2, 1]], dim=0)
+        keys = torch.unique(triples[:, [0, 1] if for_objects else [2, 1]], dim=0)
         answers = answer_links(model, Questions(keys[:, 0], keys[:, 1], for_objects), FIRST, "drop", answer_filter)
         place = keys[:, 1] + (kg.num_relations if for_objects else 0)
         seen = torch.stack([~rules.excluded_nodes(int(end), "seen") for end in place])
@@ -129,7 +129,7 @@ def both_ways(model: Any, kg: KnowledgeGraph, answer_filter: AnswerFilter) -> in
 
 
 def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
-    """Questions, not triples, are halved: those of one half are never asked in the other."""
+    """Split by questions, not by triples, so that both halves share no question."""
     valid, rng = kg.split_triples("valid"), np.random.default_rng(1)
     ends = np.concatenate([valid[:, :2], valid[:, [2, 1]]])
     side = np.repeat([0, 1], len(valid))
@@ -142,13 +142,13 @@ def probabilities(model: Any, kg: KnowledgeGraph, most: int) -> dict[str, Any]:
     kept = LinkExamples(*(column[rank < FIRST] for column in first[:5]))
     by_score = logistic(halves[0].score, halves[0].true)
     return {
-        "now": told(curve.probabilities_of(kept), kept.true),
-        "by_score_alone": told(by_score(kept.score), kept.true),
+        "now": brier_metrics(curve.probabilities_of(kept), kept.true),
+        "by_score_alone": brier_metrics(by_score(kept.score), kept.true),
     }
 
 
 def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """σ(a · score + b), the likeliest, by Newton's steps."""
+    """Fit σ(a · score + b) by maximum likelihood with Newton's method."""
     center, spread, weights = score.mean(), score.std() or 1.0, np.zeros(2)
 
     def features(of: np.ndarray) -> np.ndarray:
@@ -162,7 +162,7 @@ def logistic(score: np.ndarray, true: np.ndarray) -> Callable[[np.ndarray], np.n
     return lambda of: 1 / (1 + np.exp(-features(of) @ weights))
 
 
-def told(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
+def brier_metrics(p: np.ndarray, right: np.ndarray) -> dict[str, float]:
     spread = float(p[right == 1].mean() - p[right == 0].mean())
     error = calibration_quality(p, right).calibration_error
     return {"error": round(error, 4), "spread": round(spread, 4), "best": round(float(p.max()), 3)}
@@ -176,11 +176,11 @@ def within(level: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def examples(model: Any, kg: KnowledgeGraph, keys: np.ndarray) -> Any:
-    """The first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
+    """Return the first new answers to questions int64 [q, 3]: node, relation, whether subjects are asked for."""
     held_out, found = KnownTriples.of_graph(kg, "valid"), []
     for for_objects in (True, False):
-        mine = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
-        for part in torch.split(mine, 64):
+        pairs = torch.from_numpy(keys[keys[:, 2] == (0 if for_objects else 1)])
+        for part in torch.split(pairs, 64):
             questions = Questions(part[:, 0], part[:, 1], for_objects)
             true = held_out.objects if for_objects else held_out.subjects
             key = part[:, 0] * kg.num_relations + part[:, 1]

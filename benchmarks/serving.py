@@ -4,8 +4,8 @@
     python benchmarks/serving.py questions RUN --rate 20   # any run that predicts links    → results/serving.json
     python benchmarks/serving.py schemathesis --cases 10000                                  → results/serving.json
 
-The load comes from this process, the server is another one, both on the same machine; nothing leaves 127.0.0.1. Every
-question is a new one, so that nothing can be answered from memory.
+The load comes from this process, the server is another one, both on the same machine; nothing leaves 127.0.0.1. No
+question is repeated, so that no answer comes from a cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLIENTS = 50
 
 
 class Client(asyncio.Protocol):
-    """One keep-alive connection that asks again as soon as it is answered, or at its own pace."""
+    """One keep-alive connection that sends the next request after each answer, or at a given rate."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
@@ -83,7 +83,7 @@ class Client(asyncio.Protocol):
 
 @dataclass
 class Load:
-    """Clients at work until the questions are used up.
+    """Run clients until all questions are sent.
 
     rate  requests a second from all clients together; None: each sends its next request at once
     """
@@ -96,9 +96,9 @@ class Load:
     received: int = 0
 
     def run(self, port: int) -> dict[str, Any]:
-        """What was measured, from the moment all are connected."""
+        """Return the measurements, from the moment all clients are connected."""
         gc.collect()
-        gc.freeze()  # what this process looks through for garbage would count as the server's time
+        gc.freeze()  # garbage collection of this process would count as time of the server
         try:
             import uvloop
 
@@ -117,7 +117,7 @@ class Load:
         opened = [
             await self._loop.create_connection(lambda: Client(self), "127.0.0.1", port) for _ in range(self.clients)
         ]
-        await self._all_greeted.wait()  # clients that are there already, not fifty that arrive in one moment
+        await self._all_greeted.wait()  # connect first, so that fifty simultaneous connections are not measured
         self._began, self._due = time.perf_counter(), self._loop.time()
         for _, client in opened:
             self.pace(client)
@@ -132,7 +132,7 @@ class Load:
         if self.rate is None:
             client.ask()
             return
-        # One clock for all: requests are evenly spread, the next free client sends it.
+        # One clock for all clients: requests are evenly spaced, and the next free client sends one.
         self._due = max(self._due + 1 / self.rate, self._loop.time() - 1)
         self._loop.call_at(self._due, client.ask)
 
@@ -194,7 +194,7 @@ def link_questions(folder: Path, name: str, count: int, seed: int) -> list[bytes
 
 
 def partly_wrong_questions(folder: Path, name: str, count: int, seed: int) -> list[bytes]:
-    """Link questions of which a tenth ask for a node that is not there: bad requests must not delay the others."""
+    """Return link questions, a tenth of them about unknown nodes: bad requests must not delay the others."""
     questions = link_questions(folder, name, count, seed)
     for place in range(0, count, 10):
         wrong = f"n{random.Random(place).getrandbits(60):x}.n.01"
@@ -234,7 +234,7 @@ class Server:
     start_seconds: float
 
     def cpu_seconds(self) -> float:
-        """Of all its threads, so far: what an answer costs, whatever else the machine does."""
+        """Return the CPU time of all its threads so far, which does not depend on the load of the machine."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -245,7 +245,7 @@ class Server:
 
 @contextlib.contextmanager
 def server(runs: Sequence[Path], *options: str) -> Iterator[Server]:
-    """A real `rgcn serve` on a free port; stopped with SIGTERM at the end, which must succeed."""
+    """Run `rgcn serve` on a free port; stop it with SIGTERM at the end, and check its exit code."""
     began = time.perf_counter()
     process = subprocess.Popen(
         [*RGCN, "serve", *map(str, runs), "--port", "0", "-q", *options], stdout=subprocess.PIPE, text=True
@@ -267,7 +267,7 @@ def server(runs: Sequence[Path], *options: str) -> Iterator[Server]:
 
 
 def world_runs(here: Path) -> tuple[Path, Path]:
-    """(links, classes): models trained with the built-in configurations."""
+    """Return (links, classes): models trained with the built-in configurations."""
     import rgcn
     from rgcn.runs import load_configuration, train
 
@@ -280,7 +280,7 @@ def world_runs(here: Path) -> tuple[Path, Path]:
 
 
 def wn18_model(here: Path) -> Path:
-    """Untrained weights of the shape of the built-in configuration: the same work, useless answers."""
+    """Return an untrained model with the shape of the built-in configuration, which costs the same time."""
     import rgcn
 
     folder = here / "wn18-untrained"
@@ -330,16 +330,16 @@ def load(options: argparse.Namespace) -> None:
 
 
 def questions(options: argparse.Namespace) -> None:
-    """A run's links: so many a second, sent whether or not those before are answered; then clients without pause."""
+    """Load-test the links of a run at a fixed rate (open loop), then with clients without pauses."""
     name, most = options.model.resolve().name, options.requests
-    asked = link_questions(options.model, name, 2 * most, seed=0)
+    all_questions = link_questions(options.model, name, 2 * most, seed=0)
     results: dict[str, Any] = {"model": name, "threads": options.threads, "load before": os.getloadavg()[0]}
     with server([options.model], "--threads", str(options.threads)) as served:
         results["start_seconds"] = served.start_seconds
         ways = {f"at_{options.rate:g}_a_second": options.rate, "as_fast_as_they_can": None}
         for number, (kind, rate) in enumerate(ways.items()):
             before = served.cpu_seconds()
-            part = iter(asked[number * most : (number + 1) * most])
+            part = iter(all_questions[number * most : (number + 1) * most])
             found = Load(part, clients=options.clients, rate=rate).run(served.port)
             found["server_cpu_ms_each"] = round(1000 * (served.cpu_seconds() - before) / most, 3)
             results[kind] = found
@@ -404,7 +404,7 @@ def generated(options: argparse.Namespace) -> None:
 
 
 def _record(what: str, results: dict[str, Any]) -> None:
-    """Beside what the other command has written."""
+    """Write results next to those of the other commands."""
     kept = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     sys.argv[1:] = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # no folder of this machine
     kept[what] = {**about(), **results}

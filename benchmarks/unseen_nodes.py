@@ -10,7 +10,8 @@ training triples as `rgcn predict --with` would take them, and its test triples 
 filtered, both directions, ties at the middle; and, as GraIL's authors measure, Hits@10 among 50 random nodes.
 
 Classes: the countries of one split of `world` are taken out of the graph with all their triples, a model is trained on
-the rest, and they are brought back. Beside it, the accuracy on the same countries where they were in the graph.
+the rest, and they are added again. For comparison: the accuracy on the same countries if they were in the training
+graph.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def links(name: str, split: str, seed: int) -> dict[str, Any]:
     model = rgcn.LinkPredictor(seed=seed, **LINK_SETTINGS).fit(known)
     trained = time.perf_counter() - began
     out: dict[str, Any] = {"seconds_training": trained, "known_mrr": model.evaluate(split=split)["mrr"]}
-    told = replace(unseen, triples=unseen.split_triples("train"), triple_splits=None)
-    graph = merge_new_triples(known, told, name)
+    context = replace(unseen, triples=unseen.split_triples("train"), triple_splits=None)
+    graph = merge_new_triples(known, context, name)
     for steps in STEPS:
         began = time.perf_counter()
         larger = extended(model, graph, steps=steps)
@@ -103,12 +104,12 @@ def ranked(model: rgcn.LinkPredictor, unseen: KnowledgeGraph, split: str) -> dic
         rows[:, 1] = relation[rows[:, 1]]
         return torch.from_numpy(rows)
 
-    size, asked = len(nodes), triples(split)
+    size, queried = len(nodes), triples(split)
     index = KnownTriples.of(*map(triples, splits_up_to(split)), num_nodes=size, num_relations=graph.num_relations)
-    ranks = rank_triples(VectorScorer(decoder, nodes), asked, index)
+    ranks = rank_triples(VectorScorer(decoder, nodes), queried, index)
     report = summarize(ranks).both.as_dict()
-    subject, kind, object_ = asked.unbind(1)
-    drawn = torch.randint(size, (2 * len(asked), 50), generator=torch.Generator().manual_seed(0))
+    subject, kind, object_ = queried.unbind(1)
+    drawn = torch.randint(size, (2 * len(queried), 50), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         scores = torch.cat(
             [decoder.score_objects(nodes[subject], kind, nodes), decoder.score_subjects(kind, nodes[object_], nodes)]
@@ -128,10 +129,10 @@ def classes(split: str, seed: int) -> dict[str, Any]:
     names = [world.nodes[node] for node in held_out]
     rest = world.subgraph(np.setdiff1d(np.arange(world.num_nodes), held_out).tolist())
     about_them = np.isin(world.triples[:, [0, 2]], held_out).any(axis=1)
-    told = KnowledgeGraph.from_triples(
+    context = KnowledgeGraph.from_triples(
         triple for triple in world.named(world.triples[about_them]) if triple[1] in rest.relations
     )
-    larger = extended(make_model(config).fit(rest), merge_new_triples(rest, told, "world"))
+    larger = extended(make_model(config).fit(rest), merge_new_triples(rest, context, "world"))
     labels = [prediction.label for prediction in larger.predict(names)]
     expected = [world.labels.names[c] for c in truth]
     return {

@@ -96,7 +96,7 @@ class NaiveRules:
         """Return the nodes of all companion slots."""
         return set().union(*(self.seen(other) for other in self.companions(place)))
 
-    def standing(self, place, kinds):
+    def allowed_nodes(self, place, kinds):
         """Return the nodes that fit a slot, literals included."""
         if kinds == "any":
             return set(self.nodes)
@@ -105,11 +105,11 @@ class NaiveRules:
         return self.seen(place) | self.alike(place)
 
     def subjects(self, relation, kinds):
-        candidates = self.standing((relation, 0), kinds)
+        candidates = self.allowed_nodes((relation, 0), kinds)
         return {node for node in candidates if kinds == "seen" or not self.graph.is_literal[node]}
 
     def objects(self, relation, kinds):
-        return self.standing((relation, 1), kinds)
+        return self.allowed_nodes((relation, 1), kinds)
 
     def answers(self, place, kinds):
         """Return the nodes that may be new answers in a slot; in a single-valued slot the nodes in it are taken."""

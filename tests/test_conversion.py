@@ -12,13 +12,14 @@ import torch
 import rgcn
 from rgcn import runs
 from rgcn.errors import DataError
+from rgcn.runs.configuration import load_configuration, stored_configuration
 
 FOLDERS = Path(__file__).parent / "folders_of_0_2_0"
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    """A copy whose runs know where their data are."""
+    """Copy the folders and insert the paths of the data."""
     copy = tmp_path / "folders"
     shutil.copytree(FOLDERS, copy)
     for path in (*copy.glob("*/run.json"), *copy.glob("*/config.yaml")):
@@ -40,7 +41,7 @@ def test_a_model_of_nodes_gives_the_same_answers(folders: Path) -> None:
 
 
 def test_a_stopped_run_ends_as_it_would_have_in_0_2_0(folders: Path) -> None:
-    """Its checkpoint has moments of Adam for the biases of nodes, which come in another order today."""
+    """The checkpoint has Adam moments of node biases, which had another position in the order of parameters."""
     expected = json.loads((FOLDERS / "expected.json").read_text())
     with pytest.warns(UserWarning, match="environment of this run has changed"):
         result = runs.resume(folders / "stopped")
@@ -51,12 +52,18 @@ def test_a_stopped_run_ends_as_it_would_have_in_0_2_0(folders: Path) -> None:
         torch.testing.assert_close(now, torch.tensor(values, dtype=now.dtype).view_as(now), rtol=0, atol=1e-7)
 
 
+def test_british_spelling_of_a_pretraining_setting_is_converted() -> None:
+    config = load_configuration("universal/pretraining-labels").model_dump(mode="json")
+    config["training"]["labelled"] = config["training"].pop("labeled")
+    assert stored_configuration("pretraining", config, "run.json").training.labeled == 0.4
+
+
 def test_a_built_graph_opens(folders: Path) -> None:
     kg = rgcn.read(folders / "built")
     assert kg.fingerprint == rgcn.read(folders / "graph.tsv").fingerprint
 
 
-def test_what_is_older_is_refused_with_the_version_that_reads_it(folders: Path) -> None:
+def test_folders_of_older_versions_raise_an_error_that_names_the_version_to_use(folders: Path) -> None:
     path = folders / "links" / "model" / "model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 1, "rgcn": "0.1.0"}))
     with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*the version that wrote it"):

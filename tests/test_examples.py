@@ -1,4 +1,4 @@
-"""The examples run as they stand, are short enough to read, and print something worth reading."""
+"""Test that the examples run unchanged, are short, and print results."""
 
 from __future__ import annotations
 

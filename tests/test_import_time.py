@@ -14,7 +14,7 @@ def modules_after(statement):
     return set(out.stdout.split())
 
 
-def test_importing_the_package_brings_in_neither_pytorch_nor_numba():
+def test_importing_the_package_imports_neither_pytorch_nor_numba():
     loaded = modules_after("import rgcn")
     assert "rgcn" in loaded
     assert not {"torch", "numba", "numpy", "pydantic"} & loaded
@@ -40,8 +40,8 @@ def test_graphs_and_configuration_need_no_pytorch():
     assert not {"torch", "numba"} & loaded
 
 
-def test_public_names_and_a_training_come_without_pytorchs_compiler():
-    """It takes as long to load as all else of PyTorch."""
+def test_public_names_and_training_do_not_import_the_pytorch_compiler():
+    """Loading the compiler takes as long as loading the rest of PyTorch."""
     statement = """
 import rgcn
 [getattr(rgcn, name) for name in rgcn.__all__ if name not in ("load", "read")]

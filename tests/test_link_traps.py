@@ -1,4 +1,4 @@
-"""The link-prediction traps of published implementations: a test that makes each impossible here."""
+"""Test for mistakes in link prediction that published implementations made."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_validation_triples_are_in_the_filter_and_unseen_entities_in_the_ranking
 
 
 def validation_figures(predictor):
-    """Every metric on validation triples by which a model may be selected."""
+    """Return every metric on validation triples that can select a model."""
     ranks = predictor.ranks(split="valid")
     report = evaluate_links(predictor, "valid")
     calibration = OpenModel(Path("nowhere"), "small", predictor, Titles(predictor.graph_)).calibration
@@ -160,18 +160,21 @@ def validation_figures(predictor):
 def test_no_validation_metric_depends_on_test_triples():
     kg = ring()
     is_test = kg.triple_splits == TEST
-    # In the place of test triples, answers to the very questions that validation triples ask: a filter would drop them.
-    asked = np.resize(kg.split_triples("valid"), (int(is_test.sum()), 3))
+    # Replace test triples by answers to the questions of validation triples: a filter with test triples would drop
+    # them.
+    triples_of_valid = np.resize(kg.split_triples("valid"), (int(is_test.sum()), 3))
     triples = np.array(kg.triples)
-    triples[is_test] = np.stack([asked[:, 0], asked[:, 1], (asked[:, 2] + 11) % kg.num_nodes], axis=1)
+    triples[is_test] = np.stack(
+        [triples_of_valid[:, 0], triples_of_valid[:, 1], (triples_of_valid[:, 2] + 11) % kg.num_nodes], axis=1
+    )
     other = replace(kg, triples=triples)
     first, second = (LinkPredictor(steps=6, evaluate_every=2, **SMALL).fit(graph) for graph in (kg, other))
     assert validation_figures(first) == validation_figures(second)
     every = [predictor.ranks(split="valid", known=("train", "valid", "test")) for predictor in (first, second)]
     assert not torch.equal(every[0].rank("object"), every[1].rank("object"))  # it would have been seen
     assert first.evaluate(split="test") == first.evaluate(split="test", kg=kg)
-    whole, told = first.ranks(split="test"), first.ranks(split="test", known=("train", "valid", "test"))
-    assert torch.equal(whole.rank("object"), told.rank("object"))
+    whole, filtered = first.ranks(split="test"), first.ranks(split="test", known=("train", "valid", "test"))
+    assert torch.equal(whole.rank("object"), filtered.rank("object"))
 
 
 @pytest.mark.parametrize("sampling", ["neighborhood", "uniform"])

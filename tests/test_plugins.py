@@ -1,4 +1,4 @@
-"""Components by name, class and dotted name; which names a file may bring."""
+"""Test components by name, class and dotted name, and which names a file may contain."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_imported_code_that_is_no_component_is_refused(registry: Registry, choic
 @pytest.mark.parametrize(
     ("choice", "message"), [("dada", "did you mean 'data'"), (3, "a name or a class"), (int, "no error")]
 )
-def test_problem_describes_a_wrong_choice(registry: Registry, choice: object, message: str) -> None:
+def test_problem_describes_an_invalid_choice(registry: Registry, choice: object, message: str) -> None:
     problem = registry.problem(choice)
     assert problem is not None
     assert message in problem

@@ -1,4 +1,4 @@
-"""The public interface of `rgcn` itself: its names, its version, and that importing it is quick and has no effects."""
+"""Test the public interface of `rgcn`: names, version, and a fast import without side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README says what results/ holds, and what it shows runs."""
+"""Test that the README agrees with results/, and that its commands run."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ PAGES = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", *SITE]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_link_leads_somewhere(page):
+def test_every_link_has_a_target(page):
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []

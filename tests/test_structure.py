@@ -58,7 +58,7 @@ def test_the_architecture_names_every_subpackage():
     assert [name for name in names if f"`{name}/`" not in document] == []
 
 
-def test_few_files_know_of_several_processes():
+def test_few_files_refer_to_several_processes():
     """At most eight files outside distributed/ and training/ mention processes or sharding.
 
     The argument `sharded` of an estimator's constructor does not count, because constructors name every setting.

@@ -1,4 +1,4 @@
-"""Mistakes found in published implementations of RGCN: a test that makes each impossible here."""
+"""Test for mistakes that published implementations of RGCN made."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_dropped_edges_change_the_output_of_a_layer(decomposition, one_hot):
     assert changed.tolist() == [True, True, False, False]
 
 
-def test_training_draws_other_edges_in_every_epoch_and_asking_drops_none(monkeypatch):
+def test_training_drops_other_edges_in_every_epoch_and_prediction_drops_none(monkeypatch):
     drawn = []
     draw = RelationalAdjacency.draw_mask
 
@@ -203,12 +203,12 @@ def test_two_hops_are_too_few_for_three_layers():
     assert kg.prune(2).num_nodes == 4 < kg.prune(3).num_nodes
 
 
-def test_asking_for_many_nodes_encodes_the_graph_once(monkeypatch):
+def test_predicting_many_nodes_encodes_the_graph_once(monkeypatch):
     classifier = NodeClassifier(epochs=1).fit(load_world())
     calls = []
     states = classifier.network_.layer_outputs
     monkeypatch.setattr(classifier.network_, "layer_outputs", lambda *a, **k: calls.append(1) or states(*a, **k))
-    classifier.calibration_ = calibrate_classes(classifier)  # which asks about the validation nodes
+    classifier.calibration_ = calibrate_classes(classifier)  # which predicts the validation nodes
     calls.clear()
     classifier.predict()
     assert len(calls) == 1

@@ -38,7 +38,7 @@ def comparison_tables() -> dict[str, str]:
 
 
 def any_graph_table() -> str:
-    """Return the zero-shot metrics of the pretrained model (benchmarks/any_graph.py) beside those of trained models."""
+    """Return the zero-shot metrics of the pretrained model (benchmarks/any_graph.py) with those of trained models."""
     content = json.loads((ROOT / "results" / "any-graph.json").read_text(encoding="utf-8"))
     trained: dict[tuple[str, str], float] = {}
     for runs in seeds_together():
@@ -82,11 +82,11 @@ def known_nodes(seeds: Iterable[Sequence[Run]]) -> str:
     head = ["", "MRR", *(name.capitalize() for name in HITS), "runs", "trained in", "memory", "parameters", "on"]
     lines = [row(head), f"|---|{'---:|' * (len(head) - 2)}---|"]
     for runs in seeds:
-        figures = [run["metrics"]["test"] for run in runs]
+        metrics = [run["metrics"]["test"] for run in runs]
         seconds = statistics.median(run["seconds"] for run in runs)
         largest = max(run["peak_gpu_bytes"] or run["peak_bytes"] for run in runs)
-        cells = [f"{TITLES[runs[0]['dataset']]}, {called(runs[0])}", spread(each["mrr"] for each in figures)]
-        cells += [f"{statistics.fmean(each[name] for each in figures):.3f}" for name in HITS]
+        cells = [f"{TITLES[runs[0]['dataset']]}, {called(runs[0])}", spread(each["mrr"] for each in metrics)]
+        cells += [f"{statistics.fmean(each[name] for each in metrics):.3f}" for name in HITS]
         cells += [
             str(len(runs)),
             f"{seconds:,.0f} s",

@@ -31,8 +31,8 @@ def own_files() -> set[Path]:
         places += [task.run, task.estimator, *task.parts.values()]
     files = {PACKAGE.parent / f"{place.partition(':')[0].replace('.', '/')}.py" for place in places}
     # Helper files of a task's file are in the same folder and start with the same word.
-    beside = [file.parent.glob(f"{file.name.partition('_')[0]}_*.py") for file in files if "_" in file.name]
-    return {*files, *(path for found in beside for path in found)}
+    siblings = [file.parent.glob(f"{file.name.partition('_')[0]}_*.py") for file in files if "_" in file.name]
+    return {*files, *(path for found in siblings for path in found)}
 
 
 def code_of(path: Path) -> str:
@@ -57,19 +57,19 @@ def main() -> None:
     every = sorted(PACKAGE.rglob("*.py"))
     own = own_files()
     found = [path.relative_to(PACKAGE).as_posix() for path in asking([path for path in every if path not in own])]
-    rooms: Counter[str] = Counter()
+    subpackages: Counter[str] = Counter()
     files: Counter[str] = Counter()
     for path in every:
-        room = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
-        rooms[room] += len(path.read_text(encoding="utf-8").splitlines())
-        files[room] += 1
+        subpackage = path.relative_to(PACKAGE).parts[0] if path.parent != PACKAGE else "."
+        subpackages[subpackage] += len(path.read_text(encoding="utf-8").splitlines())
+        files[subpackage] += 1
     if "--json" in sys.argv:
-        print(json.dumps({"asking": found, "lines": dict(rooms), "files": dict(files)}))
+        print(json.dumps({"asking": found, "lines": dict(subpackages), "files": dict(files)}))
         return
     print(f"{len(found)} files outside the tasks' own name a task:", *found, sep="\n  ")
-    print(f"\n{sum(rooms.values()):,} lines in {sum(files.values())} files:")
-    for room, lines in sorted(rooms.items()):
-        print(f"  {room:<12} {lines:>7,} lines {files[room]:>4} files")
+    print(f"\n{sum(subpackages.values()):,} lines in {sum(files.values())} files:")
+    for subpackage, lines in sorted(subpackages.items()):
+        print(f"  {subpackage:<12} {lines:>7,} lines {files[subpackage]:>4} files")
 
 
 if __name__ == "__main__":

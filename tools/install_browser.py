@@ -1,7 +1,7 @@
 """Install the browser for the tests of the explorer page, if possible.
 
     python tools/install_browser.py            # before the tests: installs only where CI=true, never fails
-    python tools/install_browser.py --asked    # `make browser`: installs everywhere; exit code 1 if that fails
+    python tools/install_browser.py --always   # `make browser`: installs everywhere; exit code 1 if that fails
 
 It prints nothing if chromium and chromedriver are installed already. It uses Debian's apt-get and must run as root.
 Without a browser, its tests are skipped.
@@ -23,27 +23,27 @@ APT_OPTIONS = ["-q", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::Retries=
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--asked", action="store_true", help="install wherever it is possible, not in CI alone")
-    asked = parser.parse_args().asked
+    parser.add_argument("--always", action="store_true", help="install wherever it is possible, not in CI alone")
+    always = parser.parse_args().always
     if not missing():
         return 0
-    why_not = obstacle(asked) or install()
+    why_not = obstacle(always) or install()
     if why_not and missing():
         print(f"Browser tests will be skipped: {' and '.join(missing())} not found, and {why_not}.", file=sys.stderr)
-    return int(asked and bool(missing()))
+    return int(always and bool(missing()))
 
 
 def missing() -> list[str]:
     return [program for program in PROGRAMS if shutil.which(program) is None]
 
 
-def obstacle(asked: bool) -> str | None:
+def obstacle(always: bool) -> str | None:
     """Return why nothing can or may be installed here, or None."""
     if shutil.which("apt-get") is None:
         return "there is no apt-get here to install them with; install Chromium and its driver by hand"
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "only root may install them: sudo apt-get install chromium chromium-driver"
-    if not asked and os.environ.get("CI", "").lower() not in ("true", "1"):
+    if not always and os.environ.get("CI", "").lower() not in ("true", "1"):
         return "nothing is installed unasked outside CI: `make browser` does it"
     return None
 

@@ -104,7 +104,7 @@ def headline_table() -> str:
 
 
 def node_table() -> str:
-    """Return the accuracies of node classification beside those of the paper."""
+    """Return the accuracies of node classification with those of the paper."""
     head = ["", "the paper, %", "ours, %", "deviation", "lowest to highest", "runs"]
     head += ["parameters (as the paper counts)", "seconds a run", "results"]
     lines = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in head)}|", f"|---|{'---:|' * 7}---|"]
@@ -150,7 +150,7 @@ def spread_table() -> str:
 
 
 def link_table() -> str:
-    """Return the ranking metrics of link prediction beside the MRR of the paper."""
+    """Return the ranking metrics of link prediction with the MRR of the paper."""
     lines = ["| | the paper, MRR | ours, MRR | Hits@1 | Hits@3 | Hits@10 | runs | on | results |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|---|---|")
     for name, title in LINK.items():

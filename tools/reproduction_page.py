@@ -45,7 +45,7 @@ NO_DATA = "the data are on no machine we had; the configuration is shipped and r
 HEAD = """\
 <!-- Written by tools/reproduction_page.py from the files under results/. Change those, not this. -->
 
-# The paper's figures beside ours
+# The paper's results and ours
 
 Every table and every stated number of *Relational Graph Convolutional Networks: A Closer Look*. Torch-RGCN is the
 paper's own code, TF-RGCN the original's figures as the paper quotes them. To make these tables on your machine:
@@ -213,9 +213,9 @@ def summary(nodes: PaperTable, links: PaperTable, datasets: PaperTable, tensors:
     lines = []
     for verdict, words in VERDICTS.items():
         rows = [row for table in (nodes, links) for row in table.rows if row.quantity in ("MRR", "test accuracy, %")]
-        said = "; ".join(filter(None, (_stand(row, verdict) for row in rows)))
-        if said:
-            lines.append(f"- **{words}**: {said}")
+        comparison = "; ".join(filter(None, (_stand(row, verdict) for row in rows)))
+        if comparison:
+            lines.append(f"- **{words}**: {comparison}")
     counted = [judged.verdict for row in datasets.rows for judged in row.published]
     lines.append(
         f"- **data sets**: of {len(counted)} counts {counted.count('equal')} are equal, {counted.count('differs')} "
@@ -229,12 +229,12 @@ def summary(nodes: PaperTable, links: PaperTable, datasets: PaperTable, tensors:
 
 def _stand(row: PaperRow, verdict: str) -> str:
     """ "WN18 RGCN 0.809 (Torch-RGCN 0.749)", of the published results with this verdict."""
-    beside = [j.figure for j in row.published if j.verdict == verdict and j.figure.value is not None]
+    compared = [j.figure for j in row.published if j.verdict == verdict and j.figure.value is not None]
     what = row.subject.replace(",", "")
-    if not beside or row.ours is None:
-        return what if beside else ""
-    figures = ", ".join(f"{figure.by} {figure.value:.{row.digits}f}" for figure in beside)
-    return f"{what} {row.ours:.{row.digits}f} ({figures})"
+    if not compared or row.ours is None:
+        return what if compared else ""
+    values = ", ".join(f"{figure.by} {figure.value:.{row.digits}f}" for figure in compared)
+    return f"{what} {row.ours:.{row.digits}f} ({values})"
 
 
 def eight_percent(parameters: PaperTable) -> str:

@@ -2,7 +2,7 @@
 
 python tools/ship_weights.py runs/first runs/second                  # then measure them, and repeat with the results:
 python benchmarks/any_graph.py --split test --out results/any-graph.json
-python tools/ship_weights.py runs/first runs/second --commits 1a2b3c4 5d6e7f8 --figures results/any-graph.json
+python tools/ship_weights.py runs/first runs/second --commits 1a2b3c4 5d6e7f8 --results results/any-graph.json
 
 With several runs, each started from the weights of the run before it (`model.start: shipped`); the last are used.
 """
@@ -39,7 +39,7 @@ LIMITS = [
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
-    parser.add_argument("--figures", type=Path)
+    parser.add_argument("--results", type=Path)
     parser.add_argument("--commits", nargs="*", default=[], help="the code that each run was made with")
     options = parser.parse_args()
     weights = load_file(options.runs[-1] / "model" / "weights.safetensors")
@@ -47,16 +47,16 @@ def main() -> None:
     if len(written) > MOST_BYTES:
         raise SystemExit(f"{len(written):,} bytes are more than the {MOST_BYTES:,} that may be shipped")
     write_atomically(WEIGHTS, written)
-    made = card(options.runs, options.commits or [""] * len(options.runs), options.figures)
+    made = card(options.runs, options.commits or [""] * len(options.runs), options.results)
     write_atomically(CARD, json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     print(f"{WEIGHTS}: {len(written):,} bytes, {sum(tensor.numel() for tensor in weights.values()):,} numbers")
 
 
-def card(runs: list[Path], commits: list[str], figures: Path | None) -> dict[str, Any]:
+def card(runs: list[Path], commits: list[str], results: Path | None) -> dict[str, Any]:
     parts = [part(run, commit) for run, commit in zip(runs, commits, strict=True)]
     settings = json.loads((runs[-1] / "model" / "model.json").read_text(encoding="utf-8"))["settings"]
     graphs = {
-        name: {"title": CATALOG[name].title, "licence": CATALOG[name].licence, "share": share}
+        name: {"title": CATALOG[name].title, "license": CATALOG[name].license, "share": share}
         for name, share in settings["graphs"].items()
     }
     return {
@@ -65,9 +65,9 @@ def card(runs: list[Path], commits: list[str], figures: Path | None) -> dict[str
         "steps": sum(each["steps"] for each in parts),
         "seconds": round(sum(each["seconds"] for each in parts), 1),
         "parts": parts,
-        "licence": "the package's own",
+        "license": "the package's own",
         "limits": LIMITS,
-        "figures": None if figures is None else json.loads(figures.read_text(encoding="utf-8")),
+        "results": None if results is None else json.loads(results.read_text(encoding="utf-8")),
     }
 
 

@@ -3,7 +3,8 @@
 Changes since 0.2.0:
 
     0.3.0   The table decoder.node_bias is named decoder.node_bias.trained. The optimizer state in a checkpoint is
-            stored under the names of parameters instead of their numbers.
+            stored under the names of parameters instead of their numbers. `training.epochs` of link prediction is
+            `training.steps`, and `training.labelled` of pretraining is `training.labeled`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ Value = TypeVar("Value")
 
 
 def converted_training(training: Mapping[str, Value], fields: Iterable[str]) -> dict[str, Value]:
-    """Return the settings of a training of rgcn 0.2.0, where the `epochs` of link prediction were steps.
+    """Return the training settings of rgcn 0.2.0 under the names of today.
+
+    In 0.2.0, `steps` of link prediction was `epochs`, and `labeled` of pretraining was `labelled`.
 
     Args:
-        training: The settings, complete: an older file is known by the lack of `steps`.
-        fields: The settings that this training has today.
+        training: All training settings of the model or run. If `steps` is missing, rgcn 0.2.0 wrote them.
+        fields: The names of the settings that this training has today.
 
     >>> converted_training({"epochs": 7000}, ["steps", "epochs"])
     {'steps': 7000}
     """
-    if "steps" in fields and "steps" not in training and "epochs" in training:
-        return {"steps" if key == "epochs" else key: value for key, value in training.items()}
-    return dict(training)
+    counts_steps = "steps" in fields and "steps" not in training
+    names = {"labelled": "labeled", "epochs": "steps" if counts_steps else "epochs"}
+    return {names.get(key, key): value for key, value in training.items()}
 
 
 def convert_weight_names(tensors: Mapping[str, Value]) -> dict[str, Value]:

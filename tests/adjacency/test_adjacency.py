@@ -261,7 +261,7 @@ def test_masked_operator_equals_that_of_the_remaining_triples(graph, data):
     triples_kept = data.draw(flags)
     loops_kept = data.draw(st.lists(st.booleans(), min_size=graph.num_nodes, max_size=graph.num_nodes))
     masked = operator_of(graph).masked(torch.tensor(triples_kept + loops_kept, dtype=torch.float64))
-    # As if without the triples: neither an edge nor its inverse is left, nor a trace in what normalizes others.
+    # As if the triples did not exist: their edges and inverses are gone, and do not count in the normalization.
     kept = [i for i, keep in enumerate(triples_kept) if keep]
     fewer = replace(graph, triples=[graph.triples[i] for i in kept])
     loops = torch.tensor(loops_kept, dtype=torch.float64)
@@ -342,7 +342,8 @@ def test_targets_of_a_large_graph_are_computed_on_demand(monkeypatch):
     monkeypatch.setattr(operator, "LARGE_TRIPLES", 0)
     found = RelationalAdjacency.from_triples(triples, 500, 7)
     part, expected = (one.restrict(torch.arange(3, 90, 7)) for one in (found, whole))
-    assert "row" not in vars(found.structure.pattern)  # where targets would be; nor does taking rows ask for them
+    # The slot of the computed targets; taking rows does not compute them.
+    assert "row" not in vars(found.structure.pattern)
     assert torch.equal(found.structure.target, whole.structure.target)
     assert found.structure.target.dtype == whole.structure.target.dtype
     for name in EDGE_FIELDS:
@@ -361,7 +362,7 @@ def test_groups_and_selections_computed_from_pointers(graph, data):
 
     for rule, key in keys.items():
         groups = structure.groups(rule)
-        members = [edges[int(e)] for e in groups.column]  # every edge, as they stand
+        members = [edges[int(e)] for e in groups.column]  # every edge, in the stored order
         assert members == edges
         rows = groups.row.tolist()
         for i in range(1, len(edges)):

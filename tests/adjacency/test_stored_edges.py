@@ -37,9 +37,9 @@ def test_rows_are_those_of_the_whole_operator(rows, targets, inverse, self_loops
     weights = np.arange(1, len(rows) + 1) / 7 if weighted else None
     graph = KnowledgeGraph(np.array(rows, dtype=np.int64).reshape(-1, 3), *names, edge_weights=weights)
     rule = {"inverse": inverse, "self_loops": self_loops, "normalization": normalization, "aggregation": aggregation}
-    asked = torch.tensor(sorted(targets))
-    expected, read = RelationalAdjacency.from_graph(graph, **rule).restrict(asked)
-    found, sources = StoredEdges(graph, **rule).restrict(asked)
+    targets_tensor = torch.tensor(sorted(targets))
+    expected, read = RelationalAdjacency.from_graph(graph, **rule).restrict(targets_tensor)
+    found, sources = StoredEdges(graph, **rule).restrict(targets_tensor)
     assert torch.equal(sources, read)
     assert all(torch.equal(getattr(found.structure, of), getattr(expected.structure, of)) for of in EDGE_FIELDS)
     assert torch.equal(found.raw, expected.raw)
@@ -84,4 +84,4 @@ def test_an_explanation_of_a_stored_graph_reads_the_receptive_field(monkeypatch,
         ComputationGraph.of_nodes(opened.rows_, opened.hooks_.message_triples, [7], 2)
     assert len(
         ComputationGraph.of_nodes(model.rows_, model.hooks_.message_triples, [7], 2)
-    )  # of what is in memory already, all is weighed
+    )  # for a graph in memory, all edges are weighted

@@ -37,7 +37,7 @@ SLOW_MACHINE = Speeds(bandwidth=1e9, rate=1e9)
 
 
 def here(job: StepJob):
-    """A measurement in this very process, whose memory must not be limited."""
+    """Measure in this process, without a memory limit."""
     return measure(replace(job, max_bytes=None))
 
 
@@ -267,17 +267,17 @@ def test_our_step_and_that_of_peers_reduce_the_loss():
 
 def test_without_torch_geometric_only_our_side_is_measured_with_a_note(monkeypatch):
     monkeypatch.setattr(comparison, "has_peers", lambda: False)
-    said = []
+    notes = []
     plan = BenchPlan(["random-200"], model=["rgcn"], device=["cpu"], steps=1, rounds=1)
-    figures = {"seconds": 1.0, "peak_bytes": 5}
-    result = compare(plan, said.append, measure=lambda job: figures, speeds_of=lambda device: SLOW_MACHINE)
+    measurement = {"seconds": 1.0, "peak_bytes": 5}
+    result = compare(plan, notes.append, measure=lambda job: measurement, speeds_of=lambda device: SLOW_MACHINE)
     assert [row["side"] for row in result["rows"]] == ["rgcn"]
-    assert result["notes"] == said[:1] == [NO_PEERS]
+    assert result["notes"] == notes[:1] == [NO_PEERS]
     assert "rgcn[bench]" in plain_table(result)
 
 
 def test_sides_alternate_and_a_failed_one_is_not_repeated():
-    order, said = [], []
+    order, notes = [], []
 
     def scripted(job):
         order.append(job.side)
@@ -286,9 +286,9 @@ def test_sides_alternate_and_a_failed_one_is_not_repeated():
         return {"seconds": 4.0 / len(order), "peak_bytes": 10 if job.side == "ours" else 30}
 
     jobs = [StepJob("g.npz", side, Workload("rgcn")) for side in ("ours", "fast", "plain")]
-    rounds = measure_in_rounds(jobs, 2, scripted, said.append, "g")
+    rounds = measure_in_rounds(jobs, 2, scripted, notes.append, "g")
     assert order == ["ours", "fast", "plain", "ours", "fast"]
-    assert [words.split(", ")[1] for words in said] == [*["round 1 of 2"] * 3, *["round 2 of 2"] * 2]
+    assert [words.split(", ")[1] for words in notes] == [*["round 1 of 2"] * 3, *["round 2 of 2"] * 2]
     common = {"graph": "g", "model": "rgcn", "device": "cpu"}
     ours, fast, plain = comparison_rows(common, rounds, SLOW_MACHINE)
     assert (ours["seconds"], fast["seconds"]) == (1.0, 0.8)

@@ -81,10 +81,10 @@ def test_among_some_nodes(comparison):
         torch.tensor([3, 5, 8, 9]),
     )
     some = comparison.Among(whole, nodes)
-    asked = Questions(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([True, False]))
-    expected = whole.scores(asked._replace(node=nodes[asked.node]))
-    torch.testing.assert_close(some.scores(asked), expected[:, nodes])
-    torch.testing.assert_close(some.scores(asked, torch.tensor([1, 3])), expected[:, [5, 9]])
+    questions = Questions(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([True, False]))
+    expected = whole.scores(questions._replace(node=nodes[questions.node]))
+    torch.testing.assert_close(some.scores(questions), expected[:, nodes])
+    torch.testing.assert_close(some.scores(questions, torch.tensor([1, 3])), expected[:, [5, 9]])
 
 
 def test_settings_are_chosen_without_test_triples(comparison):

@@ -1,4 +1,4 @@
-"""The command line in this process: starting Python for each call takes longer than all else in a test."""
+"""Run the command line in this process, because starting Python for each call would dominate the time of the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Done(NamedTuple):
 
 
 def rgcn(*arguments, cwd="."):
-    """What `rgcn ARGUMENTS` prints, and how it ends."""
+    """Run `rgcn ARGUMENTS`; return its output and exit code."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.chdir(cwd)

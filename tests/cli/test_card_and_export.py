@@ -28,7 +28,7 @@ def test_a_card_is_printed_or_written(run, tmp_path):
     assert (tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8") == printed.stdout
 
 
-def test_a_card_of_what_is_no_run(run, tmp_path):
+def test_a_card_of_a_folder_without_a_run_is_refused(run, tmp_path):
     missing = rgcn("card", tmp_path / "none")
     assert missing.returncode == 1
     assert "there is no such folder" in missing.stderr
@@ -50,16 +50,16 @@ def test_an_encoder_is_exported_and_gives_the_models_numbers(run, tmp_path):
     logits = program.module()(torch.tensor([names.index("Switzerland"), 5]))
     expected = torch.from_numpy(model.embeddings(["Switzerland", 5], layer=-1))
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
-    said = rgcn("export", run, "--out", path)
-    assert said.stdout.startswith(f"Written: {path} (")
-    assert "2,363 nodes; logits" in said.stdout
+    exported = rgcn("export", run, "--out", path)
+    assert exported.stdout.startswith(f"Written: {path} (")
+    assert "2,363 nodes; logits" in exported.stdout
 
 
 @pytest.mark.parametrize(
     ("out", "words"),
     [("encoder.onnx", "use encoder.pt2"), (".", "is a folder"), ("file/encoder.pt2", "cannot write")],
 )
-def test_places_an_encoder_cannot_go_to(run, tmp_path, out, words):
+def test_invalid_output_paths_are_refused(run, tmp_path, out, words):
     (tmp_path / "file").write_text("")
     done = rgcn("export", run, "--out", tmp_path / out)
     assert done.returncode == 1

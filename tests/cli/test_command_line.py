@@ -1,4 +1,4 @@
-"""The command line as a whole: what it lists, what it loads for that, and what it says to a slip of the finger."""
+"""Test the command line as a whole: help, imported modules, and messages about typing errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COMMANDS = dict(commands())
 
 
 def loaded_by(*words: str) -> set[str]:
-    """Modules that are there when a command has ended."""
+    """Return the modules that are loaded after a command."""
     code = "import sys\nfrom rgcn.cli import main\ntry:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
     return set(done.stderr.splitlines()[-1].split())
@@ -50,7 +50,7 @@ def loaded_by(*words: str) -> set[str]:
 @pytest.mark.parametrize(
     "words", [["--help"], ["predict", "--help"], ["train", "--no-such-option"], ["reproduce", "all", "--help"]]
 )
-def test_neither_help_nor_a_slip_waits_for_a_command_s_file(words):
+def test_help_and_usage_errors_do_not_import_the_command_module(words):
     loaded = loaded_by(*words)
     assert not HEAVY & loaded
     files = {path.stem for path in Path(cli.__file__).parent.glob("*.py")} - DECLARING
@@ -58,7 +58,7 @@ def test_neither_help_nor_a_slip_waits_for_a_command_s_file(words):
 
 
 @pytest.mark.parametrize("words", [["runs", "."], ["configs"], ["data", "list"], ["resume", "nowhere"]])
-def test_what_needs_no_pytorch_does_not_load_it(words):
+def test_commands_without_models_do_not_import_pytorch(words):
     assert "torch" not in loaded_by(*words)
 
 
@@ -106,22 +106,22 @@ def test_help_keeps_the_lines_of_examples_and_joins_those_of_paragraphs():
     assert "trained for a few minutes (--minutes). The best one" in " ".join(shown.split())
 
 
-def test_a_wrong_command_or_option_is_answered_with_the_one_that_was_meant():
+def test_a_wrong_command_or_option_suggests_the_closest_one():
     done = rgcn("trian", "rgcn/nc-world")
     assert done.returncode == 2
     assert "Did you mean 'train'" in done.stderr
     done = rgcn("train", "rgcn/nc-world", "--epoch", "3")
     assert done.returncode == 2
-    assert re.search(r"No such option:? .?--epoch", done.stderr)  # click words it so or so
+    assert re.search(r"No such option:? .?--epoch", done.stderr)  # the wording depends on the version of click
 
 
-@pytest.mark.parametrize("said", [("--patience", "3"), ("--patience=3",)])
-def test_a_setting_given_as_an_option_is_answered_with_how_settings_are_given(said):
-    done = rgcn("train", "rgcn/lp-world", *said)
+@pytest.mark.parametrize("options", [("--patience", "3"), ("--patience=3",)])
+def test_a_setting_given_as_an_option_suggests_set(options):
+    done = rgcn("train", "rgcn/lp-world", *options)
     assert done.returncode == 2
     assert "--set training.patience=3" in " ".join(done.stderr.replace("│", " ").split())
-    assert "--set" not in rgcn("train", "rgcn/lp-world", "--device").stderr.split("Error")[1]  # there is such an option
-    assert "--set" not in rgcn("predict", "run", *said).stderr  # which takes no settings
+    assert "--set" not in rgcn("train", "rgcn/lp-world", "--device").stderr.split("Error")[1]  # this option exists
+    assert "--set" not in rgcn("predict", "run", *options).stderr  # this command takes no settings
 
 
 def test_fields_of_a_dataclass_become_options_in_panels(monkeypatch):

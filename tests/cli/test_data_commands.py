@@ -25,7 +25,7 @@ def run(*arguments: object) -> str:
     return result.stdout
 
 
-def test_list_says_what_is_here(tmp_path: Path) -> None:
+def test_list_shows_the_location_of_each_data_set(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "nations").mkdir(parents=True)
     for split in ("train", "valid", "test"):
         (tmp_path / "mirror" / "nations" / f"{split}.txt").write_text("")
@@ -52,7 +52,7 @@ def test_get_embedded() -> None:
 
 
 @pytest.mark.needs_data("nations", "umls")
-def test_get_says_where_it_put_it_and_where_it_came_from(tmp_path: Path, real_mirror: Path) -> None:
+def test_get_prints_the_folder_and_the_source(tmp_path: Path, real_mirror: Path) -> None:
     shown = run("get", "nations", "umls", "--mirror", real_mirror, "--offline")
     assert str(tmp_path / "cache" / "nations") in shown
     assert "downloaded and verified; source: mirror folder" in shown
@@ -118,8 +118,8 @@ def test_a_graph_is_built_once_and_opened_wherever_a_graph_is_named(tmp_path: Pa
     (tmp_path / "kinds.tsv").write_text("a\tx\nb\ty\n")
     out = tmp_path / "graph"
     given = ("--labels", tmp_path / "kinds.tsv", "--skip-bad-lines")
-    told = json.loads(run("build", tmp_path / "mine.tsv", "--out", out, *given, "--json"))
-    assert (told["nodes"], told["relations"], told["triples"], told["duplicates"]) == (3, 1, 2, 1)
+    result = json.loads(run("build", tmp_path / "mine.tsv", "--out", out, *given, "--json"))
+    assert (result["nodes"], result["relations"], result["triples"], result["duplicates"]) == (3, 1, 2, 1)
     assert json.loads(run("stats", out, "--json"))["labels"] == 2
     with pytest.raises(DataError, match="holds a graph already"):
         run("build", tmp_path / "mine.tsv", "--out", out)

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_vectors_relations_and_page_in_one_go(folder):
+def test_vectors_relations_and_page_in_one_command(folder):
     files = ["--out", "nodes.parquet", "--relations", "relations.csv", "--plot", "map.html"]
     done = rgcn("embed", "classes", *files, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -53,9 +53,9 @@ def test_a_page_alone_the_same_bytes_for_the_same_seed(folder):
 
 def test_json_is_all_there_is_on_standard_output(folder):
     done = rgcn("embed", "classes", "--plot", "m.html", "--map", "pca", "--most", 21, "--json", cwd=folder)
-    said = json.loads(done.stdout)
-    assert (said["nodes"], said["width"], said["files"]) == (22, 16, {"plot": "m.html"})
-    assert (said["map"]["nodes"], said["map"]["candidates"], said["map"]["method"]) == (21, 22, "pca")
+    result = json.loads(done.stdout)
+    assert (result["nodes"], result["width"], result["files"]) == (22, 16, {"plot": "m.html"})
+    assert (result["map"]["nodes"], result["map"]["candidates"], result["map"]["method"]) == (21, 22, "pca")
     assert done.stderr == ""
 
 
@@ -68,7 +68,7 @@ def test_some_nodes_by_name_in_their_order_each_once(folder):
     assert found["vectors"].shape[0] == 2
 
 
-def test_names_that_are_not_known_stop_it_unless_they_may_be_skipped(folder):
+def test_unknown_names_are_an_error_unless_they_are_skipped(folder):
     (folder / "odd.txt").write_text("p3\nbok1\n")
     done = rgcn("embed", "links", "--nodes", "odd.txt", "--out", "odd.csv", cwd=folder)
     assert done.returncode == 1
@@ -102,7 +102,7 @@ def test_impossible_options_are_reported_before_anything_is_written(folder, argu
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_split_of_classes_is_refused_for_a_run_without_any(folder):
+def test_a_split_is_refused_for_a_run_without_classes(folder):
     for files in (["--plot", "s.html"], ["--out", "s.csv"]):
         done = rgcn("embed", "links", *files, "--split", "test", cwd=folder)
         assert done.returncode == 1
@@ -115,7 +115,7 @@ def test_the_map_has_no_more_nodes_than_asked_for(folder):
     assert json.loads(done.stdout)["map"]["nodes"] == 5
 
 
-def test_a_folder_that_is_no_run(folder, tmp_path):
+def test_a_folder_without_a_run_is_refused(folder, tmp_path):
     done = rgcn("embed", tmp_path, "--plot", "map.html", cwd=folder)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

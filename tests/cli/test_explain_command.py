@@ -39,26 +39,26 @@ def test_a_class_is_explained_in_words(models):
 def test_a_triple_is_explained_by_the_other_method(models):
     done = rgcn("explain", models / "links", *TRIPLE, "--method", "edge-mask", "--draws", 2, "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    said = json.loads(done.stdout)
-    assert said["method"] == "edge-mask"
-    assert said["question"]["subject"]["title"] == "Peru"
+    result = json.loads(done.stdout)
+    assert result["method"] == "edge-mask"
+    assert result["question"]["subject"]["title"] == "Peru"
 
 
-def test_minutes_allow_what_was_left_out(models, monkeypatch):
+def test_more_minutes_complete_what_was_left_out(models, monkeypatch):
     monkeypatch.setattr("rgcn.cli.predict.DEFAULT_BUDGET", Budget(seconds=0.0))
-    asked = ("explain", models / "links", *TRIPLE, "--draws", 2, "--json")
-    hurried, whole = (json.loads(rgcn(*asked, *more).stdout) for more in ((), ("--minutes", 5)))
+    command = ("explain", models / "links", *TRIPLE, "--draws", 2, "--json")
+    hurried, whole = (json.loads(rgcn(*command, *more).stdout) for more in ((), ("--minutes", 5)))
     assert "`rgcn explain --minutes 5` allows more" in hurried["left_out"][-1]
     assert (hurried["fidelity"]["draws"], whole["fidelity"]["draws"], whole["left_out"]) == (0, 2, [])
 
 
-def test_a_class_may_be_chosen(models):
+def test_a_class_can_be_chosen(models):
     done = rgcn("explain", models / "classes", "Switzerland", "--class", "Africa", "--draws", 1)
     assert done.stdout.startswith("Why Africa for Switzerland?")
 
 
 @pytest.mark.parametrize("kind", ["html", "svg", "json", "txt"])
-def test_it_is_written_as_the_name_of_the_file_says(models, tmp_path, kind):
+def test_the_suffix_chooses_the_format(models, tmp_path, kind):
     out = tmp_path / "new" / f"why.{kind}"
     done = rgcn("explain", models / "links", *TRIPLE, "--draws", 1, "--out", out)
     assert done.returncode == 0
@@ -83,7 +83,7 @@ def test_it_is_written_as_the_name_of_the_file_says(models, tmp_path, kind):
         (TRIPLE, "classifies nodes"),
     ],
 )
-def test_what_makes_no_sense_is_refused(models, arguments, words):
+def test_invalid_options_are_refused(models, arguments, words):
     done = rgcn("explain", models / "classes", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("rgcn: ")
@@ -91,21 +91,21 @@ def test_what_makes_no_sense_is_refused(models, arguments, words):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_probability_is_that_of_a_prediction_and_a_ruled_out_triple_says_so(models):
+def test_a_probability_equals_that_of_a_prediction_and_excluded_triples_are_marked(models):
     opened = open_model(models / "links")
     for (subject, object_), out in ((("Afghanistan", "Kabul"), False), (("Kabul", "Afghanistan"), True)):
-        asked = "--subject", subject, "--relation", "capital", "--object", object_
-        said = json.loads(rgcn("explain", models / "links", *asked, "--draws", 1, "--json").stdout)
+        triple = "--subject", subject, "--relation", "capital", "--object", object_
+        result = json.loads(rgcn("explain", models / "links", *triple, "--draws", 1, "--json").stdout)
         ids = torch.tensor([[opened.node(subject), opened.relation("capital"), opened.node(object_)]])
         found = float(rate_triples(opened, ids)[1])
-        assert (said["probability"] or math.nan) == pytest.approx(found, rel=1e-4, nan_ok=True)
-        assert said["ruled_out"] is out
-        text = rgcn("explain", models / "links", *asked, "--draws", 1).stdout
+        assert (result["probability"] or math.nan) == pytest.approx(found, rel=1e-4, nan_ok=True)
+        assert result["ruled_out"] is out
+        text = rgcn("explain", models / "links", *triple, "--draws", 1).stdout
         assert ("It contradicts the constraints on capital" in text) is out
         assert ("In the data" in text) is not out  # and then it has no probability
 
 
-def test_a_model_of_the_other_task_or_without_messages_says_so(models, tmp_path):
+def test_a_model_of_the_other_task_or_without_messages_is_refused(models, tmp_path):
     assert "predicts links" in rgcn("explain", models / "links", "Peru").stderr
     assert "no message passing" in rgcn("explain", models / "plain", *TRIPLE).stderr
     assert rgcn("explain", tmp_path, "Peru").returncode == 1

@@ -1,4 +1,4 @@
-"""Commands asked about a graph instead of a run: the pretrained model answers, and nothing is trained."""
+"""Test commands for a graph instead of a run: the pretrained model answers without training."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import httpx
 import pytest
 from in_process import rgcn
 
-FEW = ("--edges", 3, "--draws", 2)
+FAST_OPTIONS = ("--edges", 3, "--draws", 2)
 EX = "http://example.org/"
 BANNER = "the pretrained model, over {} ({}); nothing was trained\n"
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A folder of a stranger's own: a table with labels, RDF, and a folder of splits."""
+    """Return a folder with the data of a user: a table with labels, RDF, and a folder of splits."""
     folder = tmp_path_factory.mktemp("stranger")
     rows = [f"p{i},works_for,c{i % 3}\np{i},lives_in,t{i % 3}\n" for i in range(12)]
     (folder / "mine.csv").write_text("".join(rows))
@@ -36,7 +36,7 @@ def refused(done, *words):
     assert [word for word in words if word not in done.stderr] == []
 
 
-def test_a_question_about_links(here):
+def test_links_of_a_graph_file_are_predicted(here):
     done = rgcn("predict", "mine.csv", "--subject", "p1", "--relation", "works_for", "-k", 3, cwd=here)
     assert done.returncode == 0, done.stderr
     assert done.stderr == BANNER.format("mine.csv", "24 triples")
@@ -47,7 +47,7 @@ def test_a_question_about_links(here):
     assert "run" not in answer
 
 
-def test_classes_of_the_others(here):
+def test_classes_of_unlabeled_nodes_are_predicted(here):
     done = rgcn("predict", "mine.csv", "--labels", "people.csv", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == [f"p{i}" for i in range(3, 12)]
@@ -59,14 +59,14 @@ def test_classes_of_the_others(here):
     refused(rgcn("predict", "mine.csv", "--data", "colunms=[0, 1, 2]", cwd=here), "columns")
 
 
-def test_classes_that_a_relation_of_the_graph_tells(here):
-    told = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
-    (here / "told.csv").write_text((here / "mine.csv").read_text() + told)
+def test_classes_from_a_relation_of_the_graph(here):
+    label_rows = "".join(f"p{i},kind,k{i % 2}\n" for i in range(6))
+    (here / "told.csv").write_text((here / "mine.csv").read_text() + label_rows)
     for labels in (("--labels-from", "kind"), ("--data", "labels_from=kind")):
         done = rgcn("predict", "told.csv", *labels, "--node", "p8", "--json", cwd=here)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["predictions"][0]["class"] in ("k0", "k1")
-    done = rgcn("explain", "told.csv", "p8", "--labels-from", "kind", "--json", *FEW, cwd=here)
+    done = rgcn("explain", "told.csv", "p8", "--labels-from", "kind", "--json", *FAST_OPTIONS, cwd=here)
     assert json.loads(done.stdout)["question"]["kind"] == "class"
     done = rgcn("evaluate", "told.csv", "--labels-from", "kind", cwd=here)
     assert "class" in done.stdout or "accuracy" in done.stdout, done.stderr
@@ -78,7 +78,7 @@ def test_classes_that_a_relation_of_the_graph_tells(here):
     refused(rgcn("predict", "mine.csv", cwd=here), "--labels-from RELATION")
 
 
-def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so(here):
+def test_labels_of_unknown_nodes_are_skipped_with_the_option(here):
     (here / "strangers.csv").write_text((here / "people.csv").read_text() + "ghost,y\nphantom,x\n")
     ask = ("predict", "mine.csv", "--labels", "strangers.csv")
     refused(rgcn(*ask, cwd=here), "2 labeled nodes are not in the graph", "--skip-unknown")
@@ -91,48 +91,50 @@ def test_labels_of_nodes_that_are_not_in_the_graph_are_skipped_where_one_says_so
     assert rgcn("predict", "mine.csv", "--labels", "people.csv", "--skip-unknown", "-q", cwd=here).stderr == ""
 
 
-def test_a_completion_is_kept_beside_its_output_alone(here):
-    asked = ("complete", "mine.nt", "--relation", "worksFor")
-    done = rgcn(*asked, "--minutes", 5, "--out", "new.nt", cwd=here)
+def test_a_completion_writes_only_its_output_file(here):
+    command = ("complete", "mine.nt", "--relation", "worksFor")
+    done = rgcn(*command, "--minutes", 5, "--out", "new.nt", cwd=here)
     assert done.returncode == 0, done.stderr
     assert f"<{EX}worksFor>" in (here / "new.nt").read_text()
-    done = rgcn(*asked, "--json", cwd=here)
+    done = rgcn(*command, "--json", cwd=here)
     assert json.loads(done.stdout)["graph"] == "mine.nt"
     assert rgcn("complete", "mine", "--quiet", cwd=here).returncode == 0
     assert sorted(path.name for path in (here / "mine").iterdir()) == ["test.csv", "train.csv"]
     assert not list(here.glob("*unfinished*")) + list(here.glob("calibration*"))
 
 
-def test_why(here):
-    done = rgcn("explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FEW, cwd=here)
+def test_explanations_of_links_and_classes(here):
+    done = rgcn(
+        "explain", "mine.nt", "--subject", "p1", "--relation", "worksFor", "--object", "c1", *FAST_OPTIONS, cwd=here
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Why p1 —worksFor→ c1?")
-    done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FEW, cwd=here)
+    done = rgcn("explain", "mine.csv", "p4", "--labels", "people.csv", "--json", *FAST_OPTIONS, cwd=here)
     assert json.loads(done.stdout)["question"]["kind"] == "class"
 
 
 def test_the_order_of_the_rows_changes_no_answer(tmp_path):
-    """More triples than are drawn to calibrate on; leaves that nothing tells apart."""
+    """The graph has more triples than the calibration uses, and leaves that cannot be distinguished."""
     rows = [f"p{i},likes,p{(5 * i + j) % 150}\n" for i in range(150) for j in range(1, 4)]
     rows += [f"p0,has,leaf{i}\n" for i in range(60)]
-    told = []
+    tables = []
     for number in range(2):
         path = tmp_path / f"{number}.csv"
         path.write_text("".join(rows))
         random.Random(1).shuffle(rows)
         answers = []
-        for asked in (("p7", "likes"), ("p3", "has"), ("p0", "has")):
-            done = rgcn("predict", path, "--subject", asked[0], "--relation", asked[1], "--json", "-k", 20)
+        for question in (("p7", "likes"), ("p3", "has"), ("p0", "has")):
+            done = rgcn("predict", path, "--subject", question[0], "--relation", question[1], "--json", "-k", 20)
             assert done.returncode == 0, done.stderr
             answers += json.loads(done.stdout)["answers"]
-        told.append(answers)
-    assert [row["object"] for row in told[0]] == [row["object"] for row in told[1]]
+        tables.append(answers)
+    assert [row["object"] for row in tables[0]] == [row["object"] for row in tables[1]]
     for name in ("score", "probability"):
-        first, second = ([math.nan if row[name] is None else row[name] for row in rows] for rows in told)
+        first, second = ([math.nan if row[name] is None else row[name] for row in rows] for rows in tables)
         assert first == pytest.approx(second, rel=1e-4, abs=1e-5, nan_ok=True)
 
 
-def test_how_good_it_is(here):
+def test_evaluation_of_the_pretrained_model(here):
     done = rgcn("evaluate", "mine", "--split", "test", "--json", cwd=here)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -150,14 +152,14 @@ def test_how_good_it_is(here):
     refused(rgcn("evaluate", "mine", "--on", "world", cwd=here), "rgcn evaluate world")
 
 
-def test_vectors_of_relations_but_none_of_nodes(here):
+def test_relation_vectors_exist_and_node_vectors_do_not(here):
     done = rgcn("embed", "mine.csv", "--relations", "relations.csv", cwd=here)
     assert "relations.csv (2 rows)" in done.stdout, done.stderr
-    refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no vectors of nodes")
+    refused(rgcn("embed", "mine.csv", "--out", "nodes.csv", cwd=here), "no node vectors")
 
 
 @pytest.mark.parametrize("command", [["report"], ["card"], ["resume"], ["export", "--out", "e.pt2"]])
-def test_what_needs_a_run_says_what_to_do(here, command):
+def test_commands_that_need_a_run_say_what_to_do(here, command):
     refused(rgcn(*command, "mine.csv", cwd=here), "mine.csv: not a run", "rgcn runs", "rgcn train")
     refused(rgcn(*command, "mine", cwd=here), "mine: not a run (it has no run.json)", "rgcn train")
     refused(rgcn(*command, "world", cwd=here), "a data set, but a run is needed", "rgcn train")
@@ -174,17 +176,17 @@ def test_the_explorer_says_that_nothing_was_trained(here, monkeypatch):
     assert (about.name, about.dataset, about.headline) == ("mine.nt", "mine.nt", "pretrained, not trained here")
     assert about.model == "the pretrained model"
 
-    async def asked(path):
+    async def fetch(path):
         transport = httpx.ASGITransport(create_app(models))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.get(path)
 
-    answer = asyncio.run(asked("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
+    answer = asyncio.run(fetch("/api/models/mine.nt/links?subject=p1&relation=worksFor&k=2"))
     assert len(answer.json()["links"]) == 2, answer.text
-    assert "which it was not trained on" in asyncio.run(asked("/api/models/mine.nt/card")).text
+    assert "which it was not trained on" in asyncio.run(fetch("/api/models/mine.nt/card")).text
 
 
-def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
+def test_a_plain_table_is_queried_and_trained_on(tmp_path):
     rows = [f"p{i};c{(i + more) % 3};brick:feeds\n" for i in range(12) for more in range(1 + i % 2)]
     (tmp_path / "mine.csv").write_text("\ufeffSource;Target;Type\n" + "".join(rows))
     ask = ("--subject", "P1", "--relation", "feeds", "--json")
@@ -204,25 +206,25 @@ def test_a_table_as_it_comes_is_asked_and_trained_on(tmp_path):
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_a_first_row_in_doubt_is_named_and_the_command_line_decides(tmp_path):
+def test_a_doubtful_header_is_reported_and_an_option_decides(tmp_path):
     (tmp_path / "mine.csv").write_text("gene,action,illness\n" + "".join(f"g{i},causes,i{i % 3}\n" for i in range(9)))
-    asked = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
-    done = rgcn(*asked, cwd=tmp_path)
+    command = ("predict", "mine.csv", "--subject", "g1", "--relation", "causes")
+    done = rgcn(*command, cwd=tmp_path)
     assert done.returncode == 1
     assert "as triples: gene —action→ illness; g0 —causes→ i0;" in done.stderr
     assert "as a table: g0: action causes, illness i0;" in done.stderr
     assert "--data 'columns=[0, 1, 2]'" in done.stderr
     assert "--data header=true" in done.stderr
-    for said, triples in (
+    for data_options, triples in (
         (["header=true"], 9),
         (["header=false"], 10),
         (["columns=[0, 1, 2]", "header=true"], 9),
         (["columns=[gene, action, illness]"], 9),
     ):
-        done = rgcn(*asked, *(part for one in said for part in ("--data", one)), cwd=tmp_path)
+        done = rgcn(*command, *(part for one in data_options for part in ("--data", one)), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"({triples} triples)" in done.stderr
         assert "may be a header" not in done.stderr
-    done = rgcn(*asked, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
+    done = rgcn(*command, "--data", "columns=[0, 1, 2]", cwd=tmp_path)
     assert "(10 triples)" in done.stderr
     assert "(gene, action, illness) may be a header" in done.stderr

@@ -1,4 +1,4 @@
-"""Data that bring no split: what a run holds out, keeps of it, and says; and `rgcn split`."""
+"""Test data without splits: what a run holds out, stores and prints; and `rgcn split`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def configured(table, *changes):
     return load_configuration(str(table), [*QUICK, "data.columns=[subject, relation, object]", *changes])
 
 
-def test_a_run_keeps_what_it_held_out_and_is_measured_on_it(table, tmp_path):
+def test_a_run_stores_its_held_out_triples_and_is_evaluated_on_them(table, tmp_path):
     config = configured(table)
     result = train(config, load_data(config.data), tmp_path / "run")
     assert set(result.metrics) == {"valid", "test"}
@@ -48,7 +48,7 @@ def test_a_run_keeps_what_it_held_out_and_is_measured_on_it(table, tmp_path):
         == RunFolder(tmp_path / "run").about()["data"]["fingerprint"]
     )
     assert graph.metadata["split"] == "triples held out at random, seed 0"
-    os.utime(table, (1, 1))  # looks changed: it is read and split again, and is the same
+    os.utime(table, (1, 1))  # the file looks changed: it is read and split again, with the same result
     check_data_unchanged(RunFolder(tmp_path / "run"))
     assert open_model(tmp_path / "run").graph.fingerprint == graph.fingerprint
 
@@ -76,10 +76,11 @@ def test_dates_are_times(tmp_path):
         "".join(f"a\tr\t{i}\t{day}\n" for i, day in enumerate(days)) + "a\tr\t0\t2020-01-01\n"
     )
     graph = read(tmp_path / "t.tsv", columns=(0, 1, 2), time=3)
-    assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]  # the first is said twice: when it was said first
+    # The first triple occurs twice: its earliest time counts.
+    assert np.argsort(graph.triple_times).tolist() == [0, 1, 2]
 
 
-def test_where_nothing_is_held_out_the_metrics_are_called_those_of_training(table, tmp_path):
+def test_without_held_out_data_the_metrics_are_labeled_as_training(table, tmp_path):
     config = configured(table, "data.split=null")
     assert set(train(config, load_data(config.data)).metrics) == {"train"}
     star = tmp_path / "star.csv"
@@ -114,8 +115,10 @@ def test_a_training_says_how_many_labels_of_a_relation_it_holds_out(tmp_path):
     done = rgcn_says("train", "mine.csv", "--data", "labels_from=kind", *changes, "--no-keep", cwd=tmp_path)
     assert "of 40 labels, 6 for valid and 10 for test are held out" in done.stderr
     assert "(6 nodes; " in done.stdout
-    asked = rgcn_says("predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path)
-    assert "(40 triples, 40 labels)" in asked.stderr
+    predicted = rgcn_says(
+        "predict", "mine.csv", "--data", "labels_from=kind", "--classes", "--node", "p1", cwd=tmp_path
+    )
+    assert "(40 triples, 40 labels)" in predicted.stderr
 
 
 def test_labels_without_a_split_hold_out_test_labels(table):

@@ -1,4 +1,4 @@
-"""Names that are orders to a terminal, or formulas to a spreadsheet, do nothing but be shown."""
+"""Test that names with terminal control sequences or spreadsheet formulas are only displayed."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_no_escape_sequence_of_a_name_is_printed(hostile: Path, as_json: list[st
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 
-def test_consoles_keep_their_own_colors_and_no_orders_in_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_styles_are_kept_and_control_sequences_in_texts_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     console = text_console(file=stream, force_terminal=True, color_system="standard", highlight=False)
     console.print(f"[red]name{CLEAR}[/]")
     with Progress(console=console) as bar:
         bar.add_task(f"reading {CLEAR}", total=1)
-    told = stream.getvalue()
-    assert "\x1b[31mname" in told
-    assert not re.search("\x1b\\[2J|\x1b\\]0|\x07|\x9b", told)
+    output = stream.getvalue()
+    assert "\x1b[31mname" in output
+    assert not re.search("\x1b\\[2J|\x1b\\]0|\x07|\x9b", output)
     err = io.StringIO()
     monkeypatch.setattr(sys, "stderr", err)
     with safe_output(), progress("x", 1) as meter:
@@ -61,7 +61,7 @@ CELLS = ["=1+1", "+cmd", "-x", "@SUM(A1)", "\tx", "\rx", "-5", "+1.5e-3", "plain
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
-def test_cells_that_begin_like_formulas_are_text_unless_they_are_kept(ending: str, tmp_path: Path) -> None:
+def test_cells_that_begin_like_formulas_are_escaped_unless_kept(ending: str, tmp_path: Path) -> None:
     frame = pl.DataFrame({"node": CELLS, "score": [-1.0] * len(CELLS)})
     safe = [f"'{cell}" if cell and cell[0] in "=+-@\t\r" and cell not in ("-5", "+1.5e-3") else cell for cell in CELLS]
     assert escape_formulas(frame)["node"].to_list() == safe

@@ -23,7 +23,7 @@ class Done:
 
 @pytest.fixture
 def rgcn(monkeypatch, capsys):
-    """Runs a command line within this process: what it prints, and how it ends."""
+    """Return a function that runs a command line in this process and returns its output and exit code."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments):
@@ -41,7 +41,7 @@ def rgcn(monkeypatch, capsys):
 
 @pytest.fixture
 def split_files(tmp_path):
-    """Three splits, with names that a terminal's markup would trip over."""
+    """Write three splits, with names that contain markup of the terminal library."""
     rows = [f"[p{i}]\tr[/]\t[/q{i % 3}]\n" for i in range(12)]
     folder = tmp_path / "graph"
     folder.mkdir()
@@ -111,7 +111,7 @@ def test_a_graph_without_splits_trains_and_shows_training_triples(rgcn, tmp_path
         (["train", "c-rgcn/lp-world", "--set", "training.evaluate_every=null", "--set", "training.patience=2"], "eval"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence(rgcn, arguments, words):
+def test_mistakes_are_reported_as_one_message(rgcn, arguments, words):
     done = rgcn(*arguments)
     assert done.returncode == 1
     assert words in done.stderr

@@ -1,4 +1,4 @@
-"""`rgcn train data.csv`: several models are tried, one is kept, and all are shown."""
+"""Test `rgcn train data.csv`: several models are trained, the best is kept, and all are listed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rgcn.models import answer_kind as built_in_kinds
 from rgcn.runs import selection
 from rgcn.runs.selection import ModelCost
 
-FEW = {
+FEW_CANDIDATES = {
     "links": {
         "popularity": {"plain": True, "model": {"name": "popularity"}, "training": {"steps": 0, "edge_dropout": 0}},
         "distmult": {"plain": True, "model": {"name": "distmult", "embedding": 4}, "training": {"steps": 30}},
@@ -24,7 +24,7 @@ FEW = {
 def here(tmp_path, monkeypatch):
     rows = [f"p{i},likes,{'pizza' if i % 5 else f'dish{i % 3}'}\np{i},knows,p{(7 * i + 3) % 60}\n" for i in range(60)]
     (tmp_path / "mine.csv").write_text("".join(rows))
-    monkeypatch.setattr(built_in_kinds, "_candidates", lambda: FEW)
+    monkeypatch.setattr(built_in_kinds, "_candidates", lambda: FEW_CANDIDATES)
     # As if a step of RGCN took a minute.
     step = {"distmult": 0.5, "rgcn": 60.0}
     cost = lambda plan, _: ModelCost(0.0, step.get(plan.config.model.title, 0.0), 1e-4, 12, 12, 1 << 20)  # noqa: E731
@@ -50,7 +50,7 @@ def test_one_command_on_a_table(here):
     assert done.stderr == ""
 
 
-def test_a_model_that_is_named_is_trained_alone_for_as_many_steps_as_the_minutes_allow(here):
+def test_a_named_model_is_trained_without_selection_for_the_given_minutes(here):
     named = ("train", "mine.csv", "--set", "model.name=distmult", "--set", "model.embedding=4", "--quiet", "--json")
     done = rgcn(*named, "--minutes", "0.5", cwd=here)
     assert 50 < json.loads(done.stdout)["steps"] <= 60  # 0.5 s each

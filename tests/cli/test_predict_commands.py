@@ -93,7 +93,7 @@ def test_nodes_on_standard_input(runs, monkeypatch):
     assert [row["node"] for row in json.loads(done.stdout)["predictions"]] == ["Peru", "Chile"]
 
 
-def test_names_that_are_not_known(runs, tmp_path):
+def test_unknown_names_are_reported(runs, tmp_path):
     (tmp_path / "names.txt").write_text("Peru\nSwizerland\nnobody at all\n")
     wrong = rgcn("predict", runs / "nc", "--nodes", tmp_path / "names.txt", "--out", tmp_path / "out.csv")
     refused(wrong, "2 of 3 names are not known", "line 2: unknown node 'Swizerland'. Did you mean 'Switzerland'")
@@ -103,7 +103,7 @@ def test_names_that_are_not_known(runs, tmp_path):
     refused(rgcn("predict", runs / "nc", "--node", "Swizerland"), "Did you mean 'Switzerland'")
 
 
-def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
+def test_files_without_a_list_of_nodes_are_refused(runs, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     refused(rgcn("predict", runs / "nc", "--nodes", tmp_path / "empty.txt"), "no names in it")
     (tmp_path / "latin.txt").write_bytes(b"Peru\nCuba\nCura\xe7ao\n")
@@ -115,7 +115,7 @@ def test_files_that_are_no_lists_of_nodes(runs, tmp_path):
 # -- links ------------------------------------------------------------------------------------------------
 
 
-def test_objects_a_subject_lacks(runs):
+def test_missing_objects_of_a_subject(runs):
     done = rgcn("predict", runs / "lp", "--subject", "Peru", "--relation", "borders", "-k", "8")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Peru") == 8
@@ -131,7 +131,7 @@ def test_every_relation_of_a_subject(runs, tmp_path):
     done = rgcn("predict", runs / "lp", "--subject", "Peru", "-k", "3", "--out", tmp_path / "peru.jsonl")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "peru.jsonl").read_text().splitlines()]
-    assert len({row["relation"] for row in rows}) > 25  # of the 31; others are no questions for a country
+    assert len({row["relation"] for row in rows}) > 25  # of the 31 relations; countries are not subjects of the others
     assert all((row["probability"] is None) == row["known"] for row in rows)
     single = [row for row in rows if row["relation"] == "capital"]
     assert [(row["object"], row["known"]) for row in single] == [("Lima", True)]
@@ -160,7 +160,7 @@ def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(r
     lines = rgcn(*ask).stdout.splitlines()[-3:]
     question, known = lines[0].split(": ", 1)
     assert (question, "known" in known) == ("Peru —capital→ ?", True)
-    senseless = "capital is not a question for coffee: nothing like it is subject of it"
+    senseless = "coffee is not expected as a subject of capital: no similar node is one"
     assert lines[1:] == [f"coffee —capital→ ?: {senseless}", "--any-node shows answers all the same"]
     for name in ("out.csv", "out.nt"):
         done = rgcn(*ask, "--out", tmp_path / name)
@@ -178,7 +178,7 @@ def test_a_note_says_which_question_it_is_about_also_where_answers_are_written(r
     assert json.loads(turned.stdout)["notes"][0].startswith("? —capital→ Lima: ")
 
 
-def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
+def test_k_limits_the_number_of_answers(runs, tmp_path):
     (tmp_path / "q.csv").write_text("subject,relation\nPeru,exports_to\nChile,exports_to\n")
     ask = ("predict", runs / "lp", "--queries", tmp_path / "q.csv")
     for k in (1, 10, 30):
@@ -191,7 +191,7 @@ def test_so_many_answers_are_shown_as_were_asked_for(runs, tmp_path):
     assert "and 10 more answers; -k 10 shows them all, --out FILE writes them" in rgcn(*ask).stdout
 
 
-def test_questions_that_are_none(runs, tmp_path):
+def test_invalid_questions_are_reported(runs, tmp_path):
     refused(rgcn("predict", runs / "lp"), "give --subject or --object", "rgcn complete")
     refused(rgcn("predict", runs / "lp", "--relation", "borders"), "either --subject or --object")
     refused(rgcn("predict", runs / "lp", "--subject", "Peru", "--object", "Chile"), "either --subject or --object")
@@ -202,7 +202,7 @@ def test_questions_that_are_none(runs, tmp_path):
     refused(rgcn("predict", tmp_path / "none"), "there is no such file or folder", "rgcn runs")
 
 
-def test_how_far_probabilities_can_be_trusted(runs):
+def test_the_reliability_table_is_shown(runs):
     for run in ("nc", "lp"):
         done = rgcn("predict", runs / run, "--reliability")
         assert done.returncode == 0, done.stderr
@@ -217,16 +217,16 @@ def test_how_far_probabilities_can_be_trusted(runs):
 
 
 def test_missing_triples_of_a_relation(runs, tmp_path):
-    asked = ("complete", runs / "lp", "--relation", "exports_to", "--min-probability", "0.0005")
-    done = rgcn(*asked, "--out", tmp_path / "new.nt")
+    command = ("complete", runs / "lp", "--relation", "exports_to", "--min-probability", "0.0005")
+    done = rgcn(*command, "--out", tmp_path / "new.nt")
     assert done.returncode == 0, done.stderr
     triples = triples_of(tmp_path / "new.nt")
     assert len(triples) > 10
     assert {triple.predicate.value for triple in triples} == {"urn:rgcn:relation:exports_to"}
-    said = [
+    rows = [
         line.split("# score ")[1].split(", probability ") for line in (tmp_path / "new.nt").read_text().splitlines()
     ]
-    probabilities = [float(pair[1]) for pair in said]
+    probabilities = [float(pair[1]) for pair in rows]
     assert probabilities == sorted(probabilities, reverse=True)
     assert probabilities[-1] >= 0.0005
 
@@ -235,9 +235,9 @@ def test_completion_as_a_table_and_as_json(runs, tmp_path):
     most = ("--limit", "50", "--min-probability", "0")
     done = rgcn("complete", runs / "lp", *most, "--only-seen", "--out", tmp_path / "new.parquet", "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     frame = pl.read_parquet(tmp_path / "new.parquet")
-    assert told["written"] == told["found"] == frame.height == 50
+    assert result["written"] == result["found"] == frame.height == 50
     known = set(library.load("world").named())
     assert not known & set(frame.select("subject", "relation", "object").iter_rows())
     shown = rgcn("complete", runs / "lp", *most, "--any-node")
@@ -253,7 +253,7 @@ def test_without_a_good_candidate_a_note_is_printed_and_an_empty_file_written(ru
     assert pl.read_csv(tmp_path / "none.csv").height == 0
 
 
-def test_completions_that_cannot_be(runs):
+def test_invalid_completions_are_refused(runs):
     refused(rgcn("complete", runs / "nc"), "classifies nodes")
     refused(rgcn("complete", runs / "lp", "--only-seen", "--any-node"), "contradict each other")
     refused(rgcn("complete", runs / "lp", "--out", "new.xlsx"), "must be one of .csv")
@@ -261,20 +261,31 @@ def test_completions_that_cannot_be(runs):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
-def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(runs, monkeypatch):
+def test_no_note_denies_missing_answers_if_an_answer_is_probable(runs, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
-    )  # as if by their number further answers never were expected
-    said = {}
+    )  # as if the number of known answers made further ones improbable
+    has_note = {}
     for relation in ("party_to", "exports_to"):
-        asked = ("predict", runs / "lp", "--subject", "Bulgaria", "--relation", relation, "--known", "drop", "-k", "3")
-        shares = [row["probability"] for row in json.loads(rgcn(*asked, "--json").stdout)["answers"]]
+        command = (
+            "predict",
+            runs / "lp",
+            "--subject",
+            "Bulgaria",
+            "--relation",
+            relation,
+            "--known",
+            "drop",
+            "-k",
+            "3",
+        )
+        shares = [row["probability"] for row in json.loads(rgcn(*command, "--json").stdout)["answers"]]
         probable = 1 - math.prod(1 - share for share in shares) > 0.5
-        said[probable] = "probably nothing is missing here" in rgcn(*asked).stdout
-    assert said == {False: True, True: False}
+        has_note[probable] = "probably nothing is missing here" in rgcn(*command).stdout
+    assert has_note == {False: True, True: False}
 
 
-def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_path, monkeypatch):
+def test_a_stopped_completion_is_resumed_by_the_same_command(runs, tmp_path, monkeypatch):
     answer, calls = VectorScorer.scores, []
 
     def slowly_then_interrupted(self, *questions):
@@ -285,30 +296,30 @@ def test_a_completion_that_is_stopped_goes_on_with_the_same_command(runs, tmp_pa
         return answer(self, *questions)
 
     monkeypatch.setattr(VectorScorer, "questions_per_batch", 16)
-    asked = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
-    whole = json.loads(rgcn(*asked, tmp_path / "whole.csv").stdout)
+    command = ("complete", runs / "lp", "--min-probability", "0", "--relation", "exports_to", "--json", "--out")
+    whole = json.loads(rgcn(*command, tmp_path / "whole.csv").stdout)
     out, kept = tmp_path / "new.csv", tmp_path / "new.csv.unfinished"
-    assert not list(tmp_path.glob("*.unfinished"))  # nothing is kept of what takes no time
+    assert not list(tmp_path.glob("*.unfinished"))  # short completions store no progress
     monkeypatch.setattr(VectorScorer, "scores", slowly_then_interrupted)
-    first = json.loads(rgcn(*asked, out, "--minutes", "0.01").stdout)
+    first = json.loads(rgcn(*command, out, "--minutes", "0.01").stdout)
     assert 16 <= first["pairs"] == whole["pairs"] - first["left"] <= 64
     assert first["written"] == pl.read_csv(out).height > 0
     calls += [None] * (6 - len(calls))
-    done = rgcn(*asked, out)
+    done = rgcn(*command, out)
     assert done.returncode == 130
     assert f"stopped by Ctrl-C after {first['pairs'] + 16} of {whole['pairs']} pairs" in done.stderr
     assert "the same command continues" in done.stderr
-    refused(rgcn(*asked, out, "-k", "3"), "asked something else (k 10, now 3)", "--restart")
+    refused(rgcn(*command, out, "-k", "3"), "with other options (k was 10, now 3)", "--restart")
     assert kept.exists()
     for more in ((), ("--restart",)):
-        assert {**json.loads(rgcn(*asked, out, *more).stdout), "out": ""} == {**whole, "out": ""}
+        assert {**json.loads(rgcn(*command, out, *more).stdout), "out": ""} == {**whole, "out": ""}
         assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
         assert not kept.exists()
         kept.write_bytes(b"what a call left behind")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent another way there")
-def test_interrupted_nothing_is_left_and_the_exit_code_says_so(runs, tmp_path):
+def test_an_interrupt_leaves_no_files_and_sets_the_exit_code(runs, tmp_path):
     shutil.copytree(runs / "lp", tmp_path / "lp")
     slow = (
         "import rgcn.predict.answer_tables as t, time, sys\n"

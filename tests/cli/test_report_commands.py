@@ -9,7 +9,7 @@ from in_process import rgcn
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with two runs, kept by `rgcn train`."""
+    """Return a folder with two runs of `rgcn train`."""
     folder = tmp_path_factory.mktemp("runs")
     people = [f"p{i}" for i in range(20)]
     (folder / "graph.tsv").write_text("".join(f"{p}\treads\tbook{i % 2}\n" for i, p in enumerate(people)))
@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_a_report_is_written_beside_the_run(runs):
+def test_a_report_is_written_into_the_run_folder(runs):
     done = rgcn("report", "one", cwd=runs)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -61,7 +61,7 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["report", "nothing"], "no such folder"),
         (["report", "one", "--split", "valid"], "nothing to measure"),
@@ -70,9 +70,9 @@ def test_runs_are_compared_on_the_terminal_and_as_a_page(runs):
         (["compare", "one", "nothing"], "no such folder"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence_without_a_traceback(runs, arguments, said):
+def test_mistakes_are_reported_without_a_traceback(runs, arguments, message):
     done = rgcn(*arguments, cwd=runs)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

@@ -14,27 +14,27 @@ from rgcn.errors import ConfigError
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What would be trained; nothing is."""
-    heard = {}
+def requested(monkeypatch):
+    """Return the arguments of the reproduction, which is replaced by a function that trains nothing."""
+    arguments = {}
 
     def trained(names, plan, quiet):
-        heard.update(names=names, plan=plan, quiet=quiet)
+        arguments.update(names=names, plan=plan, quiet=quiet)
         return dict.fromkeys(names, "not trained here"), []
 
     monkeypatch.setattr(studies, "_train", trained)
-    return heard
+    return arguments
 
 
 def invoke(*arguments):
     return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
 
 
-def test_names_may_follow_each_other_as_people_type_them(asked):
+def test_several_names_can_be_given(requested):
     done = invoke("node-classification", "--datasets", "aifb", "mutag", "--runs", 10)
     assert done.exit_code == 0, done.output
-    assert asked["names"] == ["rgcn/nc-aifb", "e-rgcn/nc-aifb", "rgcn/nc-mutag", "e-rgcn/nc-mutag"]
-    assert asked["plan"].runs_of("rgcn/nc-aifb") == 10
+    assert requested["names"] == ["rgcn/nc-aifb", "e-rgcn/nc-aifb", "rgcn/nc-mutag", "e-rgcn/nc-mutag"]
+    assert requested["plan"].runs_of("rgcn/nc-aifb") == 10
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_names_may_follow_each_other_as_people_type_them(asked):
         (["am"], ["rgcn/nc-am", "e-rgcn/nc-am"]),
     ],
 )
-def test_other_ways_to_say_what_is_wanted(asked, typed, names):
+def test_names_can_be_given_by_model_or_data_set(requested, typed, names):
     assert invoke("node-classification", *typed).exit_code == 0
-    assert asked["names"] == names
+    assert requested["names"] == names
 
 
-def test_everything_by_default(asked):
+def test_everything_by_default(requested):
     assert invoke("node-classification").exit_code == 0
-    assert len(asked["names"]) == 8
-    assert asked["plan"].runs_of("rgcn/nc-aifb") == 10
+    assert len(requested["names"]) == 8
+    assert requested["plan"].runs_of("rgcn/nc-aifb") == 10
     assert invoke("link-prediction").exit_code == 0
-    assert asked["names"] == ["rgcn/lp-wn18", "c-rgcn/lp-wn18", "rgcn/lp-fb-toy"]
-    assert [asked["plan"].runs_of(name) for name in asked["names"]] == [1, 1, 10]
-    assert asked["plan"].folder == Path("runs/reproduction")
+    assert requested["names"] == ["rgcn/lp-wn18", "c-rgcn/lp-wn18", "rgcn/lp-fb-toy"]
+    assert [requested["plan"].runs_of(name) for name in requested["names"]] == [1, 1, 10]
+    assert requested["plan"].folder == Path("runs/reproduction")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_everything_by_default(asked):
         (["link-prediction", "--models", "c-rgcn", "--datasets", "fb-toy"], "no result of c-rgcn on fb-toy"),
     ],
 )
-def test_mistakes_are_reported(asked, typed, words):
+def test_mistakes_are_reported(requested, typed, words):
     done = invoke(*typed)
     assert done.exit_code != 0
     assert words in str(done.exception)
-    assert not asked
+    assert not requested
 
 
 def test_a_failed_run_is_reported_at_the_end(monkeypatch):
@@ -85,7 +85,7 @@ def test_a_failed_run_is_reported_at_the_end(monkeypatch):
     assert "AIFB, RGCN" in done.stdout
 
 
-def test_json_is_one_document_and_files_are_written(asked, tmp_path):
+def test_json_is_one_document_and_files_are_written(requested, tmp_path):
     files = tmp_path / "deep" / "report.md", tmp_path / "report.html"
     done = invoke("node-classification", "aifb", "--json", "--quiet", "--markdown", files[0], "--html", files[1])
     assert done.exit_code == 0, done.output
@@ -97,7 +97,7 @@ def test_json_is_one_document_and_files_are_written(asked, tmp_path):
 
 
 @pytest.mark.needs_data("aifb")
-def test_a_trial_runs_and_goes_on(tmp_path, monkeypatch, real_mirror):
+def test_a_trial_runs_and_is_resumed(tmp_path, monkeypatch, real_mirror):
     monkeypatch.chdir(tmp_path)
     typed = ["node-classification", "--datasets", "aifb", "rgcn", "--mirror", real_mirror]
     typed += ["--set", "training.epochs=1", "--runs"]
@@ -124,20 +124,20 @@ def test_tensor_statistics_as_json_and_as_a_table(real_mirror):
     assert "DistMult, output" in done.stdout
 
 
-def test_no_seed_is_no_table():
+def test_zero_seeds_are_refused():
     done = invoke("tensor-statistics", "--seeds", 0)
     assert done.exit_code != 0
 
 
 @pytest.mark.parametrize("typed", [["--datasets", ""], ["--models", " "], [""], ["--datasets", "aifb,"]])
-def test_an_empty_name_is_not_taken_for_all(asked, typed):
+def test_an_empty_name_is_refused(requested, typed):
     done = invoke("node-classification", *typed)
     assert isinstance(done.exception, ConfigError)
     assert "without a name" in str(done.exception)
-    assert asked == {}
+    assert requested == {}
 
 
-def test_a_slip_of_the_finger_starts_no_million_trainings(asked):
+def test_an_excessive_number_of_runs_or_jobs_is_refused(requested):
     for option in ("--runs", "--jobs"):
         assert invoke("node-classification", "aifb", option, 10**7).exit_code == 2
-    assert asked == {}
+    assert requested == {}

@@ -1,4 +1,4 @@
-"""`rgcn resume`, `evaluate` and `runs` as a user calls them; what is stopped and goes on with real processes."""
+"""Test `rgcn resume`, `evaluate` and `runs`, with processes that are really stopped and resumed."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from in_process import rgcn
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from rgcn.cli import main; main()"]
-# Enough steps for a signal to arrive in between.
+# Enough steps for a signal to arrive during the training.
 TRAINING = [
     *("train", "c-rgcn/lp-world", "--set", "training.device=cpu", "--set", "model.embedding=16"),
     *("--set", "training.steps=60", "--set", "training.evaluate_every=20", "--quiet"),
@@ -38,7 +38,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize(("number", "outcome"), [(signal.SIGTERM, "terminated"), (signal.SIGINT, "interrupted")])
-def test_a_signal_saves_and_leaves_with_its_code_and_the_end_is_the_same(undisturbed, tmp_path, number, outcome):
+def test_a_signal_saves_the_state_and_the_resumed_run_has_the_same_result(undisturbed, tmp_path, number, outcome):
     folder = tmp_path / "run"
     process = subprocess.Popen(
         [*COMMAND, *TRAINING, "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -68,7 +68,7 @@ def test_a_signal_saves_and_leaves_with_its_code_and_the_end_is_the_same(undistu
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_killed_at_random_moments_the_end_is_the_same():
+def test_runs_killed_at_random_moments_have_the_same_result():
     command = [sys.executable, ROOT / "benchmarks" / "kill_stress.py", "--kills", "3", "--cases", "1"]
     done = subprocess.run([*command, "--longest-life", "6"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,15 +90,15 @@ def test_metrics_are_shown_by_direction_and_relation(undisturbed):
     some = json.loads(rgcn("evaluate", undisturbed, "--at-most", "20", "--json").stdout)["metrics"]
     assert some["count"] == 40
     assert some["mrr_error"] > 0
-    told = rgcn("evaluate", undisturbed, "--at-most", "20").stdout
-    assert f"± {some['mrr_error']:.3f}" in told
-    assert "drawn at random" in told
+    output = rgcn("evaluate", undisturbed, "--at-most", "20").stdout
+    assert f"± {some['mrr_error']:.3f}" in output
+    assert "drawn at random" in output
     table = rgcn("evaluate", undisturbed, "--split", "valid").stdout
     assert "predicting subjects" in table
     assert "borders" in table
 
 
-def test_runs_go_to_a_new_folder_each(tmp_path):
+def test_each_run_has_a_new_folder(tmp_path):
     for _ in range(2):
         done = rgcn("train", "rgcn/nc-world", "--set", "training.epochs=1", "--quiet", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -109,13 +109,13 @@ def test_runs_go_to_a_new_folder_each(tmp_path):
     assert "rgcn on world" in table
 
 
-def test_no_keep_leaves_nothing(tmp_path):
+def test_no_keep_removes_the_run(tmp_path):
     done = rgcn("train", "rgcn/nc-world", "--set", "training.epochs=1", "--quiet", "--no-keep", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_several_seeds_are_summed_up_and_go_on(tmp_path):
+def test_several_seeds_are_summarized_and_resumed(tmp_path):
     command = "train", "rgcn/nc-world", "--set", "training.epochs=2", "--runs", "3", "--out", tmp_path / "s", "--quiet"
     done = rgcn(*command, "--json")
     assert done.returncode == 0, done.stderr
@@ -140,7 +140,7 @@ def test_several_seeds_are_summed_up_and_go_on(tmp_path):
         (["runs", "nowhere"], "no such folder"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence(arguments, words, tmp_path):
+def test_mistakes_are_reported_as_one_message(arguments, words, tmp_path):
     done = rgcn(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert words in done.stderr

@@ -10,7 +10,7 @@ from in_process import rgcn
 
 
 def a_process(*arguments):
-    """`rgcn ARGUMENTS` in a process of its own: all of its output is captured, also that of libraries."""
+    """Run `rgcn ARGUMENTS` in its own process, to capture also the output of libraries."""
     command = [sys.executable, "-c", "from rgcn.cli import main; main()", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
@@ -71,7 +71,7 @@ def test_a_finished_run_is_not_overwritten(graph_files):
         (["train", "rgcn/nc-world", "--device", "cuda:99"], "GPU"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence_without_a_traceback(arguments, words):
+def test_mistakes_are_reported_without_a_traceback(arguments, words):
     done = rgcn(*arguments)
     assert done.returncode == 1
     assert words in done.stderr

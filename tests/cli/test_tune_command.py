@@ -83,7 +83,7 @@ def test_ctrl_c_keeps_what_is_finished_and_the_same_command_goes_on(
         (["rgcn/nc-world", "--search", "model.hiden=1:2"], "unknown setting"),
     ],
 )
-def test_mistakes_are_reported_in_a_sentence(
+def test_mistakes_are_reported_as_one_message(
     tmp_path: Path,
     arguments: list[str],
     words: str,

@@ -1,4 +1,4 @@
-"""Configuration: unknown keys, all problems at once, combinations that cannot be."""
+"""Test configuration sections: unknown keys, complete lists of problems, invalid combinations."""
 
 from __future__ import annotations
 
@@ -160,13 +160,13 @@ def test_all_problems_are_reported_at_once():
         ),
     ],
 )
-def test_impossible_settings_are_refused_in_words(section, values, words):
+def test_invalid_settings_are_refused_with_a_message(section, values, words):
     message = problems(section, **values)
     assert words in message
     assert message.startswith("file.yaml: 1 problem\n")
 
 
-def test_what_is_possible_is_accepted():
+def test_valid_settings_are_accepted():
     validate_section(NodeModelConfig, {"decomposition": "block", "blocks": 4})
     validate_section(NodeModelConfig, {"decomposition": "basis", "bases": 4})
     validate_section(NodeTrainingConfig, {"device": "cuda:1"})
@@ -185,7 +185,7 @@ def test_what_is_possible_is_accepted():
     )  # the last is measured
 
 
-def test_combinations_are_judged_beside_fields_that_are_wrong():
+def test_combinations_are_checked_although_other_fields_are_wrong():
     found = find_problems(
         NodeClassificationRun,
         {
@@ -199,7 +199,7 @@ def test_combinations_are_judged_beside_fields_that_are_wrong():
     assert [problem.key for problem in found] == keys
 
 
-def test_nothing_is_concluded_from_what_is_wrong():
+def test_invalid_values_cause_no_further_problems():
     assert [p.key for p in find_problems(NodeModelConfig, {"decomposition": "block", "blcks": 4})] == ["blcks"]
     assert [p.key for p in find_problems(NodeModelConfig, {"decomposition": "block", "blocks": "x"})] == ["blocks"]
     assert [p.key for p in find_problems(NodeClassificationRun, {"data": 3, "model": {"layers": 9}})] == ["data"]
@@ -223,7 +223,7 @@ def test_a_problem_is_shown_where_its_value_was_given():
 
 
 class Recorder:
-    """Stands for a section, and notes what is read from it."""
+    """A stand-in for a section that records which fields are read."""
 
     def __init__(self, section, read, path=""):
         self._section, self._read, self._path = section, read, path
@@ -294,7 +294,7 @@ def test_search_spaces_hold_valid_values_and_know_what_they_depend_on(kind):
 
 
 @pytest.mark.parametrize("kind", RUNS.values(), ids=RUNS)
-def test_whatever_is_drawn_from_the_search_spaces_is_possible(kind):
+def test_settings_drawn_from_search_spaces_are_valid(kind):
     random = Random(0)
     shorthands = kind.sections()["model"].shorthands
     for _ in range(300):
@@ -322,12 +322,12 @@ def test_search_spaces_stand_in_the_json_schema():
 
 
 @pytest.mark.parametrize("space", [{}, {"low": 1}, {"low": 2, "high": 1}, {"low": 0, "high": 1, "log": True}])
-def test_a_search_space_that_is_none_is_refused_where_it_is_declared(space):
+def test_an_invalid_search_space_is_refused_at_its_declaration(space):
     with pytest.raises(ValueError, match=r"search space|must be below"):
         tuned(0, **space)
 
 
-def test_defaults_are_the_papers():
+def test_defaults_equal_those_of_the_paper():
     model, training = NodeModelConfig(), NodeTrainingConfig()
     assert (model.layers, model.hidden, model.normalization, model.aggregation) == (2, 16, "relation", "sum")
     assert (training.epochs, training.learning_rate, training.weight_decay, training.l2_penalty) == (50, 0.01, 0, 0)

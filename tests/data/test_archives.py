@@ -1,4 +1,4 @@
-"""Archives packed by strangers: only what was asked for is read, and nothing that leads elsewhere."""
+"""Test untrusted archives: only the requested members are read, and no member outside the archive folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_members_are_found_by_base_name_and_the_first_pattern_wins(tmp_path: Pat
 
 @pytest.mark.parametrize("pack", [tar_with, zip_with])
 @pytest.mark.parametrize("name", ["../evil.txt", "a/../../evil.txt", "/etc/evil.txt", "a/..\\..\\evil.txt"])
-def test_members_that_climb_out_are_refused(tmp_path: Path, pack, name: str) -> None:
+def test_members_outside_the_archive_folder_are_refused(tmp_path: Path, pack, name: str) -> None:
     path = pack(tmp_path / "a.archive", {name: b"x"})
     with pytest.raises(DataError, match="leads out of its folder"):
         read(path, name)

@@ -1,4 +1,4 @@
-"""Graphs built on disk: the same as those read into memory, whatever way the lines took, and whole or not there."""
+"""Test graphs built on disk: equal to those read into memory for every parser, and never incomplete."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PER_EXAMPLE = settings(max_examples=60, deadline=None, suppress_health_check=[He
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Every file is large, and sorted in small pieces."""
+    """Treat every file as large, and sort in small pieces."""
     monkeypatch.setattr(reading, "MIN_LARGE_BYTES", 0)
     monkeypatch.setattr(triple_rows, "MIN_LOOP_ROWS", -1)
     monkeypatch.setattr(triple_rows, "PIECE_ROWS", 5)
 
 
 def outcome(path: Path, **options):
-    """What reading gives: all that a graph is, or the words of the error."""
+    """Return all parts of the graph that was read, or the error message."""
     try:
         graph = rgcn.read(path, **options)
     except RgcnError as error:
@@ -47,7 +47,7 @@ def outcome(path: Path, **options):
 
 
 def both_ways(path: Path, monkeypatch, **options):
-    """By the parsers alone, and by compiled loops with the parsers behind them."""
+    """Read with the parsers only, and with compiled loops that fall back to the parsers."""
     with monkeypatch.context() as now:
         now.setattr(reading, "MIN_LARGE_BYTES", 1 << 60)
         plainly = outcome(path, **options)
@@ -90,7 +90,7 @@ def test_slots_with_missing_names_are_reported(tmp_path):
     names = StoredNames.of(["a", "b"])
     with pytest.raises(DataError, match="damaged"):
         StoredNames(names.text, names.ends, np.full(8, 7, dtype=np.int32)).get("c")
-    many = np.zeros(1 << 13, dtype=np.int32)  # all taken by another name
+    many = np.zeros(1 << 13, dtype=np.int32)  # every slot is taken by another name
     with pytest.raises(DataError, match="damaged"):
         StoredNames(names.text, names.ends, many).get("c")
 
@@ -148,7 +148,7 @@ def found_names(found) -> list[str]:
 
 @settings(PER_EXAMPLE, max_examples=400)
 @given(STATEMENTS, st.booleans())
-def test_a_line_that_the_loops_take_is_what_the_parser_says_it_is(line, quads):
+def test_compiled_loops_and_parser_agree_on_accepted_lines(line, quads):
     data = f"{line}\n".encode()
     found = line_triples(data, quads, True, True, lambda lines: None)
     if found is None or not len(found.relations.starts):
@@ -163,7 +163,7 @@ def test_a_line_that_the_loops_take_is_what_the_parser_says_it_is(line, quads):
 
 @settings(PER_EXAMPLE, max_examples=40)
 @given(st.lists(LINES, max_size=8), st.booleans(), st.sampled_from(["keep", "drop"]), st.sampled_from(["nt", "nq"]))
-def test_any_lines_are_read_as_the_parser_reads_them(tmp_path, monkeypatch, lines, skip, literals, format):
+def test_compiled_loops_and_parser_agree_on_any_lines(tmp_path, monkeypatch, lines, skip, literals, format):
     path = tmp_path / f"graph.{format}"
     path.write_bytes("\n".join([*lines, "<http://a/s> <http://a/p> <http://a/o> ."]).encode())
     plainly, compiled = both_ways(path, monkeypatch, skip_bad_lines=skip, literals=literals)
@@ -172,7 +172,7 @@ def test_any_lines_are_read_as_the_parser_reads_them(tmp_path, monkeypatch, line
 
 @settings(PER_EXAMPLE, max_examples=40)
 @given(st.binary(max_size=6), st.booleans())
-def test_bytes_that_are_no_text_are_never_taken(content, in_literal):
+def test_invalid_utf8_is_never_accepted(content, in_literal):
     object_ = b'"' + content + b'"' if in_literal else b"<http://a/" + content + b">"
     data = b"<http://a/s> <http://a/p> " + object_ + b" .\n"
     found = line_triples(data, False, True, True, lambda lines: None)
@@ -180,7 +180,7 @@ def test_bytes_that_are_no_text_are_never_taken(content, in_literal):
         assert serialize(parse(data, format=RdfFormat.N_TRIPLES), format=RdfFormat.N_QUADS) == data
 
 
-def test_every_character_of_a_literal_or_an_iri_is_as_the_parser_has_it():
+def test_every_character_of_a_literal_or_iri_equals_that_of_the_parser():
     for code in [
         *range(1, 0x250),
         *range(0x7F0, 0x810),
@@ -354,7 +354,7 @@ def test_a_built_graph_is_the_one_that_is_read(tmp_path, monkeypatch, large):
 
 
 @pytest.mark.parametrize("lost", ["names", "triples.npy", "incidence", "graph.json"])
-def test_a_building_that_was_stopped_goes_on_once_the_files_were_read(tmp_path, monkeypatch, lost):
+def test_an_interrupted_build_is_resumed_after_the_reading_stage(tmp_path, monkeypatch, lost):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     place = {
         "names": (graph_store, "write_names"),
@@ -369,12 +369,12 @@ def test_a_building_that_was_stopped_goes_on_once_the_files_were_read(tmp_path, 
     assert not (out / "graph.json").exists()
     with pytest.raises(DataError, match="is not complete"):
         rgcn.read(out)
-    if lost != "names":  # what was read is not read again
+    if lost != "names":  # the files are not read again
         monkeypatch.setattr(building, "TripleCollector", None)
     assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
 
 
-def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_path, monkeypatch):
+def test_a_build_with_changed_labels_is_restarted_at_the_writing_stage(tmp_path, monkeypatch):
     path, options = inputs(tmp_path)["labels from a relation"]
     out = tmp_path / "graph"
     with monkeypatch.context() as now:
@@ -384,7 +384,7 @@ def test_labels_that_change_the_graph_are_begun_anew_where_writing_stopped(tmp_p
     assert rgcn.read(path, out=out, **options).fingerprint == rgcn.read(path, **options).fingerprint
 
 
-def test_two_do_not_build_in_one_folder(tmp_path):
+def test_concurrent_builds_in_one_folder_are_refused(tmp_path):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     other = building.GraphBuild(out, "another")
     files = find_files(path)
@@ -392,7 +392,7 @@ def test_two_do_not_build_in_one_folder(tmp_path):
         rgcn.read(path, out=out)
 
 
-def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, monkeypatch):
+def test_a_build_of_another_input_is_restarted_and_other_folders_are_kept(tmp_path, monkeypatch):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     with monkeypatch.context() as now:
         now.setattr(reading, "write_remaining_parts", lambda *given: 1 / 0)
@@ -409,7 +409,7 @@ def test_another_input_begins_anew_and_other_folders_are_left_alone(tmp_path, mo
 
 
 @pytest.mark.parametrize("text", ["", "a\tb\tc\nd\te\n"])
-def test_nothing_is_left_of_a_building_from_which_no_graph_can_come(tmp_path, text):
+def test_a_failed_build_leaves_no_files(tmp_path, text):
     (tmp_path / "graph.tsv").write_text(text)
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "new", tmp_path / "empty"):
@@ -419,7 +419,7 @@ def test_nothing_is_left_of_a_building_from_which_no_graph_can_come(tmp_path, te
     assert not list((tmp_path / "empty").iterdir())
 
 
-def test_a_full_disk_is_reported_before_and_while_it_fills(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_before_and_during_a_build(tmp_path, monkeypatch):
     path, out = folder_of_splits(tmp_path / "splits"), tmp_path / "graph"
     usage = shutil.disk_usage(tmp_path)
     with monkeypatch.context() as now:

@@ -15,7 +15,7 @@ from rgcn.data import graph_builder as building
 from rgcn.errors import DataError
 from rgcn.system.atomic_files import TEMPORARY_PREFIX
 
-# Builds the graphs named on its standard input, a line each, and prints what came of it: the packages are loaded once.
+# Builds the graphs named on its standard input, one per line, and prints the results. The packages are loaded once.
 BUILDER = """
 import json, sys, rgcn
 from rgcn.errors import RgcnError
@@ -34,7 +34,7 @@ for line in sys.stdin:
 
 
 class Builder:
-    """A process that builds graphs."""
+    """Start a process that builds graphs."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(

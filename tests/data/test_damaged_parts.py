@@ -1,4 +1,4 @@
-"""Files of a stopped building, and of a finished graph, that were cut, emptied, removed, changed or replaced."""
+"""Test files of an interrupted build and of a finished graph that were cut, emptied, removed, changed or replaced."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rgcn.graph import titles
 
 NAMED = [f"{stem}.{end}" for stem in ("nodes", "relations") for end in ("text", "ends.npy", "slots.npy")]
 RECORDED = [*NAMED, ROWS_FILE, COLUMNS_FILE]
-# Where a building is stopped: what it calls then.
+# Where a build is interrupted: the function that is called at this point.
 STOPS = {"read": "rgcn.data.graph_builder.find_distinct_rows", "written": "rgcn.data.graph_store.write_atomically"}
 
 
 def triples(path: Path, seed: int = 7) -> Path:
-    """A table whose graph's parts have the same sizes whatever the seed."""
+    """Write a table; the parts of its graph have the same sizes for every seed."""
     path.write_text("".join(f"n{i * seed % 17:02}\tr{i % 3}\tn{i * i % 19:02}\n" for i in range(60)))
     return path
 
@@ -49,7 +49,7 @@ DAMAGE = {
 
 
 def stopped_after(stage: str, path: Path, out: Path) -> Path:
-    """A building that was stopped when the files were read, or when all was written but graph.json."""
+    """Interrupt a build after the files were read, or before graph.json is written."""
 
     def stop(*given):
         raise KeyboardInterrupt
@@ -62,16 +62,16 @@ def stopped_after(stage: str, path: Path, out: Path) -> Path:
 
 
 @pytest.mark.parametrize("stage", STOPS)
-def test_a_building_goes_on_where_what_it_read_is_whole(tmp_path, monkeypatch, stage):
+def test_an_interrupted_build_is_resumed_if_its_files_are_complete(tmp_path, monkeypatch, stage):
     path = triples(tmp_path / "graph.tsv")
     expected, stopped = rgcn.read(path).fingerprint, stopped_after(stage, path, tmp_path / "stopped")
     read, collector = [], building.TripleCollector
     monkeypatch.setattr(building, "TripleCollector", lambda *given: read.append(1) or collector(*given))
     for name in [at.name for at in stopped.iterdir() if at.name not in (*RECORDED, "building.json")]:
         out = shutil.copytree(stopped, tmp_path / f"without {name}")
-        (out / name).unlink()  # made anew of what was read
+        (out / name).unlink()  # computed again from the stored rows
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # nothing is said where nothing is damaged
+            warnings.simplefilter("error")  # no warning if nothing is damaged
             assert rgcn.read(path, out=out).fingerprint == rgcn.read(out).fingerprint == expected
     assert not read
     for number, name in enumerate(RECORDED):
@@ -96,18 +96,18 @@ def test_rows_and_columns_of_a_stopped_building_are_verified(tmp_path, kind):
             assert rgcn.read(path, out=out).fingerprint == expected
 
 
-def test_what_two_stopped_buildings_left_is_not_mixed(tmp_path):
+def test_files_of_two_interrupted_builds_are_not_mixed(tmp_path):
     path, other = triples(tmp_path / "graph.tsv"), triples(tmp_path / "other.tsv", 5)
     stopped, foreign = (stopped_after("written", of, tmp_path / of.stem) for of in (path, other))
     sizes = [{at.name: at.stat().st_size for at in folder.glob("*.npy")} for folder in (stopped, foreign)]
     assert sizes[0] == sizes[1]
-    shutil.copy(foreign / "triples.npy", stopped)  # written anew
+    shutil.copy(foreign / "triples.npy", stopped)  # written again
     shutil.copy(foreign / ROWS_FILE, stopped)
     with pytest.warns(UserWarning, match=rf"{ROWS_FILE} is missing or not as .* reads the files again"):
         assert rgcn.read(path, out=stopped).fingerprint == rgcn.read(path).fingerprint
 
 
-def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
+def test_an_interrupted_build_of_rgcn_0_2_0_is_restarted(tmp_path):
     path = triples(tmp_path / "graph.tsv")
     out = stopped_after("read", path, tmp_path / "stopped")
     state = json.loads((out / "building.json").read_text())
@@ -118,7 +118,7 @@ def test_a_building_of_rgcn_0_2_0_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "rgcn-building", "version": 2, "stage": "indexed"}'])
-def test_what_is_no_state_of_a_building_is_left_alone(tmp_path, content):
+def test_files_that_do_not_belong_to_a_build_are_kept(tmp_path, content):
     path, out = triples(tmp_path / "graph.tsv"), tmp_path / "graph"
     out.mkdir()
     (out / "building.json").write_text(content)
@@ -126,7 +126,7 @@ def test_what_is_no_state_of_a_building_is_left_alone(tmp_path, content):
     if "stage" in content:  # of another input: the folder is ours
         assert rgcn.read(path, out=out).fingerprint == rgcn.read(path).fingerprint
         return
-    with pytest.raises(DataError, match=r"building\.json: .* To build anew, remove"):
+    with pytest.raises(DataError, match=r"building\.json: .* To start the build again, remove"):
         rgcn.read(path, out=out)
     assert {at.name: at.read_text() for at in out.iterdir()} == {"building.json": content, "nodes.text": "somebody's"}
 
@@ -179,7 +179,7 @@ def test_check_compares_every_byte_and_names_every_damaged_part(tmp_path, two_la
     assert "nodes.text: there is no such file; triples.npy: its bytes are not those" in str(done.exception)
 
 
-def test_the_check_command_tells_what_it_compared(two_large):
+def test_the_check_command_lists_what_it_compared(two_large):
     one, _ = two_large
     done = CliRunner().invoke(app, ["data", "check", str(one)])
     assert (done.exit_code, f"{one}: all 21 parts are as they were written" in done.output) == (0, True)
@@ -229,13 +229,13 @@ def test_ids_of_a_large_graph_are_checked_when_they_are_read(two_large):
     one, _ = two_large
     pointer = np.load(one / "incidence.pointer.npy", mmap_mode="r+")
     pointer[3], kept = 10**6, int(pointer[3])
-    for asked in (
+    for read_ids in (
         lambda graph: graph.neighbors(3),
         lambda graph: graph.incident_triples(np.array([2, 3])),
         lambda graph: graph.degrees(),
     ):
         with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):
-            asked(load_graph(one))
+            read_ids(load_graph(one))
     pointer[3] = kept
     np.load(one / "incidence.triples.npy", mmap_mode="r+")[:] = -1
     with pytest.raises(DataError, match=r"index of the stored graph's triples is damaged"):

@@ -1,4 +1,4 @@
-"""The package index client against indexes made up on this machine; never the real network."""
+"""Test the package index client with indexes on this machine, never with the real network."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_next_index_is_asked_and_every_failure_is_named(server, tmp_path: Pa
         locate_archive("other", NAME, SHA256, client)
 
 
-def test_an_index_that_offers_other_bytes_is_passed_over(server) -> None:
+def test_an_index_with_a_wrong_checksum_is_skipped(server) -> None:
     server.mode = "other hash"
     with pytest.raises(FetchError, match="another checksum"):
         locate_archive("some-data", NAME, SHA256, client_of(server))
@@ -230,13 +230,13 @@ def test_no_index_means_no_index() -> None:
 
 
 @pytest.mark.parametrize("target", ["http://example.invalid/b", "file:///b", "ftp://example.invalid/b"])
-def test_redirects_never_lead_to_something_weaker(target: str) -> None:
-    asked = urllib.request.Request("https://index.example/a")
+def test_redirects_never_weaken_security(target: str) -> None:
+    original = urllib.request.Request("https://index.example/a")
     with pytest.raises(FetchError, match="refused a redirect"):
-        fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, target)
+        fetching._Redirects().redirect_request(original, io.BytesIO(), 302, "", {}, target)
     # the login stays with its host
-    asked.add_unredirected_header("Authorization", "Basic x")
+    original.add_unredirected_header("Authorization", "Basic x")
     for url, stays in (("https://index.example/b", True), ("https://other.example/b", False)):
-        followed = fetching._Redirects().redirect_request(asked, io.BytesIO(), 302, "", {}, url)
+        followed = fetching._Redirects().redirect_request(original, io.BytesIO(), 302, "", {}, url)
         assert followed is not None
         assert followed.has_header("Authorization") == stays

@@ -1,4 +1,4 @@
-"""The first row of a table: names of columns, or a triple that must not get lost."""
+"""Test whether the first row of a table is a header or a triple."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def of(folder: Path, text: str, name: str = "g.csv", **options: object) -> Knowl
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0)])
 @pytest.mark.parametrize("header", HEADERS, ids=",".join)
-def test_names_decide_which_column_is_what(tmp_path: Path, header: Row, order: tuple[int, int, int]) -> None:
+def test_column_names_determine_the_columns(tmp_path: Path, header: Row, order: tuple[int, int, int]) -> None:
     rows = [tuple(row[place] for place in order) for row in [header, *TRIPLES]]
     assert of(tmp_path, table(rows)).named() == TRIPLES
     assert of(tmp_path, table(rows), columns=[order.index(n) for n in range(3)]).named() == TRIPLES
@@ -70,9 +70,11 @@ def test_names_decide_which_column_is_what(tmp_path: Path, header: Row, order: t
 @pytest.mark.parametrize(
     ("name", "separator"), [("g.csv", ","), ("g.csv", ";"), ("g.csv", "\t"), ("g.tsv", "\t"), ("g.txt", ";")]
 )
-def test_however_it_is_written(tmp_path: Path, name: str, separator: str, quoting: int, end: str, bom: str) -> None:
+def test_header_names_match_in_any_spelling(
+    tmp_path: Path, name: str, separator: str, quoting: int, end: str, bom: str
+) -> None:
     if quoting == csv.QUOTE_ALL and name != "g.csv":
-        quoting = csv.QUOTE_MINIMAL  # elsewhere quotes are letters
+        quoting = csv.QUOTE_MINIMAL  # in other formats quotes are part of the name
     for header in (("Source", "Target", "Type"), ("SOURCE", "TARGET", "TYPE")):
         rows = [header, *((s, o, r) for s, r, o in TRIPLES)]
         text = bom + table(rows, separator, quoting).replace("\n", end)
@@ -105,7 +107,7 @@ def test_files_of_splits_may_differ_in_header_and_weights(tmp_path: Path) -> Non
     (tmp_path / "train.csv").write_text("s,p,o,weight,split\na,r,b,2,test\nb,r,c,3,test\n")
     (tmp_path / "test.csv").write_text("a,r,c\n")
     graph = read(tmp_path)
-    assert graph.triple_splits.tolist() == [0, 0, 2]  # the file's name says it
+    assert graph.triple_splits.tolist() == [0, 0, 2]  # the split follows from the file name
     assert graph.edge_weights.tolist() == [2.0, 3.0, 1.0]
 
 
@@ -116,7 +118,7 @@ def test_a_graph_written_as_a_table_is_read_again(tmp_path: Path, name: str) -> 
     assert read(tmp_path / name).to_polars().equals(frame)
 
 
-def test_columns_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
+def test_ambiguous_columns_are_reported_with_the_option_to_set(tmp_path: Path) -> None:
     gephi = "Source,Target,Type,Label\na,b,Directed,knows\n"
     with pytest.raises(DataError, match=r"has 4 columns, not 3, and several may be the relation \(2, 3\); name them"):
         of(tmp_path, gephi)
@@ -128,7 +130,7 @@ def test_columns_that_are_not_clear_are_asked_for(tmp_path: Path) -> None:
         of(tmp_path, "source,target\na,b\n")
 
 
-def test_rows_of_another_width_name_a_way_out(tmp_path: Path) -> None:
+def test_rows_of_another_width_are_reported_with_advice(tmp_path: Path) -> None:
     wide = "title,year,studio,genre\nAvatar,2009,Fox,Action\n"
     columns = r"more than 3 columns; say which .* --data 'columns=\[0, 1, 2\]'.* a row for each of its cells"
     with pytest.raises(ParseError, match=columns):
@@ -165,7 +167,7 @@ def test_rows_of_another_width_name_a_way_out(tmp_path: Path) -> None:
         [("s", "p", "o")],
     ],
 )
-def test_triples_of_such_words_stay(tmp_path: Path, rows: list[Row]) -> None:
+def test_triples_of_header_words_are_kept(tmp_path: Path, rows: list[Row]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert of(tmp_path, table([*rows])).named() == rows
@@ -174,7 +176,7 @@ def test_triples_of_such_words_stay(tmp_path: Path, rows: list[Row]) -> None:
 @pytest.mark.parametrize(
     "rows",
     [
-        [("s", "r", "t"), ("a", "r", "b")],  # a toy graph: the relation goes on
+        [("s", "r", "t"), ("a", "r", "b")],  # a small graph: the relation occurs again
         [("subject", "relation", "object"), ("thing", "is", "object")],
     ],
 )
@@ -244,7 +246,7 @@ def test_columns_of_parquet_that_name_no_triple_stop(tmp_path: Path) -> None:
     assert read(tmp_path / "g.parquet", columns=WIDE[0]).named() == WIDE[1:]
 
 
-def test_only_train_tells_whether_a_folder_holds_triples(tmp_path: Path) -> None:
+def test_the_train_file_determines_whether_a_folder_holds_triples(tmp_path: Path) -> None:
     for split, rows in (("train", TRIPLES), ("valid", [("x", "q", "y"), *TRIPLES]), ("test", WIDE)):
         (tmp_path / f"{split}.csv").write_text(table([*rows]))
     assert read(tmp_path).num_triples == len(TRIPLES) + len(TRIPLES) + 1 + len(WIDE)
@@ -268,7 +270,7 @@ cells = st.one_of(st.sampled_from([*ROLES, "Berlin", "City", "x"]), st.text("abS
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=6))
-def test_only_words_for_all_three_columns_are_ever_left_out(
+def test_a_header_is_skipped_only_if_it_names_all_three_columns(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row]
 ) -> None:
     folder = tmp_path_factory.mktemp("rows")
@@ -313,7 +315,7 @@ def test_with_or_without_a_header_it_is_the_same_graph(
 # -- odd files -----------------------------------------------------------------------------------------
 
 
-def test_odd_files(tmp_path: Path) -> None:
+def test_unusual_table_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no triples"):
         of(tmp_path, "subject,relation,object\n")
     with pytest.raises(DataError, match="no triples"):
@@ -347,7 +349,7 @@ def test_a_header_is_recognized_in_the_first_block_of_many(tmp_path: Path, monke
 KG = KnowledgeGraph.from_triples(TRIPLES)
 
 
-def test_a_split_is_no_class(tmp_path: Path) -> None:
+def test_a_split_is_not_a_class(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("Node,Class,Split\nBerlin,big,train\nParis,big,test\n")
     labels = LabelFiles(tmp_path / "l.csv").add_to(KG).labels
     assert list(labels.names) == ["big"]
@@ -364,7 +366,7 @@ def test_a_header_of_labels_in_doubt_is_named(tmp_path: Path) -> None:
         LabelFiles(tmp_path / "l.csv", header=False).add_to(KG)
 
 
-def test_features_of_a_node_are_no_header(tmp_path: Path) -> None:
+def test_a_feature_row_is_not_a_header(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_text(table([*TRIPLES]))
     (tmp_path / "f.csv").write_text("Berlin,n/a,n/a\nParis,1,2\n")
     with pytest.raises(ParseError, match="feature 1 of Berlin is not a finite number"):

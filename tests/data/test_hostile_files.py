@@ -1,4 +1,4 @@
-"""Files that are broken, or built to break the reader."""
+"""Test broken files, and files that were made to harm the reader."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_only_the_first_skipped_lines_are_remembered(tmp_path: Path) -> None:
         ("g.jsonld", '{"@id": "x:a",\n "x:p" "x:b"}'),
     ],
 )
-def test_documents_name_the_place_and_say_that_lines_cannot_be_skipped(tmp_path: Path, name: str, text: str) -> None:
+def test_document_errors_name_the_position_and_that_lines_cannot_be_skipped(
+    tmp_path: Path, name: str, text: str
+) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ParseError) as caught:
         read(tmp_path / name)
@@ -173,7 +175,7 @@ def test_deeply_nested_triple_terms_do_not_overflow_the_stack(tmp_path: Path) ->
         '{"x:unused":' * 50_000,
         '{"]}":"]}]}","x:p":' * 5000,
         '{"\\\\\\"]}":' * 5000,
-        "\n" * 65_533 + '{"\\"}":' + '{"x:p":' * 5000,  # the escape is cut by the end of a piece
+        "\n" * 65_533 + '{"\\"}":' + '{"x:p":' * 5000,  # the end of a piece is inside the escape
     ],
 )
 def test_deeply_nested_json_is_refused(tmp_path: Path, text: str) -> None:
@@ -219,7 +221,7 @@ def test_deeply_nested_xml_is_refused(tmp_path: Path, text: str) -> None:
         (XML_HEAD + (XML_NEST + '<!DOCTYPE x "</e:b></e:a>">') * 1000, "not XML: not well-formed"),
     ],
 )
-def test_a_document_type_hides_no_elements(tmp_path: Path, text: str, reason: str) -> None:
+def test_elements_inside_a_document_type_are_counted(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "g.rdf").write_text(text)
     with pytest.raises(DataError, match=reason):
         read(tmp_path / "g.rdf")
@@ -294,7 +296,7 @@ def test_quotes_that_are_never_closed(tmp_path: Path) -> None:
         read(file, skip_bad_lines=True)
 
 
-def test_escaped_quotes_that_open_no_string_take_no_quadratic_time(tmp_path: Path) -> None:
+def test_escaped_quotes_are_parsed_in_linear_time(tmp_path: Path) -> None:
     (tmp_path / "g.nt").write_text('<x:a> <x:p> <<"' + '\\"' * 300_000)
     with pytest.raises(ParseError, match="RDF-star"):
         read(tmp_path / "g.nt")
@@ -349,7 +351,7 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     assert len(read(tmp_path)) == 1  # of a folder, files are read
 
 
-def test_a_link_that_leads_nowhere_is_called_so(tmp_path: Path) -> None:
+def test_a_dangling_link_is_reported(tmp_path: Path) -> None:
     (tmp_path / "loop.nt").symlink_to(tmp_path / "loop.nt")
     (tmp_path / "gone.nt").symlink_to("nothing.nt")
     (tmp_path / "g.nt").write_text(GOOD)
@@ -367,7 +369,7 @@ def test_a_link_that_leads_nowhere_is_called_so(tmp_path: Path) -> None:
         read(tmp_path / "g.nt", features=tmp_path / "loop.nt")
 
 
-def test_parquet_that_is_none(tmp_path: Path) -> None:
+def test_invalid_parquet_is_reported(tmp_path: Path) -> None:
     for data in (b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"PAR1", b"a\tr\tb\n"):
         (tmp_path / "g.parquet").write_bytes(data)
         with pytest.raises(ParseError, match="Parquet"):

@@ -1,4 +1,4 @@
-"""Labels from files beside the graph and from one of its relations."""
+"""Test labels from separate files and from a relation of the graph."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_one_file_is_all_train(graph_file: Path, tmp_path: Path) -> None:
 def test_without_header_the_first_line_is_a_label(graph_file: Path, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("ada,left\nbob,right\n")
     assert len(labels_of(read(graph_file, labels=tmp_path / "l.csv"))) == 2
-    (tmp_path / "l.csv").write_text("unknown,left\nbob,left\n")  # a mistake, and no header: its class occurs again
+    # A misspelled node and not a header: its class occurs again.
+    (tmp_path / "l.csv").write_text("unknown,left\nbob,left\n")
     with pytest.raises(DataError, match="unknown"):
         read(graph_file, labels=tmp_path / "l.csv")
 
@@ -83,7 +84,7 @@ def test_labeled_nodes_that_are_not_there(graph_file: Path, tmp_path: Path) -> N
         read(graph_file, labels=tmp_path / "l.csv", missing_labels="maybe")
 
 
-def test_two_classes_and_leaks(graph_file: Path, tmp_path: Path) -> None:
+def test_two_classes_per_node_and_leaks_are_reported(graph_file: Path, tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("ada,left\nbob,right\nada,right\n")
     with pytest.raises(ParseError, match=r"l.csv, line 3: ada has the class 'right' here and 'left' in .*line 1"):
         read(graph_file, labels=tmp_path / "l.csv")
@@ -130,17 +131,17 @@ def test_labels_from_a_relation_leave_no_trace_of_it(employees: Path) -> None:
 def test_relations_that_give_the_labels_away_are_named(employees: Path, recwarn: pytest.WarningsRecorder) -> None:
     rows = [f"p{i}\tpaid_by\tfirm{i % 2}\np{i % 4}\tvisits\tfirm{i % 2}\n" for i in range(9)]
     employees.write_text(employees.read_text() + "".join(rows))
-    told = (
+    message = (
         r"from works_at, also stand in paid_by \(90%\), employs \(100%, the other way round\), which stays .* "
         r"inverse=\[paid_by, employs\] \(`data.inverse`"
     )
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         read(employees, labels_from="works_at")
     with pytest.warns(UserWarning, match=r"stand in paid_by \(90%\), which .* inverse=\[employs, paid_by\]"):
         read(employees, labels_from="works_at", inverse="employs")
     recwarn.clear()
     graph = read(employees, labels_from="works_at", inverse=["employs", "paid_by"])
-    assert list(graph.relations) == ["knows", "visits"]  # which tells of four in ten
+    assert list(graph.relations) == ["knows", "visits"]  # this relation reveals four of ten labels
     assert not recwarn.list
 
 
@@ -198,14 +199,14 @@ def test_a_split_in_the_last_column_is_noticed_without_a_header(tmp_path, graph_
         labels = read(graph_file, labels=tmp_path / "l.csv").labels
     assert list(labels.names) == ["x", "y"]
     assert (len(labels.of("train")[0]), len(labels.of("valid")[0])) == (2, 1)
-    for told in ({"label_columns": [0, 2]}, {"label_columns": (0, 2), "label_header": False}):
-        assert list(read(graph_file, labels=tmp_path / "l.csv", **told).labels.names) == ["train", "dev"]
+    for options in ({"label_columns": [0, 2]}, {"label_columns": (0, 2), "label_header": False}):
+        assert list(read(graph_file, labels=tmp_path / "l.csv", **options).labels.names) == ["train", "dev"]
     (tmp_path / "named.csv").write_text("node,kind,label\n" + "".join(rows))  # then it is the class
     assert list(read(graph_file, labels=tmp_path / "named.csv").labels.names) == ["train", "dev"]
 
 
-def test_what_python_can_say_a_configuration_can(tmp_path, graph_file):
-    """And errors name what the command line has."""
+def test_every_label_option_of_python_exists_in_configurations(tmp_path, graph_file):
+    """Errors name the option of the command line."""
     nodes = list(read(graph_file).nodes)
     (tmp_path / "l.csv").write_text(f"{nodes[0]},x\n{nodes[1]},y\nnobody,x\n")
 

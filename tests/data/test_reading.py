@@ -1,4 +1,4 @@
-"""What `read` takes: files, folders, splits, features; and how it says no."""
+"""Test the arguments of `read`: files, folders, splits, features; and its errors."""
 
 from __future__ import annotations
 

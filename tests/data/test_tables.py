@@ -115,14 +115,14 @@ def test_line_ends_within_quotes_stay_as_they_are(tmp_path: Path, monkeypatch: p
     assert list(labels.names) == ["x\r\ny", "z"]
 
 
-def test_a_carriage_return_outside_quotes_is_called_so(tmp_path: Path) -> None:
+def test_a_carriage_return_outside_quotes_is_reported(tmp_path: Path) -> None:
     (tmp_path / "g.csv").write_bytes(b'"a","r","b"\r"b","r","c"\r')
     with pytest.raises(ParseError, match="line 1: a carriage return within the line and outside quotes"):
         read(tmp_path / "g.csv")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), None])
-def test_what_is_no_number_in_parquet_is_no_node(tmp_path: Path, value: float | None) -> None:
+def test_null_and_nan_in_parquet_are_not_nodes(tmp_path: Path, value: float | None) -> None:
     frame = pl.DataFrame({"s": [1.0, 2.0], "p": ["r", "r"], "o": [2.0, value], "weight": [1.0, 2.0]})
     frame.write_parquet(tmp_path / "g.parquet")
     with pytest.raises(ParseError, match="line 2: column 'o' is empty, NaN or infinite"):

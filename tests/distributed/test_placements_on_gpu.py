@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an 
 
 @pytest.fixture(scope="module")
 def alone():
-    """Of each model, before there are others: a step is not recorded while NCCL has an eye on the GPU."""
+    """Results of a single process, computed first: steps are not captured while NCCL uses the GPU."""
     kg = rgcn.load("world")
     fitted = {name: make().fit(kg) for name, make in MODELS.items()}
     return {name: (model.history_, model.evaluate(kg)) for name, model in fitted.items()}
@@ -26,7 +26,7 @@ def nccl(alone, tmp_path):
 
     store = dist.FileStore(str(tmp_path / "store"), 1)
     dist.init_process_group("cpu:gloo,cuda:nccl", store=store, rank=0, world_size=1)
-    yield DataParallel(0, 1)  # a group of one that does what several do
+    yield DataParallel(0, 1)  # a process group of one rank that uses the collectives
     use(LOCAL)
     dist.destroy_process_group()
 

@@ -23,7 +23,7 @@ from rgcn.runs.folder import RunFolder
 
 SCRIPT = Path(__file__).parent / "joined_together.py"
 LONG = ["--set", "training.epochs=1000000", "--set", "checkpoints.every_steps=5"]
-SECONDS = 200  # more than any of this takes, on a busy machine
+SECONDS = 200  # seconds; enough on a busy machine
 
 
 def free_port() -> str:
@@ -38,7 +38,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def one_of_two(rank: int, port: str) -> dict[str, str]:
-    """What torchrun would tell a process."""
+    """Return the environment variables that torchrun sets."""
     return environment(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 
 
@@ -63,7 +63,7 @@ def until(ready, process: subprocess.Popen[str]) -> None:
         time.sleep(0.1)
 
 
-def test_two_processes_join_compare_settings_and_leave(tmp_path):
+def test_two_processes_join_and_compare_settings(tmp_path):
     ports = f"{free_port()},{free_port()}"
     both = [started([str(SCRIPT), str(tmp_path), ports], one_of_two(rank, "0"), tmp_path) for rank in (0, 1)]
     for process in both:
@@ -134,7 +134,7 @@ def test_inconsistent_variables_raise_an_error(given, words, monkeypatch):
     ("given", "several"),
     [({}, False), ({"WORLD_SIZE": "1", "RANK": "0"}, False), ({"WORLD_SIZE": "2", "RANK": "1", **ADDRESS}, True)],
 )
-def test_one_process_or_one_of_several(given, several, monkeypatch):
+def test_several_processes_are_detected_from_the_environment(given, several, monkeypatch):
     for name in rendezvous.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -164,7 +164,7 @@ def test_different_settings_end_all_processes_with_one_message(tmp_path):
 
 
 def children_of(process: subprocess.Popen[str]) -> dict[str, int]:
-    """Processes that a launcher started, by rank."""
+    """Stand-ins for the processes of a launcher, by rank."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -177,7 +177,7 @@ def children_of(process: subprocess.Popen[str]) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found in /proc")
-def test_a_killed_process_ends_all_and_a_signal_saves_all(tmp_path):
+def test_a_killed_process_stops_all_ranks_and_a_signal_saves_the_state(tmp_path):
     folder = tmp_path / "runs" / "rgcn-nc-world"
     command = ["-m", "rgcn", "train", "rgcn/nc-world", "--processes", "2", *LONG]
     launcher = started(command, environment(), tmp_path)
@@ -248,7 +248,7 @@ class _Line(dict):
     [
         (LEFT, "gone", None),
         (b"1", "gone", "process 1 of 2 is gone"),
-        (b"1", "here", None),  # it holds Python's lock, but its system says that it lives
+        (b"1", "here", None),  # the process holds Python's lock, but the system reports it as alive
         (b"1", "elsewhere", "process 1 of 2 has given no sign of life"),
     ],
 )
@@ -265,14 +265,14 @@ def test_only_silent_processes_are_reported_as_lost(beat, alive, word, monkeypat
     beats = Heartbeat(rendezvous.Session(0, 2, line, advice="; resume"), lambda: line, [own, other])
     time.sleep(1.0)
     beats.stop()
-    said = capfd.readouterr().err
+    output = capfd.readouterr().err
     assert ("failure" in line) == bool(word)
     if word:
         assert word in json.loads(line["failure"])["sentence"]
-        assert said.startswith(f"rgcn: {word}")
-        assert said.endswith("; resume\n")
+        assert output.startswith(f"rgcn: {word}")
+        assert output.endswith("; resume\n")
     else:
-        assert said == ""
+        assert output == ""
     assert not [thread for thread in threading.enumerate() if thread in beats._threads]
 
 

@@ -38,7 +38,7 @@ def numbers(seed, *shape):
 
 
 def truth(step):
-    """All rows, in their order, of everything that is remembered of them after so many steps."""
+    """Return all rows of weights and optimizer state after these steps."""
     reached = REACHED.float()
     return {
         "table": numbers(step, ROWS, WIDTH),
@@ -78,7 +78,7 @@ class Still(Trainer):
 
 
 def fitting(step, held_apart=False):
-    """One that has taken so many steps; 0: a fresh one, of other numbers."""
+    """Return a training that has taken these steps; 0: a new one with other weights."""
     now = truth(step or 77)
     network = Network(now["table"], now["bias"], now["dense"], held_apart)
     made = Fitting(Still(network), Schedule(1000, Metric("mrr", "MRR")), seed=0, history=[])
@@ -100,7 +100,7 @@ def trained_rows(network):
 
 
 def assert_stands_at(step, folder, held_apart=False):
-    """That a fresh training goes on from the newest checkpoint with the rows of this step."""
+    """Check that a new training resumes from the newest checkpoint with the rows of this step."""
     made, now = fitting(0, held_apart), truth(step)
     made.restore(Checkpoints(folder).newest())
     network, state = made.network, made.optimizer.state
@@ -142,7 +142,7 @@ def four(root, rank):
     folder = root / "checkpoints"
     checkpoints = Checkpoints(folder, keep_last=2)
     assert checkpoints.newest() is None
-    for step in (5, 6, 6, 7):  # one of them twice, as at the end of a run
+    for step in (5, 6, 6, 7):  # one of them is written twice, as at the end of a run
         checkpoints.save(fitting(step).state())
         assert_stands_at(step, folder)
         current().barrier()
@@ -151,7 +151,7 @@ def four(root, rank):
     assert (folder / "best-000000003.shards").stat().st_mtime_ns == best
     names = ["best-000000003", "step-000000006", "step-000000007"]
     assert {path.name.partition(".")[0] for path in folder.iterdir()} == set(names)
-    assert {path.suffix for path in folder.rglob("*")} == {".json", ".safetensors", ".shards"}  # no pickle
+    assert {path.suffix for path in folder.rglob("*")} == {".json", ".safetensors", ".shards"}  # not a pickle file
     assert len(list(folder.glob("*.shards"))) == 3
     files = json.loads((folder / "step-000000007.json").read_text())["files"]
     assert sum(length for length, _ in files["state.shards"]["files"].values()) < 1.1 * ROWS * 4 * (2 * WIDTH + 1 + 4)
@@ -178,10 +178,10 @@ def damaged(root, rank, how):
         else:
             victim.write_bytes(content if how == "flipped" else content[:-9])
     current().barrier()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert_stands_at(6, folder)
-    about = [str(warning.message) for warning in said if "cannot be used" in str(warning.message)]
+    about = [str(warning.message) for warning in caught if "cannot be used" in str(warning.message)]
     assert len(about) == (rank == 0)  # only rank 0 warns
     words = {"folder": "missing", "missing": "00002.safetensors is missing", "stranger": "more.safetensors"}
     assert rank or words.get(how, "was changed or damaged") in about[0], about
@@ -240,7 +240,7 @@ def three(root, rank):
             os._exit(9)
 
         sharded_state.write_tensors = killed
-    with pytest.raises(RuntimeError):  # the others notice that it is lost
+    with pytest.raises(RuntimeError):  # the other ranks detect the loss
         Checkpoints(root / "checkpoints").save(fitting(8).state())
 
 
@@ -257,7 +257,7 @@ def one(root):
     for held_apart in (False, True):
         assert_stands_at(9, root / "checkpoints", held_apart)
         assert_stands_at(7, root / "of four", held_apart)
-    # One process goes on where several were; what it writes, others read: the best weights lie there as they were.
+    # One process resumes a run of several. Several can read what it writes. The best weights are unchanged.
     Checkpoints(root / "checkpoints").save(fitting(10, held_apart=True).state())
     assert (root / "checkpoints" / "best-000000003.shards").exists()
     assert_stands_at(10, root / "checkpoints", held_apart=True)
@@ -284,7 +284,7 @@ def live(rank, root):
     except BaseException:
         (root / f"failure-{rank}").write_text(traceback.format_exc())
         os._exit(1)
-    os._exit(0)  # without the farewells of a group of which one is dead
+    os._exit(0)  # without closing a process group in which one rank is dead
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes that are killed")
@@ -298,8 +298,8 @@ def test_sharded_tables_can_be_resumed_by_any_number_of_processes(tmp_path):
         process.join(300)
         process.kill()
         process.join()
-    told = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
-    assert [process.exitcode for process in started] == [0, 0, 9, 0], told
+    failures = "\n".join(path.read_text() for path in sorted(Path(tmp_path).glob("failure-*")))
+    assert [process.exitcode for process in started] == [0, 0, 9, 0], failures
 
 
 def test_distributed_checkpoints_of_pytorch_read_the_folder(tmp_path):

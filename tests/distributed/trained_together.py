@@ -71,7 +71,7 @@ def numbers_of(kind: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def figures(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any]:
+def measure(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any]:
     """Losses and validation losses of a training; metrics; scores; answers, whose calibration takes long."""
     model.fit(kg)
     losses = [epoch.loss for epoch in model.history_]
@@ -83,8 +83,8 @@ def figures(model: Any, kg: rgcn.KnowledgeGraph, answers: bool) -> dict[str, Any
             "scores": model.logits(range(20)).flatten().tolist(),
         }
     measured = model.evaluate(split="valid", at_most=30)
-    asked = Questions(torch.arange(12), torch.arange(12) % kg.num_relations, torch.arange(12) % 2 == 0)
-    found = answer_links(model, asked, 5).node.tolist() if answers else []
+    questions = Questions(torch.arange(12), torch.arange(12) % kg.num_relations, torch.arange(12) % 2 == 0)
+    found = answer_links(model, questions, 5).node.tolist() if answers else []
     return {
         "losses": losses,
         "metrics": {name: measured[name] for name in ("mrr", "hits@1", "hits@10", "mean_rank", "count")},
@@ -143,7 +143,7 @@ def main() -> None:
                 if kind == torch.float64 and name in ALSO_WHOLE and current().is_distributed:
                     spreading.append(False)
                 for spread in spreading if kind == torch.float64 or name in IN_SINGLE else ():
-                    found[f"{name}, {'in shards' if spread else 'whole'}, {kind}"] = figures(
+                    found[f"{name}, {'in shards' if spread else 'whole'}, {kind}"] = measure(
                         make(spread), kg, name in ANSWERED
                     )
     placement = current()

@@ -1,6 +1,5 @@
-"""What the Python blocks of the documents take for granted: small graphs, models, files and a package of the reader's.
-
-A block asks for it in a comment above, `<!-- test: aifb -->`, by the names of these functions.
+"""Prepare what the Python blocks of the documents need: small graphs, models, files and a package. A block names it in
+a comment above, `<!-- test: aifb -->`, by the names of these functions.
 """
 
 from __future__ import annotations
@@ -35,16 +34,18 @@ class Softmax(SoftmaxCrossEntropy):
 
 @dataclass
 class Here:
-    """Where the blocks of a document run: an empty folder, and the names they have defined so far."""
+    """The environment in which the blocks of a document run: an empty folder, and the names defined so far."""
 
     folder: Path
     names: dict[str, Any]
     patch: pytest.MonkeyPatch
 
     def data_set(self, name: str, graph: KnowledgeGraph) -> None:
-        """Let `rgcn.load(name)` give this graph."""
+        """Make `rgcn.load(name)` return this graph."""
         load = rgcn.load
-        self.patch.setattr(rgcn, "load", lambda asked, **how: graph if asked == name else load(asked, **how))
+        self.patch.setattr(
+            rgcn, "load", lambda requested, **how: graph if requested == name else load(requested, **how)
+        )
 
     def command(self, *words: str) -> None:
         """Run `rgcn WORDS`."""
@@ -91,13 +92,13 @@ def aifb(here: Here) -> None:
 def small_world(here: Here) -> None:
     """`world` with some countries alone."""
     world = rgcn.load("world")
-    asked = [world.names.node(name) for name in ("Switzerland", "Peru", "Chile")]
-    here.data_set("world", world.subgraph(np.unique([*asked, *world.labels.nodes[:60]])))
+    countries = [world.names.node(name) for name in ("Switzerland", "Peru", "Chile")]
+    here.data_set("world", world.subgraph(np.unique([*countries, *world.labels.nodes[:60]])))
 
 
 @provided
 def own_classes(here: Here) -> None:
-    """A decoder of the reader's, and an objective in a package of the reader's."""
+    """A decoder, and an objective in the package `mypackage`."""
     from rgcn.nn.decoders import DistMult
 
     here.names["MyDecoder"] = type("MyDecoder", (DistMult,), {"__module__": "__main__"})

@@ -1,4 +1,4 @@
-"""The Python of README.md and docs/ runs as it stands, and the names it mentions are there.
+"""Test that the Python blocks of README.md and docs/ run, and that the names they mention exist.
 
 The blocks of a document run one after another, in one namespace and an empty folder. A comment on the line above a
 block, which readers do not see, says what else it needs, separated by commas:
@@ -58,7 +58,7 @@ def here(tmp_path, monkeypatch):
 
 
 def run(block: Block, document: str, here: Here) -> str | None:
-    """Run a block; why it was left out, if it was."""
+    """Run a block; return the reason if it was skipped."""
     for need in filter(None, block.needs):
         kind, _, rest = need.partition(" ")
         if kind == "needs" and (missing := [name for name in rest.split() if find_spec(name) is None]):
@@ -101,6 +101,6 @@ def test_a_name_that_a_document_mentions_is_there_after_import_rgcn(name, monkey
         pytest.importorskip("starlette", reason="the extra `serve` is not installed")
     found = rgcn
     for part in name.split(".")[1:]:
-        if isinstance(vars(found).get(part), ModuleType):  # imported by another test: as if it were not
+        if isinstance(vars(found).get(part), ModuleType):  # another test may have imported it
             monkeypatch.delattr(found, part)
         found = getattr(found, part)

@@ -1,4 +1,4 @@
-"""The documentation site builds, needs nothing from elsewhere, and its build fails where a reader would be lost.
+"""Test that the documentation site builds, loads nothing from other hosts, and that its build fails on mistakes.
 
 The checks are shown on a small site. The real one is built once, with every chapter executed.
 """
@@ -60,7 +60,7 @@ MISTAKES = {
 }
 
 
-def test_the_build_fails_where_a_reader_would_be_lost(tmp_path):
+def test_the_build_fails_on_mistakes_in_pages(tmp_path):
     (tmp_path / "undocumented.py").write_text(UNDOCUMENTED)
     done = small_site(tmp_path, {"wrong": "# Wrong\n\n" + "\n\n".join(MISTAKES), "other": "# Other"})
     assert done.returncode != 0
@@ -108,7 +108,7 @@ def test_commands_keys_and_names_without_a_description_are_reported(tmp_path, mo
 
 
 def test_every_command_key_and_public_name_has_a_description():
-    """As the build checks them, without building."""
+    """Return the problems that the build reports, without building the site."""
     found: list[str] = []
     reference.commands(found.append)
     reference.configuration(found.append)
@@ -137,7 +137,7 @@ def test_notebooks_are_portable():
 
 
 class Page(HTMLParser):
-    """What a page links to, what it loads, its anchors, and its pictures without a description."""
+    """Collect the links, resources, anchors and undescribed pictures of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ def test_the_site(tmp_path):
 
 
 def runs_alone(notebook: Path, site: Path, folder: Path) -> None:
-    """Execute a downloaded notebook in an empty folder, with the files that the page offers beside it."""
+    """Execute a downloaded notebook in an empty folder, with the files that the page offers for download."""
     folder.mkdir()
     shutil.copy(notebook, folder)
     for module in site.glob("_downloads/*/*.py"):

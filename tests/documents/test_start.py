@@ -1,4 +1,4 @@
-"""What the pages of docs/start/ show is what a reader meets who follows them in an empty folder.
+"""Test that commands of the pages in docs/start/ print what the pages show, in an empty folder.
 
 A comment `<!-- file: NAME -->` above a block says which file it is. Each `$ rgcn ...` of a console block runs, and must
 print what the page shows; numbers may differ in their digits, because machines round differently.
@@ -41,7 +41,7 @@ def words_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_reader_meets_what_the_page_shows(page, tmp_path, monkeypatch, capfd):
+def test_commands_of_the_page_print_its_outputs(page, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     for name, content in FILES.findall(text):

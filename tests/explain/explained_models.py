@@ -1,4 +1,4 @@
-"""Small graphs and models whose answers have a known reason."""
+"""Small graphs and models whose answers have a known explanation."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rgcn.links.calibration import Calibration
 from rgcn.links.top_k import DirectionScores
 from rgcn.predict import OpenModel
 
-# Of a question with no other answers and none known: enough where scores are looked at.
+# A calibration for tests that only use scores.
 NOTHING, ZERO = torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int64)
 STANDING = DirectionScores(NOTHING, NOTHING, ZERO, ZERO.bool(), ZERO, torch.tensor([False]))
 
 
 def readers(count=24, seed=0):
-    """People whose class is the book they read; whom they know, and where they live, says nothing."""
+    """Return a graph of people whose class is the book they read; acquaintances and towns are random."""
     rng = np.random.default_rng(seed)
     triples = []
     for person in range(count):
@@ -42,7 +42,7 @@ def classifier(model="e-rgcn", graph=None, **settings):
 
 
 def neighbors_graph(count=14):
-    """A ring with shortcuts: enough edges that two hops reach much of it."""
+    """Return a ring with shortcuts, of which two hops reach a large part."""
     ring = [(f"n{i}", "next", f"n{(i + 1) % count}") for i in range(count)]
     jumps = [(f"n{i}", "jump", f"n{(i * 3 + 2) % count}") for i in range(count)]
     return KnowledgeGraph.from_triples(ring + jumps)
@@ -56,7 +56,7 @@ def predictor(model="rgcn", graph=None, **settings):
 
 
 def opened(model, folder):
-    """The model as `open_model` gives it, without the folder's files."""
+    """Return the model as `open_model` returns it, without the files of a folder."""
     return OpenModel(Path(folder), "small", model, Titles(model.graph_))
 
 
@@ -74,7 +74,7 @@ def link_question(model, subject, relation, object_, dtype=torch.float64):
 
 
 def only_these(graph, numbers):
-    """The graph really built from some of its triples, over the same names."""
+    """Return the graph built from some of its triples, with the same names."""
     splits = None if graph.triple_splits is None else graph.triple_splits[numbers]
     return KnowledgeGraph(
         graph.triples[numbers], graph.nodes, graph.relations, labels=graph.labels, triple_splits=splits

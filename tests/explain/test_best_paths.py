@@ -1,4 +1,4 @@
-"""Path networks: the best paths to an answer, the edges it depends on, and that the triple in question is not read."""
+"""Test explanations of path networks: the best paths, the edges read, and that the queried triple is hidden."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def drawn(seed, nodes=7, depth=4, share=0.4):
 
 
 def every_path(attribution, start, end):
-    """By their definition: {triples: mean importance of the best of the ways in which they fit into the layers}."""
+    """Return {triples: mean importance of the best way in which they fit into the layers}, by definition."""
     subgraph, found = attribution.subgraph, {}
 
     def walk(layer, node, passed, triples, total):
@@ -68,7 +68,7 @@ def every_path(attribution, start, end):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_best_paths_are_those_of_all_that_there_are(seed):
+def test_the_best_paths_equal_those_of_an_exhaustive_search(seed):
     attribution = drawn(seed)
     wanted = sorted(every_path(attribution, 0, 6).values(), reverse=True)
     for limit in (1, 5, 10**6):
@@ -100,7 +100,7 @@ def test_a_search_that_takes_too_long_gives_the_best_it_has_found(monkeypatch):
     assert fewer[:3] == best
 
 
-def test_no_path_where_nothing_leads_there_and_none_back_to_where_it_began():
+def test_unreachable_nodes_have_no_path_and_paths_do_not_return_to_their_start():
     attribution = drawn(0)
     assert best_paths(attribution, 0, 0, 5) == []
     silent = Attribution(attribution.subgraph, tuple(-np.abs(part) for part in attribution.edges), None)
@@ -116,7 +116,7 @@ def living():
 
 
 @pytest.fixture(scope="module")
-def asked(living, tmp_path_factory):
+def trained(living, tmp_path_factory):
     return opened(living, tmp_path_factory.mktemp("walks"))
 
 
@@ -131,7 +131,7 @@ def test_only_edges_on_paths_are_read(living, ignores_unreached_nodes):
             found = network.walk(field.layers, begin, torch.tensor([1]))[0, field.outputs.tolist().index(object_)]
             wanted = network.ask(adjacency, torch.tensor([subject]), torch.tensor([1]))[0, object_]
         assert found == pytest.approx(float(wanted), rel=1e-5, abs=1e-6)
-        for layer in field.layers:  # normalized again, nothing changes, and degrees are those of the whole graph
+        for layer in field.layers:  # normalizing again changes nothing, and degrees are those of the whole graph
             assert torch.equal(layer.with_raw_weights(layer.raw).weight, layer.weight)
             assert layer.num_edges < adjacency.num_edges
             degree = torch.bincount(layer.structure.target, minlength=len(field.outputs))
@@ -147,16 +147,18 @@ def test_walks_both_ways_read_all_edges_that_either_direction_needs(settings):
         subject, relation, object_ = link
         subgraph = ComputationGraph.of_paths(model, [tuple(link)], both=True)
         keep = torch.from_numpy(np.append(~(graph.triples == link).all(axis=1), np.ones(graph.num_nodes, bool)))
-        asked = Questions(torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False]))
+        questions = Questions(
+            torch.tensor([subject, object_]), torch.tensor([relation] * 2), torch.tensor([True, False])
+        )
         with torch.no_grad():
-            heard = ExplainedTriple(subgraph.field, subgraph.field.outputs, *link)
-            whole = network.score_nodes(model.adjacency_.masked(keep), asked)[[0, 1], [object_, subject]]
-            torch.testing.assert_close(network.score_explained(heard), whole, rtol=1e-4, atol=1e-5)
-            alone = network.score_explained(heard._replace(both=False))
+            explained = ExplainedTriple(subgraph.field, subgraph.field.outputs, *link)
+            whole = network.score_nodes(model.adjacency_.masked(keep), questions)[[0, 1], [object_, subject]]
+            torch.testing.assert_close(network.score_explained(explained), whole, rtol=1e-4, atol=1e-5)
+            alone = network.score_explained(explained._replace(both=False))
             torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
-def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(living):
+def test_the_queried_triple_is_hidden_and_the_rest_normalized_without_it(living):
     graph = living.graph_
     link = tuple(graph.triples[2].tolist())
     subgraph = ComputationGraph.of_paths(living, [link])
@@ -174,11 +176,11 @@ def test_the_triple_asked_about_is_hidden_and_the_rest_as_if_it_had_never_been(l
 # -- explanations ----------------------------------------------------------------------------------------------------
 
 
-def test_the_one_obvious_path_comes_first(asked):
-    assert available_methods(asked)[0] == "paths"
+def test_the_expected_path_comes_first(trained):
+    assert available_methods(trained)[0] == "paths"
     for child in (0, 1, 2, 3):
-        ids = asked.node(f"child{child}"), asked.relation("lives in"), asked.node(f"town{child % 4}")
-        why = explain_link(asked, *ids, draws=5)
+        ids = trained.node(f"child{child}"), trained.relation("lives in"), trained.node(f"town{child % 4}")
+        why = explain_link(trained, *ids, draws=5)
         assert why.paths[0].text == f"child{child} —child of→ parent{child} —lives in→ town{child % 4}"
         assert (why.method, why.hidden, why.walked) == ("paths", child > 0, True)
         assert ("The triple itself was hidden from the model." in why.as_text()) == (child > 0)
@@ -189,14 +191,14 @@ def test_the_one_obvious_path_comes_first(asked):
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "edge-mask"])
-def test_other_methods_show_the_same_walks(asked, method):
-    ids = asked.node("child1"), asked.relation("lives in"), asked.node("town1")
-    why = explain_link(asked, *ids, method=method, draws=1)
+def test_other_methods_show_the_same_walks(trained, method):
+    ids = trained.node("child1"), trained.relation("lives in"), trained.node("town1")
+    why = explain_link(trained, *ids, method=method, draws=1)
     assert why.paths[0].text == "child1 —child of→ parent1 —lives in→ town1"
-    assert why.score == pytest.approx(explain_link(asked, *ids, draws=1).score)
+    assert why.score == pytest.approx(explain_link(trained, *ids, draws=1).score)
 
 
-def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_linear_in_it(living):
+def test_importances_of_a_layer_sum_to_its_contribution_in_a_linear_network(living):
     link = (0, 1, living.graph_.nodes["town0"])
     question = LinkQuestion(
         ComputationGraph.of_paths(living, [link]),
@@ -216,8 +218,8 @@ def test_importances_of_a_layer_add_up_to_what_it_brings_to_a_network_that_is_li
             assert abs(brought) > 1e-3
 
 
-def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
-    why = explain_link(asked, asked.node("child1"), asked.relation("lives in"), asked.node("town1"), draws=1)
+def test_pages_and_drawings_are_self_contained_and_fit_a_phone(trained):
+    why = explain_link(trained, trained.node("child1"), trained.relation("lives in"), trained.node("town1"), draws=1)
     picture = ElementTree.fromstring(why.as_svg_file())
     assert picture.tag == f"{SVG}svg"
     assert float(picture.get("width")) <= 286
@@ -230,9 +232,9 @@ def test_pages_and_pictures_are_whole_and_as_narrow_as_a_phone(asked):
     page = why.as_page()
     assert "Paths to the answer" in page
     assert "The triple itself was hidden from the model." in page
-    told = json.loads(json.dumps(why.as_dict()))
-    assert told["hidden"]
-    assert told["paths"][0]["text"] == why.paths[0].text
+    result = json.loads(json.dumps(why.as_dict()))
+    assert result["hidden"]
+    assert result["paths"][0]["text"] == why.paths[0].text
 
 
 def test_a_node_that_no_path_reaches_is_reported(tmp_path):
@@ -242,7 +244,7 @@ def test_a_node_that_no_path_reaches_is_reported(tmp_path):
     assert "No path supports the answer" in why.as_page()
 
 
-def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
+def test_a_network_of_node_vectors_has_no_path_explanation(tmp_path):
     known = opened(predictor(), tmp_path)
     assert "paths" not in available_methods(known)
     with pytest.raises(DataError, match="use the method integrated-gradients or edge-mask"):
@@ -253,7 +255,7 @@ def test_a_network_that_compares_nodes_has_no_such_paths(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"layers": 3}, {"layers": 2, "normalization": "relation", "deviation": True}])
-def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settings):
+def test_the_score_of_a_path_network_equals_that_of_predict(tmp_path, settings):
     chosen = {"width": 6, "objective": "softmax", "steps": 30, "batch_edges": 8, "learning_rate": 0.02, **settings}
     model = rgcn.LinkPredictor(encoder="path", sampler="uniform", device="cpu", **chosen).fit(families())
     known = opened(model, tmp_path)
@@ -264,7 +266,7 @@ def test_a_path_network_gives_the_score_that_it_gives_elsewhere(tmp_path, settin
         assert why.fidelity.strength.full == pytest.approx(wanted, rel=1e-3, abs=1e-4)
 
 
-def test_a_class_asked_as_a_link_is_explained_by_the_paths_to_it(tmp_path):
+def test_a_class_predicted_as_a_link_is_explained_by_paths(tmp_path):
     labels = {f"child{child}": f"of town{child % 4}" for child in range(8)}
     graph = KnowledgeGraph.from_triples(families().named(), labels=labels)
     model = rgcn.LinkClassifier(encoder="path", width=6, layers=3, objective="softmax", steps=20, batch_edges=8,

@@ -1,4 +1,4 @@
-"""Integrated gradients and the edge mask: what they must add up to, and what they must find."""
+"""Test integrated gradients and the edge mask: sums of importances, and known important triples."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ def difference_all_triples_make(question):
 
 
 @pytest.mark.parametrize("name", [*CLASSIFIERS, *PREDICTORS])
-def test_importances_add_up_to_what_all_triples_together_change(name):
+def test_importances_sum_to_the_effect_of_all_triples(name):
     question = question_of(name)
     wanted = difference_all_triples_make(question)
     found = IntegratedGradients().attribute(question, steps=256)
     assert abs(wanted) > 1e-3
-    # A ReLU that opens on the way is a kink no quadrature sees: many steps, and still not quite exact.
+    # A ReLU that becomes active on the integration path is a kink: the quadrature needs many steps and is not exact.
     assert found.triples.sum() == pytest.approx(wanted, rel=2e-3, abs=2e-4)
 
 
-def test_a_network_without_kinks_needs_few_steps():
+def test_a_smooth_network_needs_few_steps():
     question = link_question(predictor(layers=1), 0, 1, 5)
     found = IntegratedGradients().attribute(question, steps=4)
     assert found.triples.sum() == pytest.approx(difference_all_triples_make(question), rel=1e-12, abs=1e-12)
@@ -64,7 +64,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
+def test_contributions_of_the_two_nodes_exclude_triples_and_constants(name):
     model = predictor(**LINKS[name])
     with torch.no_grad():
         decoder = model.network_.decoder
@@ -74,7 +74,7 @@ def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
     question = link_question(model, 0, 1, 5)
     network = question.network
     found = IntegratedGradients().attribute(question)
-    # Of a node that brings nothing, a network knows the constants that it adds to every node's vector.
+    # For a node without input, the network output depends only on the constants added to every vector.
     last = network.encoder.layers[-1].bias
     constant = torch.zeros(model.model.embedding, dtype=torch.float64) if last is None else last
     if LINKS[name]["model"] == "c-rgcn":
@@ -89,7 +89,7 @@ def test_what_two_nodes_bring_themselves_is_all_but_triples_and_constants(name):
     assert 0 < found.own_share < 1
 
 
-def test_what_nodes_bring_themselves_and_what_triples_bring_is_all_there_is():
+def test_contributions_of_nodes_and_triples_sum_to_the_total():
     question = class_question(classifier(epochs=10), 3)
     subgraph = question.subgraph
     with torch.no_grad():
@@ -125,7 +125,7 @@ def test_gradients_of_edges_agree_with_finite_differences(name):
 
 @pytest.mark.parametrize("method", [IntegratedGradients, EdgeMask])
 @pytest.mark.parametrize("model", ["rgcn", "e-rgcn"])
-def test_the_triple_that_decides_comes_first(method, model):
+def test_the_decisive_triple_comes_first(method, model):
     graph = readers(80)  # so many that no model can memorize them all
     fitted = classifier(model, graph, epochs=60)
     assert fitted.score(graph, "train") == 1.0
@@ -140,7 +140,7 @@ def test_the_triple_that_decides_comes_first(method, model):
     assert right >= 7
 
 
-def test_a_triple_is_worth_the_edges_it_gives_in_all_layers():
+def test_the_importance_of_a_triple_sums_its_edges_over_all_layers():
     question = class_question(classifier(epochs=10), 3)
     found = IntegratedGradients().attribute(question)
     for place in range(0, len(question.subgraph), 7):
@@ -150,7 +150,7 @@ def test_a_triple_is_worth_the_edges_it_gives_in_all_layers():
         assert not importance[place.numpy() == len(question.subgraph)].any()
 
 
-def test_the_mask_begins_at_the_same_place_every_time():
+def test_the_mask_has_a_deterministic_initial_value():
     fitted = classifier(epochs=10)
     one, other = (EdgeMask().attribute(class_question(fitted, 3, dtype=torch.float32)).triples for _ in range(2))
     assert (one == other).all()

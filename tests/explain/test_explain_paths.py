@@ -1,4 +1,4 @@
-"""Paths: what each is worth, and that nothing is counted twice."""
+"""Test the importance of paths, and that no message is counted twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = 10**6
 
 
 def drawn(question, seed=0):
-    """Importances drawn at random, all positive; none for self-loops."""
+    """Draw positive random importances; self-loops have none."""
     rng, subgraph = np.random.default_rng(seed), question.subgraph
     edges = tuple(
         np.where(place.numpy() < len(subgraph), rng.uniform(1, 2, len(place)), 0.0) for place in subgraph.edge_triples
@@ -24,32 +24,32 @@ def drawn(question, seed=0):
 
 
 def doubled():
-    """m has two triples with v, so that what u sends it goes on by two ways."""
+    """m has two triples with v, so a message from u is passed on by two edges."""
     rows = [("v", "knows", "m"), ("m", "likes", "v"), ("u", "knows", "m"), ("m", "likes", "w"), ("v", "likes", "w")]
     return KnowledgeGraph.from_triples(rows, labels={"v": "x", "u": "y"})
 
 
 @pytest.mark.parametrize("graph", [doubled(), readers()])
 def test_walks_by_one_message_add_up_to_its_importance(graph):
-    asked = 0
-    found = drawn(class_question(classifier(graph=graph, epochs=1), asked))
+    queried = 0
+    found = drawn(class_question(classifier(graph=graph, epochs=1), queried))
     subgraph = found.subgraph
     sent = defaultdict(float)
     (source, target), place = subgraph.edge_ends[-2], subgraph.edge_triples[-2].numpy()
     for edge, triple in enumerate(place.tolist()):
-        # What comes from the asked node would go out and back; what reaches it goes on by its self-loop alone.
-        if triple < len(subgraph) and source[edge] != asked and target[edge] != asked:
+        # A message from the queried node would go out and back; one that reaches it is passed on by its self-loop only.
+        if triple < len(subgraph) and source[edge] != queried and target[edge] != queried:
             sent[triple] += found.edges[-2][edge]
     walked = defaultdict(float)
     for path in paths_from(found, ALL):
-        assert path.start == asked
+        assert path.start == queried
         walked[path.triples[-1]] += path.importance
     assert walked.keys() == sent.keys()
     for triple, importance in sent.items():
         assert walked[triple] == pytest.approx(importance)
 
 
-def test_a_message_is_shared_as_the_edges_it_goes_on_by_are_important():
+def test_a_message_is_divided_by_the_importance_of_its_outgoing_edges():
     graph = doubled()
     found = drawn(class_question(classifier(graph=graph, epochs=1), graph.nodes["v"]))
     subgraph = found.subgraph
@@ -71,7 +71,7 @@ def test_a_message_is_shared_as_the_edges_it_goes_on_by_are_important():
     assert len(set(onward.values())) == 2
 
 
-def test_a_way_between_two_nodes_is_as_strong_as_its_weakest_triple():
+def test_the_strength_of_a_path_is_that_of_its_weakest_triple():
     rows = [("s", "r", "o"), ("o", "q", "s"), ("s", "r", "m"), ("o", "r", "m"), ("n", "q", "s"), ("n", "r", "o")]
     graph = KnowledgeGraph.from_triples(rows)
     subject, object_ = graph.nodes["s"], graph.nodes["o"]

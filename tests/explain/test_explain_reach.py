@@ -1,4 +1,4 @@
-"""The triples within reach, the graph without some of them, and vectors of a few nodes alone."""
+"""Test the computation graph of an answer, removed triples, and vectors of a few nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_plain_embeddings_need_no_graph():
 
 
 def without(graph, dropped):
-    """The graph really built without some triples, over the same names."""
+    """Return the graph built without some triples, with the same names."""
     keep = np.ones(len(graph.triples), dtype=bool)
     keep[dropped] = False
     return KnowledgeGraph(graph.triples[keep], graph.nodes, graph.relations, labels=graph.labels)

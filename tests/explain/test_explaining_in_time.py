@@ -1,4 +1,4 @@
-"""Explanations of large graphs answer in time: what was left out is decided from counts, with a clock as the bound."""
+"""Test explanations with a time limit: the work limit decides what is left out, and the clock is an upper bound."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def hub(tmp_path_factory):
 
 
 @pytest.fixture
-def asked(hub, monkeypatch):
-    """Explains one triple by a clock for which asking takes a second; the count of what was asked is in `.asked`."""
+def explain_timed(hub, monkeypatch):
+    """Return a function that explains one triple; each question takes a second, and `.num_questions` counts them."""
     clock, output = FakeClock(), LinkQuestion.output
 
     def slow(question, field):
@@ -44,43 +44,44 @@ def asked(hub, monkeypatch):
     def explain(budget, method="paths", draws=20):
         before = clock.seconds
         why = explain_link(hub, 0, 0, 2, method=method, draws=draws, edges=3, budget=replace(budget, clock=clock))
-        explain.asked = clock.seconds - before
+        explain.num_questions = clock.seconds - before
         return why
 
     return explain
 
 
-def test_whole_draws_are_left_out_when_time_is_up(asked):
-    why = asked(Budget(seconds=20.0))
-    # Asked once, once with gradients, with nothing, twice for what is named; then each draw asks four times.
-    assert asked.asked == 5 + 4 * 3
+def test_whole_draws_are_skipped_when_the_time_is_over(explain_timed):
+    why = explain_timed(Budget(seconds=20.0))
+    # One question for the answer, one with gradients, one without triples, two for the fidelity, and four for each
+    # draw.
+    assert explain_timed.num_questions == 5 + 4 * 3
     assert why.fidelity.draws == 3
     assert why.left_out == ("Only 3 of 20 random sets of triples were compared.", MORE_TIME_HINT)
     assert why.fidelity.strength.without.random is not None
     for written in (why.as_text(), why.as_page()):
         assert "Only 3 of 20 random sets" in written
-    assert asked(Budget(), draws=3).left_out == ()
+    assert explain_timed(Budget(), draws=3).left_out == ()
 
 
-def test_counts_decide_before_the_clock_does(asked, hub):
-    # Asked from both ends.
+def test_the_work_limit_applies_before_the_time_limit(explain_timed, hub):
+    # The question is asked in both directions.
     work = 2 * hub.model.network_.question_work(hub.graph.num_nodes, hub.model.adjacency_.num_edges)
-    why = asked(Budget(work=4.5 * 2 * work, seconds=1000.0))
-    assert (why.fidelity.draws, asked.asked) == (2, 5 + 4 * 2)
-    why = asked(Budget(work=work), "integrated-gradients")
-    assert asked.asked <= 12
+    why = explain_timed(Budget(work=4.5 * 2 * work, seconds=1000.0))
+    assert (why.fidelity.draws, explain_timed.num_questions) == (2, 5 + 4 * 2)
+    why = explain_timed(Budget(work=work), "integrated-gradients")
+    assert explain_timed.num_questions <= 12
     assert why.left_out[:2] == (
         "The integral was taken at 4 steps instead of 32.",
         "The triples were not compared with random ones.",
     )
-    why = asked(Budget(work=work), "edge-mask", draws=1)
+    why = explain_timed(Budget(work=work), "edge-mask", draws=1)
     assert "The mask was learned in 12 steps instead of 60." in why.left_out
-    assert asked(Budget(), "integrated-gradients", draws=1).left_out == ()
+    assert explain_timed(Budget(), "integrated-gradients", draws=1).left_out == ()
 
 
-def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
-    why = asked(Budget(seconds=0.0))
-    assert asked.asked == 5
+def test_without_any_draw_the_listed_triples_are_still_measured(explain_timed):
+    why = explain_timed(Budget(seconds=0.0))
+    assert explain_timed.num_questions == 5
     assert (why.fidelity.draws, why.left_out[0]) == (0, "The triples were not compared with random ones.")
     change = why.fidelity.strength.without
     assert (change.random, change.random_near) == (None, None)
@@ -88,15 +89,15 @@ def test_without_any_draw_the_named_triples_are_measured_all_the_same(asked):
     assert "at random" not in why.fidelity.words
     assert re.search("With only these . triples", why.fidelity.words)
     assert "random" not in why.as_page().split("</style>")[-1].replace(why.left_out[0], "")
-    said = json.loads(json.dumps(why.as_dict()))
-    assert said["left_out"] == list(why.left_out)
-    assert said["fidelity"]["strength"]["without"]["random"] is None
+    result = json.loads(json.dumps(why.as_dict()))
+    assert result["left_out"] == list(why.left_out)
+    assert result["fidelity"]["strength"]["without"]["random"] is None
 
 
-def test_the_reason_for_a_missing_probability_is_given(asked, hub, monkeypatch):
+def test_the_reason_for_a_missing_probability_is_given(explain_timed, hub, monkeypatch):
     none = replace(hub.calibration, fitted=False, words="No probabilities, only scores: asking takes too long.")
     monkeypatch.setitem(hub.__dict__, "calibration", none)
-    why = asked(Budget(), draws=1)
+    why = explain_timed(Budget(), draws=1)
     assert (why.probability, why.question["known"]) == (None, False)
     assert "no probability" in why.as_text()
     assert why.as_dict()["calibration"] == none.words
@@ -104,18 +105,18 @@ def test_the_reason_for_a_missing_probability_is_given(asked, hub, monkeypatch):
         assert none.words in written
 
 
-def test_what_relations_are_is_computed_once_for_all_that_is_asked(monkeypatch):
+def test_relation_vectors_are_computed_once_for_all_questions(monkeypatch):
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "s", "c"), ("a", "s", "c"), ("c", "r", "d")])
-    asked, forward = [], RelationNetwork.forward
+    calls, forward = [], RelationNetwork.forward
     known = open_model(graph, device="cpu")
     assert not known.calibration.fitted
 
     def counted(self, meetings, relations):
-        asked.append(relations.tolist())
+        calls.append(relations.tolist())
         return forward(self, meetings, relations)
 
     monkeypatch.setattr(RelationNetwork, "forward", counted)
     why = explain_link(known, 0, 0, 3, draws=5, edges=2)
     assert why.fidelity.draws == 5
-    assert len(asked) <= 4  # by the scorer, and by the copy that is asked with some triples left out
+    assert len(calls) <= 4  # by the scorer, and by the frozen copy that is evaluated with some triples removed
     assert why.score == pytest.approx(float(known.scorer().triple_scores(torch.tensor([[0, 0, 3]]))[0]), rel=1e-5)

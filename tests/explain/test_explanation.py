@@ -1,4 +1,4 @@
-"""Whole explanations: what they hold, how they are written, and what is refused."""
+"""Test whole explanations: their content, formats, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rgcn.nn.scorer import Questions
 from rgcn.plugins import EXPLAINERS
 
 SVG = "{http://www.w3.org/2000/svg}"
-COMPARING = [method for method in EXPLAINERS.built_in if method != "paths"]  # of networks that compare vectors of nodes
+COMPARING = [method for method in EXPLAINERS.built_in if method != "paths"]  # networks that compare vectors of nodes
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_lines_of_a_drawing_do_not_cover_each_other(reading):
         assert not [one for one in lines if one[0] == rail and begin < one[2] < end]
 
 
-def test_a_path_is_a_sentence_whose_arrows_run_as_the_triples_do(reading):
+def test_arrows_of_a_path_follow_the_direction_of_its_triples(reading):
     why = explain_class(reading, reading.node("p3"), draws=1)
     assert why.paths
     for path in why.paths:
@@ -105,7 +105,7 @@ def test_a_link_is_explained_and_its_own_triple_is_marked(linking, method):
     assert all(path.text != "n0 —next→ n1" for path in why.paths)
 
 
-def test_the_dictionary_is_plain_and_says_the_same_every_time(reading, linking):
+def test_the_dictionary_is_plain_and_deterministic(reading, linking):
     def classes():
         return explain_class(reading, 0, draws=4, seed=3).as_dict()
 
@@ -175,13 +175,13 @@ def test_the_only_triple_in_reach_is_the_one_asked_about(tmp_path, method):
 
 
 def named_of(graph, why):
-    """Numbers of the triples that an explanation names."""
+    """Return the indices of the triples that an explanation lists."""
     names = {(edge.subject["name"], edge.relation["name"], edge.object["name"]) for edge in why.edges}
     return np.array([number for number, triple in enumerate(graph.named()) if tuple(triple) in names])
 
 
 def rebuilt(model, numbers):
-    """The same network over a graph built anew from some of the triples."""
+    """Return the same network over a graph built from some of the triples."""
     graph = only_these(model.graph_, numbers)
     rule = {"normalization": model.model.normalization, "aggregation": model.model.aggregation}
     return RelationalAdjacency.from_graph(graph, **rule)
@@ -236,12 +236,12 @@ def one_way(tmp_path_factory):
 
 
 def asked_by_hand(known, triple):
-    """What predictions from both ends and a scoring say: (mean probability, None without any; probability)."""
+    """Return (mean probability of predictions in both directions or None, probability of `rate_triples`)."""
     subject, relation, object_ = triple
     shares = []
     for given, answer, for_objects in ((subject, object_, True), (object_, subject, False)):
-        asked = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
-        answers = answer_links(known, asked, known.graph.num_nodes)
+        questions = Questions(torch.tensor([given]), torch.tensor([relation]), for_objects)
+        answers = answer_links(known, questions, known.graph.num_nodes)
         shares += answers.probability[0, answers.node[0] == answer].tolist()
     return (sum(shares) / len(shares) if shares else None), float(rate_triples(known, torch.tensor([triple]))[1])
 
@@ -268,16 +268,16 @@ def test_an_unknown_triple_has_the_probability_of_a_prediction_and_a_known_one_n
 
 
 @pytest.mark.parametrize("itself", [False, True])
-def test_a_triple_that_rules_forbid_has_the_probability_of_a_scoring_and_says_so(one_way, itself):
+def test_a_triple_that_violates_constraints_has_its_probability_and_is_marked(one_way, itself):
     subject, _, object_ = one_way.graph.triples[0].tolist()
     triple = (subject, 0, subject) if itself else (object_, 0, subject)
     why = explain_link(one_way, *triple, edges=3, draws=2)
     predicted, scored = asked_by_hand(one_way, triple)
     assert predicted is None
     assert why.probability == scored == pytest.approx(one_way.calibration.ruled_out_share)
-    standing = score_both_directions(one_way, torch.tensor([triple]))
-    assert standing.ruled_out.tolist() == [True]
-    by_score = float(standing.probability_of_scores(one_way.calibration, standing.scores))
+    directions = score_both_directions(one_way, torch.tensor([triple]))
+    assert directions.ruled_out.tolist() == [True]
+    by_score = float(directions.probability_of_scores(one_way.calibration, directions.scores))
     assert why.fidelity.probability.full == pytest.approx(by_score, rel=1e-6)
     assert why.fidelity.probability.full > 2 * why.probability
     assert why.as_dict()["ruled_out"]
@@ -301,7 +301,7 @@ def test_without_a_calibration_a_ruled_out_triple_has_its_score_alone(tmp_path):
 # -- nodes added later ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_was_calibrated_on_nodes_added_later(one_way):
+def test_nodes_added_later_have_no_probability(one_way):
     for new, words in (((0,), "n0 was added after training"), ((0, 1), "n0 and n1 were added after training")):
         later = replace(one_way, new_nodes=tuple(one_way.node(f"n{number}") for number in new))
         why = explain_link(later, later.node("n0"), 0, later.node("n1"), edges=2, draws=1)
@@ -335,7 +335,7 @@ def test_a_node_without_messages_is_explained_too(tmp_path, model, inverse, meth
     graph = KnowledgeGraph(whole.triples[:2], whole.nodes, whole.relations, labels=whole.labels)
     settings = {**DEAF, "inverse": inverse, **({"hidden": 4} if model == "rgcn" else {})}
     known = opened(classifier(model, graph, **settings), tmp_path)
-    # c is in no triple; e, without inverse edges, only tells.
+    # c is in no triple; e only sends messages, because there are no inverse edges
     for name in ("c",) if inverse else ("c", "e"):
         why = explain_class(known, known.node(name), method=method, draws=2)
         check_written(why)
@@ -376,7 +376,8 @@ def test_the_picture_has_a_dozen_edges_at_most_and_names_its_nodes(reading, link
         names = [node.get("data-node") for node in nodes]
         assert len(nodes) == len(edges) + len({node["name"] for node in why.query_nodes})  # each leads to one
         assert {node["name"] for node in why.query_nodes} <= set(names)
-        assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286  # a phone of 360 pixels has these
+        # The width of a phone of 360 pixels.
+        assert float(ElementTree.fromstring(why.as_svg_file()).get("width")) <= 286
         assert all(node.get("tabindex") == "0" for node in nodes)
         assert all(group.find(f"{SVG}title").text for group in (*nodes, *edges))
 
@@ -388,7 +389,7 @@ def test_colors_are_the_pages_inline_and_its_own_in_a_file(reading):
     assert "style=" not in why.as_svg()
 
 
-def test_hostile_names_stay_text(tmp_path):
+def test_hostile_names_are_escaped(tmp_path):
     evil = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&b</svg>", "nul\x00l", "‮right to left"]
     triples = [(name, "</text><script>r", other) for name in evil for other in evil if name != other]
     graph = KnowledgeGraph.from_triples(triples, labels={evil[0]: "<b>x", evil[1]: "y]]>"})
@@ -408,7 +409,7 @@ def test_hostile_names_stay_text(tmp_path):
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_explained_is_refused_in_words(reading, linking, tmp_path):
+def test_unsupported_explanations_raise_an_error(reading, linking, tmp_path):
     plain = opened(predictor("distmult", neighbors_graph()), tmp_path)
     assert available_methods(plain) == ()
     assert available_methods(reading) == available_methods(linking) == tuple(COMPARING)

@@ -1,4 +1,4 @@
-"""A network that walks from the asked node, zero until reached, and a graph whose answers have one obvious path."""
+"""A network whose states spread from the queried node, and a graph whose answers have one obvious path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WalkingNetwork(WalkNetwork):
     ignores_unreached_nodes = True
 
     def walk(self, layers, start, ask):
-        """As `Walks`, but a node keeps what it has: a walk may be shorter than the network is deep."""
+        """Like `Walks`, but nodes keep their state, so that a path can be shorter than the network is deep."""
         x = start[:, :, None] * self.question[ask]
         for layer in layers:
             edges = layer.structure
@@ -41,7 +41,7 @@ def walker(graph, layers=3, **settings):
 
 
 def families(count=12, seed=0):
-    """Who lives where their parents do; whom people know says nothing."""
+    """Return a graph in which children live where their parents live; acquaintances are random."""
     rng, rows = np.random.default_rng(seed), []
     for child in range(count):
         rows += [(f"child{child}", "child of", f"parent{child}"), (f"parent{child}", "lives in", f"town{child % 4}")]

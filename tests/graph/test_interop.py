@@ -1,4 +1,4 @@
-"""A graph in the forms of other libraries, and back: nothing changes, nothing clashes, hostile names stay names."""
+"""Test the conversion of graphs to other libraries and back: no change, no name clashes, hostile names are kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOSTILE = [
 
 
 def whole_graph(seed: int = 0) -> KnowledgeGraph:
-    """Everything a graph can have, labels in no order."""
+    """Return a graph with every optional part, and labels in random order."""
     rng = np.random.default_rng(seed)
     names = ["http://example.org/a", '"42"^^<' + INTEGER + ">", "_:b0", *(f"http://example.org/{i}" for i in range(5))]
     triples = np.stack([rng.choice([0, 2, 3, 4, 5, 6, 7], 20), rng.integers(0, 3, 20), rng.integers(0, 8, 20)], 1)
@@ -77,7 +77,7 @@ def pyg():
 
 
 @pytest.mark.parametrize("inverse", [False, True])
-def test_a_graph_comes_back_from_pyg_as_it_was(pyg, inverse):
+def test_a_graph_survives_the_round_trip_through_pyg(pyg, inverse):
     for graph in (whole_graph(), rgcn.load("world"), KnowledgeGraph.from_triples([("a", "r", "b")], name="bare")):
         data = graph.to_pyg(inverse=inverse)
         data.validate()
@@ -87,7 +87,7 @@ def test_a_graph_comes_back_from_pyg_as_it_was(pyg, inverse):
 
 
 @given(plain_graphs())
-def test_any_names_come_back_from_pyg(graph):
+def test_any_names_survive_the_round_trip_through_pyg(graph):
     pytest.importorskip("torch_geometric.data")
     assert KnowledgeGraph.from_pyg(graph.to_pyg()).fingerprint == graph.fingerprint
 
@@ -181,7 +181,7 @@ def test_heterogeneous_data(pyg):
     assert {graph.nodes[n] for n in graph.labels.of("train")[0]} == {"paper/0", "paper/1"}
 
 
-def test_pyg_data_that_cannot_be_taken_is_refused_in_words(pyg):
+def test_unsupported_pyg_data_raise_an_error(pyg):
     edge_index, from_pyg = torch.tensor([[0], [1]]), KnowledgeGraph.from_pyg
     both = torch.tensor([True, True])
     with pytest.raises(DataError, match="no edge_index"):
@@ -197,7 +197,7 @@ def test_pyg_data_that_cannot_be_taken_is_refused_in_words(pyg):
         assert from_pyg(pyg.Data(edge_index=edge_index, num_nodes=2, y=torch.rand(2))).labels is None
 
 
-def test_without_a_package_the_words_say_how_to_get_it(monkeypatch):
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(monkeypatch):
     graph = whole_graph()
     for module, call, extra in (
         ("torch_geometric.data", graph.to_pyg, "interop"),
@@ -272,7 +272,7 @@ def test_polars_has_names_splits_and_weights():
 
 
 @given(plain_graphs())
-def test_any_names_come_back_from_polars(graph):
+def test_any_names_survive_the_round_trip_through_polars(graph):
     assert graph.to_polars().rows() == graph.named()
 
 
@@ -327,7 +327,7 @@ def test_rdf_read_again_has_the_same_triples(tmp_path, ending):
 
 
 @pytest.mark.needs_data("aifb")
-def test_aifb_comes_back_from_its_own_export(tmp_path, real_mirror):
+def test_aifb_survives_the_round_trip_through_its_export(tmp_path, real_mirror):
     graph = rgcn.load("aifb", mirror=real_mirror)
     graph.to_rdf(tmp_path / "aifb.nt")
     back = rgcn.read(tmp_path / "aifb.nt")
@@ -363,7 +363,7 @@ def test_a_file_of_hostile_names_has_the_graphs_triples_and_no_other(data, endin
     assert all(back.kind(name) == NodeKind.IRI for name in back.nodes)
 
 
-def test_the_base_and_the_split_are_the_users(tmp_path):
+def test_base_and_split_can_be_chosen(tmp_path):
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "r", "d")], triple_splits=np.array([0, 2]))
     path = tmp_path / "test.data"
     assert graph.to_rdf(path, format="N-Triples", base="http://example.org/", split="test") == 1
@@ -403,14 +403,14 @@ def with_kinds(triples, *kinds):
         (KnowledgeGraph.from_triples([("a", "r", "b")]), "a", "names no RDF format"),
     ],
 )
-def test_what_rdf_cannot_hold_is_refused_in_words_and_nothing_is_written(tmp_path, graph, path, words):
+def test_names_that_rdf_cannot_represent_are_refused_and_nothing_is_written(tmp_path, graph, path, words):
     (tmp_path / path).write_text("old")
     with pytest.raises(rgcn.RgcnError, match=words):
         graph.to_rdf(tmp_path / path)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [(path, "old")]
 
 
-def test_a_base_that_is_no_iri_is_refused(tmp_path):
+def test_an_invalid_base_iri_is_refused(tmp_path):
     graph = KnowledgeGraph.from_triples([("a", "r", "b")])
     for base in ("", "no base", "<"):
         with pytest.raises(ConfigError, match="makes no absolute IRI"):

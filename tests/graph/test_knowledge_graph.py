@@ -1,4 +1,4 @@
-"""The knowledge graph: what it refuses, what it answers, what smaller graphs keep."""
+"""Test the knowledge graph: validation, queries, and subgraphs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def family(**attributes):
 
 
 def whole_family():
-    """A graph that has every part a graph can have."""
+    """Return a graph with every optional part."""
     return family(
         labels={"ada": "x", "bob": "y"},
         test_labels={"cy": "x"},
@@ -72,7 +72,7 @@ def test_nothing_of_a_graph_can_be_changed():
         kg.labels.nodes = np.zeros(0)
 
 
-def test_the_callers_arrays_stay_the_callers():
+def test_the_callers_arrays_stay_writable():
     triples = np.array([[0, 0, 1]])
     kg = numbered(triples, 2, 1)
     triples[0, 0] = 1
@@ -125,7 +125,7 @@ def test_a_label_for_an_unknown_node_names_the_closest():
         family(labels={"adda": "x"})
 
 
-def test_repr_says_what_is_there():
+def test_repr_lists_the_parts_of_the_graph():
     assert repr(family()) == "KnowledgeGraph(4 nodes, 2 relations, 6 triples)"
     text = repr(replace(whole_family(), name="family"))
     for part in ("'family'", "3 labels in 2 classes", "2 features", "weighted"):
@@ -334,7 +334,7 @@ def in_memory(rows, splits: bool = True, weights: bool = False) -> KnowledgeGrap
 
 
 def mapped(graph: KnowledgeGraph, stack: ExitStack) -> StoredGraph:
-    """The graph saved and opened again, all of it mapped and nothing of it read."""
+    """Save the graph and open it again, with all arrays mapped and not read."""
     stack.enter_context(patch.multiple(graph_store, MAX_VERIFIED_BYTES=0, MAX_IN_MEMORY_BYTES=-1))
     folder = Path(stack.enter_context(TemporaryDirectory()))
     graph_store.save_graph(graph, folder)
@@ -353,23 +353,23 @@ def same(found: KnowledgeGraph, expected: KnowledgeGraph) -> bool:
 
 @settings(max_examples=25)
 @given(rows, st.booleans(), st.booleans(), st.lists(ids, min_size=1, unique=True))
-def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_only(rows, splits, weights, asked):
+def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_only(rows, splits, weights, queried):
     expected = in_memory(rows, splits, weights)
     with ExitStack() as stack:
         graph = mapped(expected, stack)
-        nodes, places = np.array(asked), np.arange(len(expected))[::2]
+        nodes, places = np.array(queried), np.arange(len(expected))[::2]
         assert (len(graph), graph.num_triples, repr(graph)) == (len(expected), len(expected), repr(expected))
         assert np.array_equal(graph.triples_at(places), expected.triples_at(places))
         assert np.array_equal(graph.triples_at(slice(1, 4)), expected.triples_at(slice(1, 4)))
         for found, other in zip(graph.incident_triples(nodes), expected.incident_triples(nodes), strict=True):
             assert np.array_equal(found, other)
-        for node in asked:
+        for node in queried:
             assert graph.neighbors(node) == expected.neighbors(node)
         assert np.array_equal(graph.degrees(), expected.degrees())
         assert np.array_equal(graph.relation_counts, expected.relation_counts)
         if splits:
             assert np.array_equal(graph.split_triples("valid"), expected.split_triples("valid"))
-        assert graph.is_stored  # nothing of this read all triples
+        assert graph.is_stored  # none of these operations read all triples
         assert np.array_equal(graph.triples, expected.triples)
         assert not graph.is_stored
         assert not graph.triples.flags.writeable
@@ -380,7 +380,7 @@ def test_answers_are_those_of_the_same_graph_in_memory_and_read_some_triples_onl
 
 @settings(max_examples=25)
 @given(rows)
-def test_copies_are_plain_graphs_that_remember_nothing_of_the_folder(rows):
+def test_copies_are_plain_graphs_without_a_reference_to_the_folder(rows):
     expected, larger = in_memory(rows), in_memory([*rows, (0, 1, 2)])
     with ExitStack() as stack:
         graph = mapped(expected, stack)
@@ -398,7 +398,7 @@ def test_copies_are_plain_graphs_that_remember_nothing_of_the_folder(rows):
             assert same(copied, expected)
 
 
-def test_each_field_is_there_and_no_other_name_is_made_up():
+def test_every_field_exists_and_unknown_names_raise_an_attribute_error():
     with ExitStack() as stack:
         expected = in_memory([])
         graph = mapped(expected, stack)

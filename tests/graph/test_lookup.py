@@ -1,4 +1,4 @@
-"""How a person's words find a node: by its name, by its title, by a part of either."""
+"""Test how a text finds nodes: by name, by title, or by a part of either."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def edged_texts(lookup: NameLookup) -> list[tuple[int, str]]:
 
 
 def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
-    """By the definition: whole titles, beginnings, words, parts; better ones first within each."""
+    """Search by definition: whole titles, prefixes, words, then parts; better connected nodes first in each group."""
     words = normalize_name(query)
     edged = edged_texts(lookup)
     patterns = [f"\x1e{words}\x1e", f"\x1e{words}", f" {words}", words] if words else []
@@ -37,7 +37,7 @@ def plain_find(lookup: NameLookup, query: str, limit: int) -> list[int]:
 
 
 def plain_keys(lookup: NameLookup, key: str) -> list[int]:
-    """Whom a folded text may stand for, by the definition."""
+    """Return the nodes that a folded text can mean, by definition."""
     of, found, after_prefix = lookup._titles, [], []
     for number, name in enumerate(of.graph.nodes):
         if key in {normalize_name(text) for text in (of.of(number), local_name(name), name)}:
@@ -49,7 +49,7 @@ def plain_keys(lookup: NameLookup, key: str) -> list[int]:
 
 @pytest.fixture(params=["sorted at once", "counted, common ones left out", "read through"])
 def way(request, monkeypatch):
-    """The ways in which an index is made and read, whatever its size."""
+    """Force each way to build and read an index, for any size."""
     if request.param != "sorted at once":
         monkeypatch.setattr(name_search, "MAX_SORTED_BYTES", 0)
         monkeypatch.setattr(name_search, "MAX_PASS_ENTRIES", 40)
@@ -64,7 +64,7 @@ def way(request, monkeypatch):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nodes=names, query=st.text(st.sampled_from("abAB _-\x1eß"), max_size=3))
-def test_what_is_found_is_all_that_contains_the_words(way, nodes, query):
+def test_search_finds_every_name_that_contains_the_words(way, nodes, query):
     kg = KnowledgeGraph.from_triples([(name, "r", nodes[0]) for name in nodes])
     lookup = NameLookup(Titles(kg))
     found = lookup.find(query, limit=100)
@@ -175,7 +175,7 @@ def test_several_nodes_of_one_title_are_named_and_not_guessed():
     assert len(NameLookup(Titles(kg)).nodes("Smith")) == 8
 
 
-def test_case_decides_where_it_can():
+def test_case_resolves_ambiguous_names():
     kg = KnowledgeGraph.from_triples([("http://x.org/Apple", "r", "http://x.org/apple")])
     assert [NameLookup(Titles(kg)).node(text) for text in ("Apple", "apple")] == [0, 1]
     with pytest.raises(AmbiguousNameError):
@@ -196,7 +196,7 @@ def test_unknown_names_offer_the_closest_titles_and_names():
         NameLookup(Titles(kg)).relation("workAt")
 
 
-def test_the_index_finds_what_the_definition_says(way):
+def test_the_index_finds_the_names_of_the_definition(way):
     lookup = NameLookup(Titles(rgcn.load("world")))
     nodes, rng = lookup._titles.graph.nodes, np.random.default_rng(0)
     queries = ["", " ", "a", "\x1e", "zzz", "of the", "é", "A_", "united states of america and then some"]
@@ -224,14 +224,14 @@ def test_near_names_of_a_graph_with_strange_ones():
     ("wrong", "meant"),
     [("Swizerland", "Switzerland"), ("Peur", "Peru"), ("eru", "Peru"), ("Untied Kingdom", "United Kingdom")],
 )
-def test_what_was_meant_is_guessed_by_spelling(wrong, meant):
+def test_close_spellings_are_suggested(wrong, meant):
     lookup = NameLookup(Titles(rgcn.load("world")))
     with pytest.raises(UnknownNameError) as refused:
         lookup.node(wrong)
     assert refused.value.suggestions[0] == meant
 
 
-def test_suggestions_are_names_where_a_title_does_not_say_who_is_meant():
+def test_suggestions_are_names_if_a_title_is_ambiguous():
     kg = KnowledgeGraph.from_triples([("http://x.org/ada", "r", "http://y.org/ada"), ("http://x.org/bob", "r", "ada2")])
     with pytest.raises(UnknownNameError) as refused:
         NameLookup(Titles(kg)).node("adda")
@@ -240,7 +240,7 @@ def test_suggestions_are_names_where_a_title_does_not_say_who_is_meant():
         NameLookup(Titles(kg)).node("bobb")
 
 
-def test_nothing_is_made_for_an_exact_name_and_nothing_after_preparing():
+def test_no_index_is_built_for_an_exact_name_or_after_prepare():
     kg = KnowledgeGraph.from_triples([("a", "r", "b")], labels={"a": "big", "b": "small"})
     lookup = NameLookup(Titles(kg))
     assert (lookup.node("b"), lookup.relation("r"), lookup.class_("small")) == (1, 0, 1)
@@ -250,7 +250,7 @@ def test_nothing_is_made_for_an_exact_name_and_nothing_after_preparing():
     made = [{*vars(called)} for called in kinds]
     for ask in (lookup.node, lookup.relation, lookup.class_):
         with pytest.raises(UnknownNameError):
-            ask("nobody")
+            ask("unknown")
     lookup.find("a")
     assert made == [{*vars(called)} for called in kinds]
 

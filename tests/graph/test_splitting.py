@@ -1,4 +1,5 @@
-"""What is held out: a partition, by share, that leaves nothing unlearned, leaks nothing, and is always the same."""
+"""Test splits: a partition with the given shares, a training triple for every node and relation, no leaks,
+deterministic."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def split_or_none(graph: KnowledgeGraph, *shares: float, **how) -> KnowledgeGrap
 
 
 def leaks(graph: KnowledgeGraph) -> list[tuple[int, int]]:
-    """By definition: two triples on two sides, of the same two nodes, whose relations are the same or overlap."""
+    """Find leaks by definition: triples in two splits, between the same nodes, whose relations are equal or overlap."""
     same = {(one.relation, one.other) for one in find_relation_overlaps(graph.triples, graph.num_relations)}
     same |= {(r, r) for r in range(graph.num_relations)}
     found = []
@@ -90,7 +91,7 @@ def test_shares_are_met_where_there_is_enough_to_hold_out():
 @given(st.lists(st.integers(0, 30), min_size=40, max_size=40))
 @settings(max_examples=30, deadline=None)
 def test_the_latest_triples_are_test_and_those_before_valid(times):
-    ring = [(i, 0, i + 1) for i in range(19)] + [(i, 1, i + 2) for i in range(18)]  # all nodes are met in time 0
+    ring = [(i, 0, i + 1) for i in range(19)] + [(i, 1, i + 2) for i in range(18)]  # all nodes occur at time 0
     pairs = sorted({(i, j) for i in range(20) for j in range(i + 3, 20)})[:40]
     graph = named([*ring, *((i, 2, j) for i, j in pairs)])
     when = np.array([0] * len(ring) + [0, *times[1:]])
@@ -120,7 +121,7 @@ def test_triples_that_are_held_out_already_stay_so():
     assert (parted.triple_splits == VALID).sum() == round(0.2 * 57)
 
 
-def test_a_graph_that_needs_every_triple_says_so_and_a_small_one_holds_out_one_of_each():
+def test_a_graph_that_needs_every_triple_raises_an_error_and_a_small_one_holds_out_one_per_split():
     with pytest.raises(NothingToHoldOutError, match="none of 4 triples can be held out"):
         named([(0, 0, i) for i in range(1, 5)]).split()
     small = named([(i, 0, j) for i in range(4) for j in range(i + 1, 4)])
@@ -131,7 +132,7 @@ def test_a_graph_that_needs_every_triple_says_so_and_a_small_one_holds_out_one_o
     ("shares", "by", "words"),
     [((0.5, 0.5), None, "below 1"), ((-0.1, 0.1), None, "at least 0"), ((0.1, 0.1), [1], "a time for each")],
 )
-def test_what_makes_no_split_is_refused(shares, by, words):
+def test_invalid_splits_are_refused(shares, by, words):
     with pytest.raises(DataError, match=words):
         named([(0, 0, 1), (1, 0, 2)]).split(*shares, by=by)
 
@@ -191,12 +192,12 @@ def by_definition(triples: list[tuple[int, int, int]], above: float) -> set[Rela
     for s, r, o in triples:
         pairs.setdefault(r, set()).add((s, o))
     found = set()
-    for r, mine in pairs.items():
+    for r, pairs_of_r in pairs.items():
         for q, theirs in pairs.items():
             for inverse in (False, True):
-                shared = mine & ({(o, s) for s, o in theirs} if inverse else theirs)
-                if len(shared) / len(mine) > above and (inverse or r != q):
-                    found.add(RelationOverlap(r, q, len(shared) / len(mine), inverse))
+                shared = pairs_of_r & ({(o, s) for s, o in theirs} if inverse else theirs)
+                if len(shared) / len(pairs_of_r) > above and (inverse or r != q):
+                    found.add(RelationOverlap(r, q, len(shared) / len(pairs_of_r), inverse))
     return found
 
 
@@ -235,7 +236,7 @@ def test_a_hash_depends_on_the_name_alone():
     assert len(np.unique(Vocabulary(NAMES).hashes(np.arange(len(NAMES))))) == len(NAMES)
 
 
-def test_what_is_drawn_depends_on_no_order():
+def test_drawn_triples_do_not_depend_on_their_order():
     rng = np.random.default_rng(0)
     rows = list({(f"n{s}", f"r{r}", f"n{o}") for s, r, o in rng.integers(0, (20, 3, 20), (200, 3)).tolist()})
     labels = {f"n{i}": f"class {i % 3}" for i in range(20)}
@@ -260,7 +261,7 @@ def test_what_is_drawn_depends_on_no_order():
 
 
 def test_every_triple_is_as_likely_to_be_drawn():
-    """Of a hundred graphs a tenth of the triples is drawn: from every tenth of the rows about as many."""
+    """In a hundred graphs, a tenth of the triples is drawn; each tenth of the rows is drawn about equally often."""
     counts = np.zeros(10)
     for number in range(100):
         graph = KnowledgeGraph.from_triples([(f"s{number}-{i}", "r", f"o{i % 7}") for i in range(200)])

@@ -1,4 +1,4 @@
-"""Readable names: where they come from."""
+"""Test display names and their sources."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_label_in_the_graph_comes_before_the_tail_of_an_iri_and_english_before
     assert NameLookup(titles).node("norway") == kg.nodes["http://x.org/8"]
 
 
-def test_what_is_given_comes_before_what_the_graph_says():
+def test_given_titles_come_before_titles_in_the_graph():
     kg = rdf(("http://x.org/7", LABEL, '"Switzerland"@en'))
     titles = Titles(kg, {0: "Helvetia"}, {0: "a country"})
     assert (titles.of(0), titles.description(0), titles.description(1)) == ("Helvetia", "a country", None)
@@ -76,10 +76,11 @@ def test_a_class_that_is_a_node_is_called_as_the_node():
     assert Titles(kg, {1: "Knowledge management"}).class_(0) == "Knowledge management"
 
 
-def test_odd_names_do_no_harm():
+def test_unusual_names_are_supported():
     kg = rdf(("http://x.org/Seven", LABEL, '"Siebtes"@de'), ("http://x.org/Seven", LABEL, '"Seventh"@en-GB'))
     assert Titles(kg).of(0) == "Seventh"
-    assert NameLookup(Titles(kg)).node("HTTP://X.ORG/SEVEN") == 0  # in any case, also where it has a title
+    # In upper or lower case, also if the node has a title.
+    assert NameLookup(Titles(kg)).node("HTTP://X.ORG/SEVEN") == 0
     with pytest.raises(DataError, match="an empty name is no node's"):
         NameLookup(Titles(kg)).node(" ")
     from dataclasses import replace
@@ -109,7 +110,7 @@ def test_literals_are_read_and_long_ones_cut():
         ("up 20%25 in May", "up 20%25 in May"),  # a space would be escaped too
         ("caf%E9", "caf%E9"),  # not UTF-8
         ("a%0Ab", "a%0Ab"),  # a line break
-        ("a%E2%80%AEb", "a%E2%80%AEb"),  # turns the direction of writing round
+        ("a%E2%80%AEb", "a%E2%80%AEb"),  # reverses the writing direction
         ("a%20", "a%20"),  # the space would be invisible
         ('"100%25"', '"100%25"'),  # text, as it was written
     ],
@@ -149,18 +150,18 @@ def test_long_names_are_cut_in_the_middle_and_found_whole() -> None:
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_name_too_long_for_an_address_is_asked_for_by_a_checksum(stored: bool) -> None:
+def test_a_name_too_long_for_a_url_is_addressed_by_a_checksum(stored: bool) -> None:
     text = ['"' + "POLYGON ((7.1 46.9, " * 1000 + f'{number}))"' for number in range(2)]
     nodes = Vocabulary(StoredNames.of([*text, "ü" * 1501, "ü" * 1500]) if stored else [*text, "ü" * 1501, "ü" * 1500])
     kg = KnowledgeGraph(np.array([[0, 0, 1], [2, 0, 3]]), nodes, Vocabulary(["x" * 10_000]))
-    asked = [addressable_name(name) for name in kg.nodes]
-    assert [len(quote(one, safe="")) <= MAX_URL_BYTES for one in asked] == [True] * 4
-    assert [one == name for one, name in zip(asked, kg.nodes, strict=True)] == [False, False, False, True]
+    addressable = [addressable_name(name) for name in kg.nodes]
+    assert [len(quote(one, safe="")) <= MAX_URL_BYTES for one in addressable] == [True] * 4
+    assert [one == name for one, name in zip(addressable, kg.nodes, strict=True)] == [False, False, False, True]
     names = NameLookup(Titles(kg))
-    assert [names.node(one) for one in (*asked, *kg.nodes)] == [0, 1, 2, 3] * 2
+    assert [names.node(one) for one in (*addressable, *kg.nodes)] == [0, 1, 2, 3] * 2
     assert names.relation(addressable_name(kg.relations[0])) == 0
     with pytest.raises(UnknownNameError):
-        names.node(asked[0].replace("[sha256 ", "[sha256 f"))
+        names.node(addressable[0].replace("[sha256 ", "[sha256 f"))
 
 
 # -- Short names of IRIs, for relations as for nodes, wherever a person types one.
@@ -197,7 +198,7 @@ KG = KnowledgeGraph.from_triples(
         ("http://hasQuantity", None),
     ],
 )
-def test_a_relation_by_what_people_type(typed: str, expected: int | None) -> None:
+def test_a_relation_is_found_by_its_title(typed: str, expected: int | None) -> None:
     if expected is not None:
         assert KG.names.relation(typed) == expected
     else:
@@ -205,7 +206,7 @@ def test_a_relation_by_what_people_type(typed: str, expected: int | None) -> Non
             KG.names.relation(typed)
 
 
-def test_nodes_alike_and_what_several_are_called_is_named() -> None:
+def test_ambiguous_titles_are_listed_with_their_nodes() -> None:
     names = KG.names
     assert [KG.nodes[names.node(text)] for text in ("brick:temperature", "Temperature", "ex:room", "room")] == [
         *[f"{BRICK}Temperature"] * 2,
@@ -256,7 +257,7 @@ def test_prefixes_that_a_file_declares_travel_with_the_graph(tmp_path: Path, nam
         assert kg.nodes[kg.names.node(":b")] == "http://x.org/b"
 
 
-def test_two_files_that_declare_one_prefix_otherwise(tmp_path: Path) -> None:
+def test_two_files_that_declare_one_prefix_differently(tmp_path: Path) -> None:
     for number in range(2):
         text = f"@prefix my: <http://x.org/{number}#> . my:a my:knows my:b{number} ."
         (tmp_path / f"{number}.ttl").write_text(text)

@@ -42,12 +42,12 @@ def test_an_id_out_of_range_is_refused(number):
         CITIES.id(number)
 
 
-def test_a_name_that_stands_twice_is_refused():
+def test_a_repeated_name_is_refused():
     with pytest.raises(DataError, match="occurs twice"):
         Vocabulary(["a", "b", "a"]).id("a")
 
 
-def test_a_single_string_is_no_list_of_names():
+def test_a_single_string_is_not_a_list_of_names():
     with pytest.raises(DataError, match="list"):
         CITIES.ids("Bern")
 
@@ -110,7 +110,7 @@ def test_inconsistent_labels_are_refused(parts, words):
         labels(**parts)
 
 
-def test_renumbering_drops_labels_of_nodes_that_are_gone():
+def test_renumbering_drops_labels_of_removed_nodes():
     new_id = np.full(10, -1)
     new_id[[4, 9]] = [1, 0]
     smaller = labels().remap(new_id)

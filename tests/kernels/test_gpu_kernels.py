@@ -60,7 +60,7 @@ class Draw:
 
 
 def check(name: str, *arguments: object) -> None:
-    """The kernel's result is the definition's in float64, of the inputs' type, and the same twice."""
+    """Check a kernel: equal to the definition in float64, with the type of the inputs, and deterministic."""
     floats = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
     exact = getattr(reference, name)(
         *(a.double() if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments)
@@ -76,7 +76,8 @@ def check(name: str, *arguments: object) -> None:
 @pytest.mark.parametrize(("weighted", "index"), [(False, torch.int64), (True, torch.int32)])
 def test_gather_sum(width: int, kind: torch.dtype, weighted: bool, index: torch.dtype) -> None:
     draw = Draw(width)
-    sizes = (30, 60, 3000) if width in (3, 16) else (8, 12, 66)  # rows, entries, hub: the interpreter takes its time
+    # Rows, entries, hub: small, because the interpreter is slow.
+    sizes = (30, 60, 3000) if width in (3, 16) else (8, 12, 66)
     pattern = draw.pattern(sizes[0], 17, *sizes[1:], kind=index)
     value = draw.numbers(pattern.num_entries, kind=kind) if weighted else None
     check("gather_sum", pattern, value, draw.numbers(17, width, kind=kind))
@@ -190,9 +191,9 @@ def test_count_ranks(kind: torch.dtype, known: bool) -> None:
         others = answers[begin[i] : end[i]]
         others = values[others[others != target[i]]]
         expected = [(values > own).sum(), (values == own).sum(), (others > own).sum(), (others == own).sum()]
-        expected[1] += bool(own.isnan())  # the true one is like itself, whatever it is
+        expected[1] += bool(own.isnan())  # the true answer equals itself, even if it is NaN
         assert out[i].tolist() == [int(number) for number in (*expected, values.isnan().sum())]
-    # of some of the nodes, whose own score was rounded otherwise: itself is like itself all the same
+    # for a part of the nodes, where its score was rounded differently: it still counts as equal to itself
     part, narrow = scores[:, 1000:2500].contiguous(), answers.clamp(1000, 2499)
     for first, among, known_ones in ((0, scores, answers), (1000, part, narrow)):
         given = (among, true + 1, first, row, target, begin, end, known_ones)
@@ -297,16 +298,16 @@ def test_gather_product_sum_of_wide_rows_with_a_repeated_table(repeats):
 def test_layer_update_and_its_gradients(deviation, settings):
     draw, shape, width = Draw(3), (9, 5), 16
     asleep = draw.ids(9 * 5, 3).view(*shape, 1) == 0
-    own, heard = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
-    squares = heard.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
+    own, messages = (draw.numbers(*shape, width, kind=torch.float64).masked_fill(asleep, 0) for _ in range(2))
+    squares = messages.square() + 0.1 + draw.numbers(*shape, width, kind=torch.float64).square() if deviation else None
     degree = draw.numbers(9, kind=torch.float64).abs()
     inputs = width * (1 + (1 + deviation) * (1 + settings.degree_scaling))
     weights = tuple(draw.numbers(*size, kind=torch.float64) for size in ((width, inputs), (width,), (width,), (width,)))
-    leaves = [tensor.requires_grad_() for tensor in (own, heard, squares, *weights) if tensor is not None]
-    expected = reference_update(UpdateInputs(own, heard, squares, degree[:, None, None], weights, None, settings))
+    leaves = [tensor.requires_grad_() for tensor in (own, messages, squares, *weights) if tensor is not None]
+    expected = reference_update(UpdateInputs(own, messages, squares, degree[:, None, None], weights, None, settings))
     slope = draw.numbers(*expected.shape, kind=torch.float64)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)
-    single = [None if tensor is None else tensor.detach().float() for tensor in (own, heard, squares, degree)]
+    single = [None if tensor is None else tensor.detach().float() for tensor in (own, messages, squares, degree)]
     given = UpdateInputs(*single, tuple(tensor.detach().float() for tensor in weights), None, settings)
     found = gpu.layer_update(given)
     torch.testing.assert_close(found.double(), expected.detach(), rtol=1e-3, atol=1e-3)

@@ -48,7 +48,7 @@ def pairs_by_relation(counts):
 
 
 def arguments(kernel, counts, *, relations=5, bases=3, width=4, width_out=6, blocks=2, dtype=torch.float64, seed=0):
-    """What the kernel is called with, for groups (nodes, or relations) of the given sizes."""
+    """Return the arguments of the kernel, for groups (nodes, or relations) of the given sizes."""
     pairs, size = pairs_by_node(counts, relations, seed), sum(counts)
     table, rows = numbers(len(counts), bases, width, dtype=dtype), numbers(size, width, dtype=dtype)
     coefficients = numbers(relations, bases, dtype=dtype)
@@ -69,7 +69,7 @@ def mapped(change, values):
 
 
 def assert_same_as_reference(kernel, values, dtype):
-    """Within rounding: a few units in the last place of the sum of the absolute terms."""
+    """Check equality up to a few units in the last place of the sum of the absolute terms."""
     exact = getattr(reference, kernel)(*mapped(torch.Tensor.double, values))
     terms = getattr(reference, kernel)(*mapped(lambda v: v.double().abs(), values))
     for module in (cpu, reference):
@@ -404,7 +404,7 @@ def test_scaled_sum_equals_its_definition_and_has_all_three_gradients(edges, com
 
 
 def scaled_sum_by_relation(index, value, scale, x):
-    """A dense matrix for each relation, and each question's columns by themselves."""
+    """Compute the result with a dense matrix for each relation, and the columns of each question separately."""
     targets, relations, sources = index.sizes
     questions = [x] if x.shape[1] == scale.shape[1] else x.split(scale.shape[1], 1)
     columns = []

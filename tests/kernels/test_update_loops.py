@@ -12,22 +12,22 @@ from rgcn.kernels.layer_update import UpdateInputs, UpdateSettings
 NODES, QUESTIONS = 30, 7
 
 
-def definition(own, heard, squares, degree, weights, kept, settings):
+def definition(own, messages, squares, degree, weights, kept, settings):
     (weight, bias, gain, shift), (scaled, norm, skip, dropout, update_unreached) = weights, settings
-    parts = [heard]
+    parts = [messages]
     if squares is not None:
-        parts.append((squares - heard.square()).clamp(min=1e-6).sqrt())
+        parts.append((squares - messages.square()).clamp(min=1e-6).sqrt())
     if scaled:
         parts += [degree[:, None, None] * part for part in parts]
     z = F.linear(torch.cat([own, *parts], -1), weight, bias)
     y = torch.relu(F.layer_norm(z, z.shape[-1:], gain, shift) if norm else z)
     y = y if kept is None else y * kept / (1 - dropout)
-    y = y if update_unreached else y * ((own != 0) | (heard != 0)).any(-1, keepdim=True)
+    y = y if update_unreached else y * ((own != 0) | (messages != 0)).any(-1, keepdim=True)
     return own + y if skip else y
 
 
 def drawn(width, deviation, settings, seed=0):
-    """What the kernel is given: a third of the rows sleep."""
+    """Return the arguments of the kernel; a third of the rows is unreached."""
     generator = torch.Generator().manual_seed(seed)
 
     def numbers(*shape):
@@ -35,13 +35,13 @@ def drawn(width, deviation, settings, seed=0):
 
     shape = (NODES, QUESTIONS, width)
     asleep = torch.rand(*shape[:2], 1, generator=generator) < 0.3
-    own, heard = (numbers(*shape).masked_fill(asleep, 0) for _ in range(2))
-    # Variances around the least one: above it, below it, and far above.
-    squares = heard.square() + 0.5 + numbers(*shape) if deviation else None
+    own, messages = (numbers(*shape).masked_fill(asleep, 0) for _ in range(2))
+    # Variances below, slightly above and far above the minimum.
+    squares = messages.square() + 0.5 + numbers(*shape) if deviation else None
     inputs = width * (1 + (1 + deviation) * (1 + settings[0]))
     weights = numbers(width, inputs), numbers(width), numbers(width), numbers(width)
     kept = torch.rand(shape, generator=generator) >= settings[3] if settings[3] else None
-    return UpdateInputs(own, heard, squares, numbers(NODES).abs(), weights, kept, UpdateSettings(*settings))
+    return UpdateInputs(own, messages, squares, numbers(NODES).abs(), weights, kept, UpdateSettings(*settings))
 
 
 @pytest.mark.parametrize("width", [32, 64])
@@ -56,8 +56,8 @@ def drawn(width, deviation, settings, seed=0):
     ],
 )
 def test_update_and_its_gradients_equal_the_definition(width, deviation, settings):
-    own, heard, squares, _, weights, *_ = given = drawn(width, deviation, settings)
-    leaves = [t.requires_grad_() for t in (own, heard, squares, *weights) if t is not None]
+    own, messages, squares, _, weights, *_ = given = drawn(width, deviation, settings)
+    leaves = [t.requires_grad_() for t in (own, messages, squares, *weights) if t is not None]
     expected = definition(*given)
     slope = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, leaves, slope, allow_unused=True)

@@ -1,4 +1,4 @@
-"""The curve of answers to questions."""
+"""Test the calibration curve of link predictions."""
 
 import json
 
@@ -10,7 +10,7 @@ from rgcn.links.calibration import MIN_LOG_SHARE, Calibration, LinkCurve, LinkEx
 
 
 def drawn(curve, size=8_000, places=4, seed=0):
-    """Answers that are right as often as the curve says."""
+    """Draw answers that are true with the probability of the curve."""
     rng = np.random.default_rng(seed)
     score, level = rng.normal(0, 2, size), rng.normal(3, 1, size)
     known, place = rng.integers(0, 9, size), rng.integers(0, places, size)
@@ -21,7 +21,7 @@ def drawn(curve, size=8_000, places=4, seed=0):
 TRUTH = LinkCurve([0.8, 1.5, -0.4], 1.0, [0.9, -0.9, 0.0, 0.4], [0.2, -0.2, 0.0, 0.1])
 
 
-def test_a_probability_is_as_the_formula_has_it():
+def test_a_probability_equals_the_formula():
     score, level, known, place = torch.tensor([[1.0, 5.0, -99.0]]), torch.tensor([2.0]), torch.tensor([3]), [3]
     found = TRUTH.probabilities(score, level, known, torch.tensor(place))
     for p, u in zip(found[0].tolist(), (-1.0, 0.0, MIN_LOG_SHARE), strict=True):  # no share is above one
@@ -29,18 +29,18 @@ def test_a_probability_is_as_the_formula_has_it():
         assert p == pytest.approx(1 / (1 + np.exp(-logit)), rel=1e-5)
 
 
-def test_the_curve_that_answers_were_drawn_with_is_found():
+def test_the_true_calibration_curve_is_recovered():
     examples = drawn(TRUTH)
     found = LinkCurve.fit(examples, 4)
     fresh = drawn(TRUTH, seed=1)
     assert np.abs(found.probabilities_of(fresh) - TRUTH.probabilities_of(fresh)).mean() < 0.03
     assert calibration_quality(found.probabilities_of(fresh), fresh.true).calibration_error < 0.02
     for place in range(4):
-        mine = fresh.slot == place
-        assert found.probabilities_of(fresh)[mine].mean() == pytest.approx(fresh.true[mine].mean(), abs=0.04)
+        in_slot = fresh.slot == place
+        assert found.probabilities_of(fresh)[in_slot].mean() == pytest.approx(fresh.true[in_slot].mean(), abs=0.04)
 
 
-def test_a_place_with_few_examples_leans_on_all():
+def test_a_slot_with_few_examples_uses_the_shared_curve():
     examples = drawn(TRUTH)
     few, none = 4, 5
     place = examples.slot.copy()
@@ -53,10 +53,10 @@ def test_a_place_with_few_examples_leans_on_all():
     alone = LinkExamples(*(column[:3] for column in examples[:4]), np.zeros(3))
     assert (
         LinkCurve.fit(alone, 6).probabilities_of(alone) > 0
-    ).all()  # what is never right is not said to be impossible
+    ).all()  # the probability is above 0 even if no such answer is true
 
 
-def test_it_is_kept_and_read_again():
+def test_a_saved_curve_is_read_again():
     examples = drawn(TRUTH, 500)
     made = Calibration("links", True, "words", curve=LinkCurve.fit(examples, 4))
     assert made.curve == LinkCurve.fit(examples, 4)
@@ -83,7 +83,7 @@ def test_it_is_kept_and_read_again():
     ],
     ids=str,
 )
-def test_damaged_ones_are_refused(damage):
+def test_damaged_curves_are_refused(damage):
     kept = json.loads(json.dumps(Calibration("links", True, "words", curve=TRUTH).as_dict()))
     with pytest.raises((ValueError, TypeError)):
         Calibration.from_dict({**kept, "curve": {**kept["curve"], **damage}})

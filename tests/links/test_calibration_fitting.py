@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say, on validation data and never on the test split."""
+"""Test that calibration uses validation data or hidden known data, and never the test split."""
 
 import json
 import math
@@ -65,7 +65,7 @@ def test_the_temperature_that_labels_were_drawn_with_is_found(temperature):
     assert sum(row.count for row in bins) == len(classes)
 
 
-def test_labels_that_are_all_right_or_all_wrong_do_not_send_it_away():
+def test_temperature_stays_bounded_if_all_labels_are_right_or_wrong():
     logits = np.eye(3)[np.arange(30) % 3] * 4.0
     right, wrong = np.arange(30) % 3, (np.arange(30) + 1) % 3
     assert MIN_TEMPERATURE < fit_temperature(logits, right) < 1.0 < fit_temperature(logits, wrong) <= 20.0
@@ -97,7 +97,7 @@ def test_classifiers_with_validation_nodes_without_and_with_few():
 
 
 def first_answers(rows, known, place):
-    """[(score, level, known answers, place, is true)] of one question's new answers, the best fifty."""
+    """Return [(score, normalizer, num_known, slot, is true)] of the best fifty new answers to one question."""
     level = math.log(sum(math.exp(score) for score, _ in rows)) if rows else 0.0
     return [(score, level, known, place, true) for score, true in sorted(rows, key=lambda row: -row[0])[:NUM_ANSWERS]]
 
@@ -116,7 +116,7 @@ def assert_same(found, expected):
 def test_examples_are_the_first_new_answers_to_the_validation_questions(make, monkeypatch):
     monkeypatch.setattr(
         "rgcn.links.calibration_fitting.NUM_ANSWERS", 100
-    )  # ties among the last would be cut either way
+    )  # ties at the end of the list may be cut differently
     monkeypatch.setattr("test_calibration_fitting.NUM_ANSWERS", 100)
     graph = make(4)
     opened = with_whole_numbers(graph, biases=True)
@@ -136,16 +136,16 @@ def test_examples_are_the_first_new_answers_to_the_validation_questions(make, mo
     assert (found.num_excluded, found.num_excluded_true) == (out, out_true)
 
 
-def test_only_the_first_answers_are_looked_at():
+def test_only_the_first_answers_are_examples():
     graph = random_graph(4, nodes=140, triples=900)
     found = validation_examples(with_whole_numbers(graph).scorer(), graph, graph.split_triples("valid")[:1])
     for question in np.unique(found.slot):
-        mine = found.score[found.slot == question]
-        assert len(mine) == NUM_ANSWERS < graph.num_nodes
-        assert (np.diff(mine) <= 0).all()
+        scores = found.score[found.slot == question]
+        assert len(scores) == NUM_ANSWERS < graph.num_nodes
+        assert (np.diff(scores) <= 0).all()
 
 
-def test_test_triples_change_nothing():
+def test_test_triples_do_not_influence_the_calibration():
     graph = random_graph(8, triples=300)
     rng = np.random.default_rng(0)
     nonsense = graph.triples.copy()
@@ -165,7 +165,7 @@ def test_without_validation_triples_there_are_no_probabilities():
     assert rate_triples(opened, torch.tensor([[0, 0, 1]]))[1] is None
 
 
-def test_examples_of_a_scorer_that_knows_nothing_of_its_scores_are_the_same():
+def test_examples_do_not_depend_on_how_the_scorer_computes():
     graph = random_graph(4, triples=250)
     opened = with_whole_numbers(graph)
     triples = graph.split_triples("valid")
@@ -195,8 +195,8 @@ def test_hidden_triples_are_counted_one_by_one(monkeypatch):
         for_objects = number % 2 == 0
         without = walking(replace(graph, triples=graph.triples[(graph.triples != (s, r, o)).any(1)]))
         without.network_.load_state_dict(model.network_.state_dict())
-        asked = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
-        scores, there = without.scorer().scores(asked)[0].tolist(), train[s, r] if for_objects else train[:, r, o]
+        questions = Questions(torch.tensor([s if for_objects else o]), torch.tensor([r]), for_objects)
+        scores, there = without.scorer().scores(questions)[0].tolist(), train[s, r] if for_objects else train[:, r, o]
         hidden, may = o if for_objects else s, rules.seen((r, int(for_objects)))
         new = [n for n in range(graph.num_nodes) if n == hidden or (n in may and not there[n])]
         rows = [(scores[n], n == hidden) for n in new]
@@ -205,7 +205,7 @@ def test_hidden_triples_are_counted_one_by_one(monkeypatch):
     assert_same(as_found(found), expected)
 
 
-def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
+def test_models_that_hide_the_query_are_calibrated_on_training_triples():
     graph = random_graph(5, splits=False)
     elsewhere = walking(graph)
     found = elsewhere.calibration_
@@ -227,7 +227,7 @@ def test_models_that_hide_what_is_asked_are_calibrated_on_the_graph_itself():
     assert not walking(few).calibration_.fitted
 
 
-def test_how_many_are_hidden_follows_from_what_a_question_costs(monkeypatch):
+def test_the_number_of_hidden_triples_depends_on_the_cost_of_a_question(monkeypatch):
     graph = random_graph(5, splits=False)
     work = walking(graph).scorer().work
     assert work > 1000
@@ -244,7 +244,7 @@ def shuffled(rows, number):
 
 
 def some_rows():
-    """More than are drawn, so that it matters which."""
+    """The graph has more triples than are drawn, so the choice matters."""
     drawn = np.random.default_rng(3).integers(0, (90, 4, 6), (900, 3)).tolist()
     return [(f"n{s}", f"r{r}", f"n{(7 * s + o) % 90}") for s, r, o in dict.fromkeys(map(tuple, drawn))]
 
@@ -254,8 +254,8 @@ def test_the_order_of_the_rows_changes_no_score_and_no_probability():
     for number in range(2):
         graph = KnowledgeGraph.from_triples(shuffled(rows, number) if number else rows)
         opened = open_model(graph, device="cpu")
-        asked = [(graph.nodes[f"n{i}"], graph.relations[f"r{i % 4}"]) for i in range(40)]
-        answers = answer_links(opened, Questions(*torch.tensor(asked).T, torch.arange(40) % 2 == 0), 10)
+        questions = [(graph.nodes[f"n{i}"], graph.relations[f"r{i % 4}"]) for i in range(40)]
+        answers = answer_links(opened, Questions(*torch.tensor(questions).T, torch.arange(40) % 2 == 0), 10)
         assert 200 <= opened.calibration.examples < len(rows)
         names = [[graph.nodes[node] for node in row if node >= 0] for row in answers.node.tolist()]
         found.append((names, answers.score, answers.probability))
@@ -266,7 +266,7 @@ def test_the_order_of_the_rows_changes_no_score_and_no_probability():
 
 
 def test_the_order_of_the_labels_changes_no_class_and_no_probability():
-    """There are more labels than are drawn, and classes are numbered as they are met."""
+    """The graph has more labels than are drawn, and classes are numbered by first appearance."""
     rows = some_rows()
     labels = {f"n{i}": f"kind {'ab'[i % 2 if i % 7 else 0]}" for i in range(0, 90)}
     found = []
@@ -278,15 +278,15 @@ def test_the_order_of_the_labels_changes_no_class_and_no_probability():
             patch.setattr("rgcn.links.calibration_fitting.MAX_HIDDEN", 40)
             opened = open_model(graph, device="cpu", classes=True)
             assert opened.calibration.examples == 40
-        asked = opened.logits([f"n{i}" for i in range(90)])
+        class_logits = opened.logits([f"n{i}" for i in range(90)])
         order = np.argsort(opened.model.classes_)
-        found.append([part[:, order] for part in (asked, opened.calibration.class_probabilities(asked))])
+        found.append([part[:, order] for part in (class_logits, opened.calibration.class_probabilities(class_logits))])
     for of in found[1:]:
         for one, other in zip(of, found[0], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeypatch):
+def test_the_order_of_validation_triples_does_not_influence_the_examples(monkeypatch):
     monkeypatch.setattr("rgcn.links.calibration_fitting.MAX_TRIPLES", 25)
     monkeypatch.setattr("rgcn.links.calibration_fitting.MIN_TRIPLES", 25)
     rows = some_rows()
@@ -295,16 +295,16 @@ def test_the_order_of_validation_triples_does_not_decide_which_are_asked(monkeyp
         valid = shuffled(rows[:60], number) if number else rows[:60]
         splits = np.repeat(np.array([0, 1], dtype=np.int8), [len(rows) - 60, 60])
         graph = KnowledgeGraph.from_triples(rows[60:] + valid, triple_splits=splits)
-        asked, examples = [], validation_examples
+        queried, examples = [], validation_examples
 
         def recorded(scorer, graph, triples, *more):
-            asked.extend(graph.named(triples))  # noqa: B023
+            queried.extend(graph.named(triples))  # noqa: B023
             return examples(scorer, graph, triples, *more)  # noqa: B023
 
         monkeypatch.setattr("rgcn.links.calibration_fitting.validation_examples", recorded)
         assert calibrate_links(with_whole_numbers(graph).model).examples == 25
         monkeypatch.setattr("rgcn.links.calibration_fitting.validation_examples", examples)
-        found.append(asked)
+        found.append(queried)
     assert sorted(found[0]) == sorted(found[1])
 
 
@@ -312,7 +312,8 @@ def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given()
     graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
     opened = open_model(graph, device="cpu")
     assert not opened.calibration.fitted
-    assert "19 known triples between two nodes are too few to calibrate on; 20 would do" in opened.calibration.words
+    too_few = "19 known triples between two nodes are too few to calibrate on; at least 20 are needed"
+    assert too_few in opened.calibration.words
     assert answers_to(opened, torch.tensor([0]), torch.tensor([0])).probability is None
 
 
@@ -321,21 +322,21 @@ def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given()
 
 @pytest.fixture
 def slow():
-    """A model, its clock, and its scorer: seconds a question takes, and how many were asked."""
+    """Return a model, its clock, and its scorer, which counts questions and advances the clock."""
     model, clock = walking(random_graph(5, splits=False)), FakeClock()
     scorer = SlowScorer(model.scorer(), clock, 0.1, questions_per_batch=4)
     model.network_._scorer = scorer
     return model, clock, scorer
 
 
-def test_an_end_comes_after_whole_blocks(slow):
+def test_the_time_limit_is_checked_after_whole_blocks(slow):
     model, clock, scorer = slow
     budget = Budget(seconds=5.0, clock=clock)
     found = calibrate_links(model, "", budget)
     assert (found.fitted, found.is_cut, found.examples) == (True, True, 40)  # of 20 each; the third was not finished
     assert 50 <= scorer.num_questions <= 55
-    assert re.search(r"Of \d+ drawn, 40 could be asked about in 5 s: `rgcn predict --reliability`", found.words)
-    clock.seconds += 1000  # which were asked, and so what is found, does not depend on when
+    assert re.search(r"Only 40 of \d+ sampled [a-z ]+ were scored in 5 s. Run `rgcn predict", found.words)
+    clock.seconds += 1000  # the examples do not depend on the time
     assert calibrate_links(model, "", budget) == found
     scorer.num_questions = 0
     whole = calibrate_links(model, "", UNLIMITED_BUDGET)
@@ -343,18 +344,18 @@ def test_an_end_comes_after_whole_blocks(slow):
     assert scorer.num_questions == whole.examples > 60
 
 
-def test_no_probability_where_there_is_not_time_for_twenty(slow):
+def test_no_probability_without_time_for_twenty_examples(slow):
     model, clock, scorer = slow
     scorer.seconds_per_question = 1.0
     found = calibrate_links(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.fitted, found.is_cut) == (False, True)
     assert scorer.num_questions <= 8
-    assert "calibrated on 20 known triples at least" in found.words
-    assert "asking about so many took over 5 s" in found.words
-    assert "`rgcn predict --reliability` takes the time" in found.words
+    assert "needs at least 20 known triples" in found.words
+    assert "scoring these took over 5 s" in found.words
+    assert "Run `rgcn predict --reliability` once" in found.words
 
 
-def test_what_counts_tell_to_be_too_much_is_not_begun(slow):
+def test_a_calibration_that_exceeds_the_work_limit_is_not_started(slow):
     model, _, scorer = slow
     scorer.changes["work"] = 1e11
     assert not model.calibration_.fitted
@@ -372,25 +373,25 @@ def test_classes_have_the_same_bounds():
     found = calibrate_classes(model, "", Budget(seconds=5.0, clock=clock))
     assert (found.examples, found.is_cut) == (40, True)
     assert 50 <= scorer.num_questions <= 55
-    assert "Of 60 drawn, 40" in found.words
+    assert "Only 40 of 60 sampled labeled nodes" in found.words
     scorer.changes["work"], scorer.num_questions = 1e11, 0
     found = calibrate_classes(model, "")
     assert (found.fitted, found.is_cut, scorer.num_questions) == (False, True, 0)
-    assert "20 labeled nodes at least" in found.words
+    assert "needs at least 20 labeled nodes" in found.words
 
 
 def test_a_cut_calibration_is_kept_until_an_unlimited_one_replaces_it(tmp_path, monkeypatch, slow):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     model, clock, scorer = slow
     cut = load_or_fit_calibration(model, None, Budget(seconds=5.0, clock=clock))
-    asked = scorer.num_questions
+    num_before = scorer.num_questions
     assert load_or_fit_calibration(model, None) == cut
-    assert scorer.num_questions == asked
+    assert scorer.num_questions == num_before
     whole = load_or_fit_calibration(model, None, UNLIMITED_BUDGET)
     assert whole.examples > cut.examples
-    asked = scorer.num_questions
+    num_before = scorer.num_questions
     assert load_or_fit_calibration(model, None) == load_or_fit_calibration(model, None, UNLIMITED_BUDGET) == whole
-    assert scorer.num_questions == asked
+    assert scorer.num_questions == num_before
 
 
 def test_classes_are_calibrated_on_labels_hidden_in_turn():
@@ -406,7 +407,7 @@ def test_classes_are_calibrated_on_labels_hidden_in_turn():
     assert "15 labeled nodes are too few" in rgcn.LinkClassifier("path", layers=2, steps=1).fit(few).calibration_.words
 
 
-def test_without_a_folder_it_is_kept_in_the_cache(tmp_path, monkeypatch):
+def test_without_a_folder_the_calibration_is_stored_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     graph = random_graph(5, splits=False)
     first = load_or_fit_calibration(walking(graph), None)
@@ -434,7 +435,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_it_is_kept_beside_the_model(folder, monkeypatch):
+def test_the_calibration_is_stored_with_the_model(folder, monkeypatch):
     first = open_model(folder).calibration
     kept = json.loads((folder / "calibration.json").read_text())
     assert kept["temperature"] == first.temperature
@@ -444,7 +445,7 @@ def test_it_is_kept_beside_the_model(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"[]", b'{"of": "?"}', b'{"of": 3'])
-def test_a_damaged_one_is_made_again(folder, damage):
+def test_a_damaged_calibration_is_computed_again(folder, damage):
     first = open_model(folder).calibration
     whole = (folder / "calibration.json").read_bytes()
     (folder / "calibration.json").write_bytes(damage)
@@ -452,7 +453,7 @@ def test_a_damaged_one_is_made_again(folder, damage):
     assert (folder / "calibration.json").read_bytes() == whole
 
 
-def test_absurd_numbers_and_other_weights_are_not_used(folder):
+def test_invalid_calibrations_and_those_of_other_weights_are_ignored(folder):
     first = open_model(folder).calibration
     values = json.loads((folder / "calibration.json").read_text())
     (folder / "calibration.json").write_text(json.dumps({**values, "temperature": -1.0}))
@@ -463,7 +464,7 @@ def test_absurd_numbers_and_other_weights_are_not_used(folder):
     assert load_or_fit_calibration(opened.model, folder) != first
 
 
-def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
+def test_a_read_only_or_missing_folder_does_not_prevent_calibration(tmp_path):
     for folder in ("/proc/nowhere", tmp_path / "gone"):
         assert with_whole_numbers(random_graph(8, triples=300), folder=folder).calibration.fitted
     assert not (tmp_path / "gone").exists()
@@ -472,7 +473,7 @@ def test_a_folder_that_cannot_be_written_or_is_gone_is_no_hindrance(tmp_path):
 # -- reliability ------------------------------------------------------------------------------------------
 
 
-def test_bins_hold_everything_and_bars_show_it():
+def test_bins_contain_all_examples_and_bars_show_them():
     bins = reliability_bins(np.array([0.0, 0.05, 0.95, 1.0]), np.array([0.0, 1, 1, 1]), np.ones(4))
     assert [row.count for row in bins] == [2, 2]
     assert calibration_error(bins) == pytest.approx((abs(0.025 - 0.5) + abs(0.975 - 1.0)) / 2)

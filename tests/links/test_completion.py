@@ -1,4 +1,4 @@
-"""All missing triples, against scoring everything and sorting."""
+"""Compare completion with a definition that scores and sorts all triples."""
 
 import math
 from dataclasses import fields, replace
@@ -18,16 +18,16 @@ from small_models import Turning, every_score, graph_of_kinds, mask, random_grap
 
 
 def subjects_of(rules, relation, nodes):
-    """Who is asked: where one object is enough, not who has one."""
+    """Return the subjects to score; in a functional relation, only subjects without an object."""
     done = rules.seen((relation, 0)) if nodes != "any" and rules.is_single((relation, 0)) else set()
     return sorted(rules.subjects(relation, nodes) - done)
 
 
 def by_definition(opened, relations, k, limit, answer_filter, known=()):
-    """[(subject, relation, object, score, probability)]: of each pair the best k unknown objects, then all.
+    """Return [(subject, relation, object, score, probability)]: the best k unknown objects of all pairs.
 
-    An answer's probability is that of the curve, its score among those of the other new ones, times the chance that
-    anything is missing. Of two that are each other turned round, in a relation that goes one way, the better.
+    The probability is that of the calibration curve times the probability that a triple is missing. Of a triple and its
+    reversal in a one-way relation, only the better one is kept.
     """
     graph, scores, there = opened.graph, every_score(opened), mask(opened.graph, *known)
     out = there | ruled_out(graph, there, answer_filter._replace(nodes="any"))
@@ -63,16 +63,16 @@ def assert_defined(found, opened, *of):
     last = values[-1] if len(values) else 0.0
     theirs = {row[:3]: row[3:] for row in expected}
     for (s, r, o, score), value in zip(rows(found), values.tolist(), strict=True):
-        if value > last + 1e-4 * abs(last):  # equal ones at the end may be cut either way
-            said = theirs.get((s, r, o)) or (score, theirs[o, r, s][1])
-            assert said == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
+        if value > last + 1e-4 * abs(last):  # ties at the end of the list may be cut differently
+            wanted = theirs.get((s, r, o)) or (score, theirs[o, r, s][1])
+            assert wanted == (score, pytest.approx(value, rel=1e-4, abs=1e-6))
 
 
 ANY = AnswerFilter("any")
 
 
 def complete(opened, *relations, **settings):
-    """Whatever its probability, unless a bound is asked for."""
+    """Keep triples of any probability, unless the test sets a minimum."""
     least = {"min_probability": 0.0} if opened.calibration.fitted else {}
     names = [field.name for field in fields(CompletionSession)]
     session = CompletionSession(**{name: settings.pop(name) for name in names if name in settings})
@@ -113,10 +113,10 @@ def test_a_limit_cuts_the_list_and_changes_no_probability():
         np.testing.assert_allclose(few.probability, everything.probability[:limit], rtol=1e-6)
         assert (
             few.num_found >= everything.num_found > limit
-        )  # of what is not held it is not known what was turned round
+        )  # a triple that the pool did not keep cannot remove its reversal
 
 
-def test_a_bound_on_probabilities_is_kept_to():
+def test_min_probability_is_respected():
     opened = with_whole_numbers(random_graph(6, triples=400))
     everything = complete(opened, answer_filter=ANY, k=23)
     least = float(np.median(everything.probability))
@@ -130,11 +130,11 @@ def test_a_bound_on_probabilities_is_kept_to():
 
 def test_progress_counts_every_pair():
     opened = with_whole_numbers(random_graph(1))
-    told = []
-    found = complete(opened, answer_filter=ANY, memory_budget=1, on_progress=lambda *counts: told.append(counts))
-    assert {total for _, total in told} == {found.num_asked} == {3 * 23}
-    assert told == sorted(told)
-    assert told[-1] == (found.num_asked, found.num_asked)
+    reports = []
+    found = complete(opened, answer_filter=ANY, memory_budget=1, on_progress=lambda *counts: reports.append(counts))
+    assert {total for _, total in reports} == {found.num_asked} == {3 * 23}
+    assert reports == sorted(reports)
+    assert reports[-1] == (found.num_asked, found.num_asked)
 
 
 def test_literals_are_objects_but_never_subjects():
@@ -151,7 +151,7 @@ def test_a_graph_without_a_split_and_with_everything_known():
     assert found.best == -np.inf
 
 
-def test_what_is_refused():
+def test_invalid_options_are_refused():
     opened = with_whole_numbers(random_graph(0, triples=60))
     for wrong in ({"k": 0}, {"limit": 0}):
         with pytest.raises(ConfigError, match="at least 1"):
@@ -167,16 +167,17 @@ def test_what_is_refused():
 
 @pytest.mark.parametrize("answer_filter", [AnswerFilter(), AnswerFilter("seen"), ANY, ALLOW_ALL])
 @pytest.mark.parametrize("limit", [30, 10_000])
-def test_kinds_of_things_are_kept_to(answer_filter, limit):
+def test_node_types_constrain_answers(answer_filter, limit):
     opened = with_whole_numbers(graph_of_kinds(limit % 7), biases=True)
     found = complete(opened, k=4, limit=limit, answer_filter=answer_filter, memory_budget=4 * 35 * 6)
     assert_defined(found, opened, None, 4, limit, answer_filter)
     assert found.num_found >= len(found)
 
 
-def test_never_both_directions_of_a_relation_that_goes_one_way():
+def test_one_way_relations_are_completed_in_one_direction_only():
     graph = graph_of_kinds(5)
-    opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0  # DistMult scores both alike
+    # DistMult gives both directions the same score.
+    opened, rules, twice = with_whole_numbers(graph), NaiveRules(graph), 0
     for answer_filter in (AnswerFilter(), ANY, ALLOW_ALL):
         there = {tuple(t) for t in complete(opened, k=35, answer_filter=answer_filter).triples.tolist()}
         both = [(s, r, o) for s, r, o in there if s != o and rules.is_one_way(r) and (o, r, s) in there]
@@ -186,7 +187,7 @@ def test_never_both_directions_of_a_relation_that_goes_one_way():
     assert twice  # of others both may be proposed
 
 
-def test_new_nodes_are_asked_and_proposed_whatever_was_seen():
+def test_new_nodes_are_subjects_and_answers_of_completions():
     opened = with_whole_numbers(graph_of_kinds(2))
     assert 34 not in complete(opened, k=35).triples[:, [0, 2]]
     opened = replace(opened, new_nodes=(34,))
@@ -199,16 +200,16 @@ def test_new_nodes_are_asked_and_proposed_whatever_was_seen():
 
 
 class Dear(Scorer):
-    """Asks another scorer, a few questions at a time, and counts them."""
+    """A scorer that passes a few questions at a time to another scorer and counts them."""
 
     questions_per_batch = 4
 
     def __init__(self, scorer):
-        self.scorer, self.num_nodes, self.device, self.asked = scorer, scorer.num_nodes, scorer.device, 0
+        self.scorer, self.num_nodes, self.device, self.num_questions = scorer, scorer.num_nodes, scorer.device, 0
 
     def scores(self, questions, candidates=None, out=None):
         assert questions.size <= 4
-        self.asked += questions.size
+        self.num_questions += questions.size
         return self.scorer.scores(questions, candidates, out)
 
 
@@ -217,7 +218,7 @@ CALIBRATIONS = {}
 
 def with_dear_questions(seed=6):
     opened = with_whole_numbers(random_graph(seed, triples=400))
-    # Before its questions are counted; the same every time, and made once.
+    # Calibrate before questions are counted.
     if seed not in CALIBRATIONS:
         CALIBRATIONS[seed] = opened.calibration
     opened.__dict__["calibration"] = opened.model.calibration_ = CALIBRATIONS[seed]
@@ -234,7 +235,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("limit", [10_000, 10])
-def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
+def test_a_completion_stopped_anywhere_is_resumed_to_the_same_result(tmp_path, limit):
     how = {"k": 5, "limit": limit, "answer_filter": ANY}
     whole = complete(with_dear_questions(), **how)
     assert whole.num_skipped == 0
@@ -242,7 +243,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     for _ in range(30):
         opened, begin = with_dear_questions(), []
         found = complete(opened, **how, resume=file, on_progress=lambda n, _, b=begin: b.append(n) or n == b[0])
-        assert opened.scorer().asked <= 4  # nothing is asked twice
+        assert opened.scorer().num_questions <= 4  # no question is scored twice
         assert (found.num_asked, found.num_skipped) == (begin[-1], whole.num_asked - begin[-1])
         if not found.num_skipped:
             break
@@ -250,10 +251,10 @@ def test_stopped_anywhere_it_goes_on_to_the_same_result(tmp_path, limit):
     same(found, whole)
     again = with_dear_questions()
     same(complete(again, **how, resume=file), whole)  # the file stays until the user removes it
-    assert again.scorer().asked == 0
+    assert again.scorer().num_questions == 0
 
 
-def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
+def test_a_killed_completion_is_resumed_from_the_last_stored_progress(tmp_path, monkeypatch):
     monkeypatch.setattr("rgcn.links.completion.SAVE_INTERVAL", 0.0)
     monkeypatch.setattr("rgcn.links.completion.MAX_SAVE_SHARE", 1e9)
     file, whole = tmp_path / "new.unfinished", complete(with_dear_questions(), answer_filter=ANY)
@@ -269,11 +270,11 @@ def test_killed_it_goes_on_from_what_was_kept_last(tmp_path, monkeypatch):
         complete(with_dear_questions(), answer_filter=ANY, resume=file, on_progress=killed)
     opened = with_dear_questions()
     same(complete(opened, answer_filter=ANY, resume=file), whole)
-    assert opened.scorer().asked == whole.num_asked - done[-2]
+    assert opened.scorer().num_questions == whole.num_asked - done[-2]
 
 
-def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
-    clock = iter(range(0, 10_000, 30))  # seconds: every look at it takes half a minute
+def test_the_time_limit_is_respected_after_at_least_one_block(monkeypatch):
+    clock = iter(range(0, 10_000, 30))  # each reading of the clock advances it by half a minute
     monkeypatch.setattr("rgcn.links.completion.time.monotonic", lambda: next(clock))
     one = complete(with_dear_questions(), answer_filter=ANY, minutes=0.01)
     assert one.num_asked == 4
@@ -283,11 +284,11 @@ def test_time_is_kept_to_and_one_block_is_always_asked(monkeypatch):
     assert len(some) > 0
 
 
-def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path):
+def test_resuming_with_another_model_or_other_options_is_refused(tmp_path):
     file, stop = tmp_path / "new.unfinished", {"on_progress": lambda pairs, _: pairs < 8}
     complete(with_dear_questions(), resume=file, **stop)
     kept = file.read_bytes()
-    with pytest.raises(DataError, match=r"that asked something else \(k 10, now 3; nodes \"fitting\", now \"any\"\)"):
+    with pytest.raises(DataError, match=r"with other options \(k was 10, now 3; nodes was \"fitting\", now \"any\"\)"):
         complete(with_dear_questions(), resume=file, k=3, answer_filter=ANY)
     with pytest.raises(DataError, match=r"of another model, or over another graph: .*--restart"):
         complete(with_dear_questions(7), resume=file)
@@ -296,7 +297,7 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
     with pytest.raises(DataError, match="of another model"):
         complete(other, resume=file)
     assert file.read_bytes() == kept
-    # A bound judges what was found, and changes no question.
+    # The minimum filters results and changes no question.
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.5, **stop)
     complete(with_dear_questions(), resume=tmp_path / "other", min_probability=0.1)
     for damage in (b"", kept[:100], b"something else"):
@@ -307,42 +308,44 @@ def test_what_was_begun_with_another_model_or_other_options_is_refused(tmp_path)
         complete(with_dear_questions(), minutes=0)
 
 
-def test_a_short_completion_keeps_no_file(tmp_path):
+def test_a_short_completion_stores_no_progress(tmp_path):
     complete(with_whole_numbers(random_graph(1)), resume=tmp_path / "new.unfinished")
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_most_worth_asking_is_asked_first():
+def test_the_most_promising_questions_are_scored_first():
     triples = [(f"c{i}", "capital", f"t{i}") for i in range(9)]
     triples += [(f"c{i}", "exports_to", f"c{j}") for i in range(8) for j in range(8) if i != j]
     triples += [(f"t{i}", "located_in", f"c{i}") for i in range(10)] + [("c9", "exports_to", "c0")]
     graph = KnowledgeGraph.from_triples(triples)
-    asked = completion._questions(graph, range(graph.num_relations), AnswerFilter())
+    questions = completion._questions(graph, range(graph.num_relations), AnswerFilter())
     kinds = [
         (graph.relations[q.relation], len(q.subjects), q.expected_answers)
-        for q in asked
+        for q in questions
         if graph.relations[q.relation] != "located_in"
     ]
-    # Of nine capitals each is the only one: c9 has none yet, and no country has two. An exporter exports to many.
+    # Nine countries have one capital each, c9 has none. Exporters have many objects.
     assert kinds[:2] == [("capital", 1, 9.0), ("exports_to", 9, 56 / 9)]
     assert kinds[-1] == ("capital", 9, 0.0)
-    by_pair = sorted((q.relation, s) for q in asked for s in q.subjects.tolist())
+    by_pair = sorted((q.relation, s) for q in questions for s in q.subjects.tolist())
     rules = NaiveRules(graph)
     assert by_pair == [(r, s) for r in range(3) for s in subjects_of(rules, r, "fitting")]
 
 
-def test_who_lacks_nothing_is_not_asked():
+def test_subjects_without_missing_answers_are_skipped():
     graph = random_graph(6, triples=400)
     chance, learned, all_ = (
         relation_constraints(graph).probability_of_more,
         mask(graph, "train"),
         range(graph.num_relations),
     )
-    asked = {(q.relation, s) for q in completion._questions(graph, all_, AnswerFilter()) for s in q.subjects.tolist()}
-    chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in asked}
+    questions = {
+        (q.relation, s) for q in completion._questions(graph, all_, AnswerFilter()) for s in q.subjects.tolist()
+    }
+    chances = {(r, s): chance(r, int(learned[s, r].sum())) for r, s in questions}
     least = float(np.median(list(chances.values())))
     few = completion._questions(graph, all_, AnswerFilter(), least)
     assert {(q.relation, s) for q in few for s in q.subjects.tolist()} == {
-        pair for pair in asked if chances[pair] >= least
+        pair for pair in questions if chances[pair] >= least
     }
     assert len(few) > 0

@@ -1,4 +1,4 @@
-"""The ranker against a definition in loops, against PyKEEN's recorded answers, and at its edges."""
+"""Compare ranks with a definition in loops and with recorded results of PyKEEN; test edge cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rank_table(table: Tensor, triples: Tensor, filter: KnownTriples | None, **op
 
 
 def naive_rank(scores: list[float], target: int, others: set[int], ties: str) -> float:
-    """Sort the candidates, and look at which places the target's score stands."""
+    """Rank by sorting the candidates and finding the positions of the score of the target."""
     candidates = [score for node, score in enumerate(scores) if node == target or node not in others]
     places = [i + 1 for i, score in enumerate(sorted(candidates, reverse=True)) if score == scores[target]]
     return {"optimistic": places[0], "pessimistic": places[-1], "realistic": (places[0] + places[-1]) / 2}[ties]
@@ -108,20 +108,20 @@ def test_counts_of_ranges_of_nodes_add_up(
     end = torch.tensor([len(each) for each in others]).cumsum(0)
     begin, row = torch.cat([torch.zeros(1, dtype=torch.int64), end[:-1]]), torch.arange(len(triples))
     nodes = torch.tensor([node for each in others for node in each], dtype=torch.int32)
-    asked = RankedQuestions(Questions(subject, relation), row, target, begin, end, nodes)
+    questions = RankedQuestions(Questions(subject, relation), row, target, begin, end, nodes)
     shares = [range(low, high) for low, high in itertools.pairwise(edges)]
-    own = sum((true_scores(scorer, asked, share, width) for share in shares), torch.zeros(()))
+    own = sum((true_scores(scorer, questions, share, width) for share in shares), torch.zeros(()))
     assert torch.equal(own, table[subject, relation, target])
-    counts = torch.stack([count_ranks_among(scorer, asked, own, share, width) for share in shares]).sum(0)
-    for (s, r, o), there, (greater, equal, *of_known, strange) in zip(triples, others, counts.tolist(), strict=True):
+    counts = torch.stack([count_ranks_among(scorer, questions, own, share, width) for share in shares]).sum(0)
+    for (s, r, o), there, (greater, equal, *of_known, has_nan) in zip(triples, others, counts.tolist(), strict=True):
         scores = table[s, r]
         rest = scores[[node for node in there if node != o]]
-        assert [greater, equal, strange] == [int((scores > scores[o]).sum()), int((scores == scores[o]).sum()), 0]
+        assert [greater, equal, has_nan] == [int((scores > scores[o]).sum()), int((scores == scores[o]).sum()), 0]
         assert of_known == [int((rest > scores[o]).sum()), int((rest == scores[o]).sum())]
 
 
 def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With vectors of small whole numbers, whose products are exact; every fifth node is another's twin."""
+    """Use vectors of small integers, whose products are exact; every fifth node duplicates another one."""
     generator = torch.Generator().manual_seed(0)
     nodes = torch.randint(-3, 4, (3000, 6), generator=generator).float()
     nodes[::5] = nodes[1::5]
@@ -130,27 +130,27 @@ def test_a_block_of_nodes_gives_the_ranks_of_all(monkeypatch: pytest.MonkeyPatch
     scorer = VectorScorer(decoder, nodes)
     triples = torch.stack([torch.randint(high, (700,), generator=generator) for high in (300, 3, 3000)], dim=1)
     filter = KnownTriples.of(triples, num_nodes=3000, num_relations=3)
-    asked: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     scores = scorer.scores
 
     def hear(questions: Questions, candidates: Tensor | None = None) -> Tensor:
-        asked.append((questions.size, 3000 if candidates is None else len(candidates)))
+        calls.append((questions.size, 3000 if candidates is None else len(candidates)))
         return scores(questions, candidates)
 
     monkeypatch.setattr(scorer, "scores", hear)
     whole = rank_triples(scorer, triples, filter)
-    assert {columns for _, columns in asked} == {3000}
-    asked.clear()
+    assert {columns for _, columns in calls} == {3000}
+    calls.clear()
     blocks = rank_triples(scorer, triples, filter, memory_budget=300_000)
-    assert {columns for _, columns in asked} == {75_000 // math.isqrt(75_000)}  # all of one width
-    assert max(rows * columns for rows, columns in asked) <= 75_000
+    assert {columns for _, columns in calls} == {75_000 // math.isqrt(75_000)}  # all of one width
+    assert max(rows * columns for rows, columns in calls) <= 75_000
     for side in ("object", "subject"):
         assert torch.equal(getattr(whole, side).counts, getattr(blocks, side).counts)
         assert getattr(whole, side).counts.shape == (700, 5)
 
 
 def naive_hits_of(scores: list[float], target: int, known: set[int], drawn: int, ties: str, k: int) -> float:
-    """Every draw there is, one after the other: the share of them in which the target is among the best k."""
+    """Enumerate all draws, and return the share in which the target is among the best k."""
     others = [score for node, score in enumerate(scores) if node != target and node not in known]
     draws = list(itertools.product(others, repeat=drawn)) if others else [()]
     ranks = [naive_rank([scores[target], *draw], 0, set(), ties) for draw in draws]
@@ -177,7 +177,7 @@ def test_hits_among_drawn_answers_are_the_mean_over_all_draws(case, drawn: int, 
 
 
 def test_hits_of_50_are_what_drawing_gives() -> None:
-    """As the measure's authors do it: 50 drawn for each, over and over; the mean of that is what is computed."""
+    """Draw 50 candidates for each triple many times, as the authors of the metric do; compare the mean."""
     generator = torch.Generator().manual_seed(0)
     table = torch.randint(0, 60, (80, 1, 80), generator=generator).double()  # with ties
     triples, known = torch.tensor([[3, 0, 5], [7, 0, 9]]), torch.randint(0, 80, (40, 3), generator=generator)
@@ -198,7 +198,7 @@ def test_hits_of_50_are_what_drawing_gives() -> None:
 
 def test_hits_of_drawn_at_the_edges() -> None:
     alone = rank_table(torch.zeros(1, 1, 1), torch.tensor([[0, 0, 0]]), None)
-    assert alone.object.sampled_hits(50, filtered=False).tolist() == [1.0]  # nothing to be drawn: it comes first
+    assert alone.object.sampled_hits(50, filtered=False).tolist() == [1.0]  # no candidates: the target is first
     with pytest.raises(ConfigError, match="at least one"):
         alone.object.sampled_hits(0, filtered=False)
     last = rank_table(torch.tensor([[[0.0, 1.0]]]).expand(2, 1, 2), torch.tensor([[0, 0, 0]]), None)
@@ -256,17 +256,17 @@ def test_every_query_is_scored_once_and_no_block_exceeds_the_budget() -> None:
     table = torch.randn(30, 2, 30, generator=generator)
     triples = torch.randint(2, (200, 3), generator=generator)
     triples[:, 2] = torch.randint(30, (200,), generator=generator)
-    asked: list[tuple[int, int]] = []
+    scored_queries: list[tuple[int, int]] = []
 
     def hear(questions: Questions) -> None:
         assert questions.size * 30 * 4 <= 1000
         if questions.for_objects is True:
-            asked.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
+            scored_queries.extend(zip(questions.node.tolist(), questions.relation.tolist(), strict=True))
 
     filter = KnownTriples.of(triples, num_nodes=30, num_relations=2)
     small = rank_triples(TableScorer(table, hear), triples, filter, memory_budget=1000)
-    assert set(asked) == {(s, r) for s, r, _ in triples.tolist()}
-    asked.clear()
+    assert set(scored_queries) == {(s, r) for s, r, _ in triples.tolist()}
+    scored_queries.clear()
     monolithic = rank_table(table, triples, filter)
     assert torch.equal(small.rank("object"), monolithic.rank("object"))
     assert torch.equal(small.rank("subject"), monolithic.rank("subject"))
@@ -303,7 +303,7 @@ def test_the_report_splits_by_direction_and_relation() -> None:
     assert report.object.mrr == pytest.approx((1 / by_object).mean().item(), rel=1e-12)
     assert report.subject.mrr == pytest.approx((1 / by_subject).mean().item(), rel=1e-12)
     assert report.both.mrr == pytest.approx((report.object.mrr + report.subject.mrr) / 2, rel=1e-12)
-    assert list(report.by_relation) == [0, 2]  # relations without a triple are not invented
+    assert list(report.by_relation) == [0, 2]  # relations without ranked triples are not reported
     assert report.by_relation[2].count == 6
     both = torch.cat([by_object[2:], by_subject[2:]])
     assert report.by_relation[2].mean_rank == pytest.approx(both.mean().item(), rel=1e-12)
@@ -320,12 +320,12 @@ def test_nan_scores_are_an_error(compiled: bool, place: int, monkeypatch: pytest
     if not compiled:
         monkeypatch.setattr(dispatch, "_load", lambda name: None)
     table = torch.zeros(3, 1, 3)
-    table[0, 0, place] = float("nan")  # the target itself, or another node
+    table[0, 0, place] = float("nan")  # NaN for the target itself, or for another node
     with pytest.raises(DataError, match="1 of 2 queries contain NaN"):
         rank_table(table, torch.tensor([[0, 0, 1], [1, 0, 1]]), None)
 
 
-def test_what_cannot_be_ranked_is_refused() -> None:
+def test_invalid_rankings_are_refused() -> None:
     table = torch.zeros(3, 2, 3)
     filter = KnownTriples.of(torch.tensor([[0, 0, 1]]), num_nodes=3, num_relations=2)
     with pytest.raises(DataError, match="no triples"):
@@ -410,7 +410,7 @@ def test_metrics_of_a_sample_come_with_their_standard_errors() -> None:
     found = [report(torch.randperm(total, generator=generator)[:size], total) for _ in range(400)]
     for name in ("mrr", "hits@1", "hits@10", "mean_rank"):
         spread = torch.tensor([each[name] for each in found]).std().item()
-        said = torch.tensor([each[f"{name}_error"] for each in found]).mean().item()
-        assert said == pytest.approx(spread, rel=0.15)
+        estimated = torch.tensor([each[f"{name}_error"] for each in found]).mean().item()
+        assert estimated == pytest.approx(spread, rel=0.15)
     assert "mrr_error" not in report(torch.arange(total), total)
     assert "mrr_error" not in report(torch.arange(total), None)

@@ -1,4 +1,4 @@
-"""What kind of thing a relation is, against the same in loops; and what a file declares in RDFS and OWL."""
+"""Compare relation constraints with a naive implementation; test RDFS and OWL declarations."""
 
 import math
 
@@ -42,7 +42,7 @@ def place_number(graph, place):
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
-def test_relations_are_what_their_triples_show(graph):
+def test_relation_properties_follow_from_triples(graph):
     rules, naive = RelationConstraints(graph), NaiveRules(graph)
     profiles = rules.profiles()
     assert [profile.relation for profile in profiles] == list(naive.relations)
@@ -65,7 +65,7 @@ def test_relations_are_what_their_triples_show(graph):
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
-def test_who_may_stand_where_is_as_in_loops(graph):
+def test_allowed_nodes_equal_the_naive_definition(graph):
     rules, naive = RelationConstraints(graph), NaiveRules(graph)
     for place in naive.places:
         relation, end = place
@@ -80,7 +80,7 @@ def test_who_may_stand_where_is_as_in_loops(graph):
 
 
 @pytest.mark.parametrize("graph", GRAPHS, ids=range(len(GRAPHS)))
-def test_what_is_expected_of_every_question_is_as_in_loops(graph):
+def test_question_status_equals_the_naive_definition(graph):
     rules, naive, index = RelationConstraints(graph), NaiveRules(graph), KnownTriples.of_graph(graph, "train")
     splits = graph.triple_splits
     missing = (
@@ -104,8 +104,8 @@ def test_what_is_expected_of_every_question_is_as_in_loops(graph):
         assert all(0 <= chance <= 1 for chance in further)
 
 
-def test_a_further_answer_is_likelier_where_others_have_more():
-    """Of countries with one capital none is missing; where most have ten, nine look like too few."""
+def test_a_further_answer_is_likelier_if_other_nodes_have_more_answers():
+    """With one capital per country none is missing; if most nodes have ten answers, nine are incomplete."""
     one = [(f"c{i}", "capital", f"t{i}") for i in range(30)]
     many = [(f"c{i}", "exports", f"g{j}") for i in range(30) for j in range(10 if i else 9)]
     graph = KnowledgeGraph.from_triples(one + many)
@@ -119,26 +119,26 @@ def test_a_further_answer_is_likelier_where_others_have_more():
         assert seldom.probability_of_more(exports, known) <= often.probability_of_more(exports, known)
 
 
-def test_rules_are_made_once_for_a_graph_and_know_nothing_of_other_splits():
+def test_constraints_are_cached_per_graph_and_use_training_triples_only():
     graph = graph_of_kinds(3)
     assert relation_constraints(graph) is relation_constraints(graph)
     only = KnowledgeGraph(graph.split_triples("train"), graph.nodes, graph.relations)
     assert RelationConstraints(only).profiles() == RelationConstraints(graph).profiles()
 
 
-def test_a_question_has_a_note_where_there_is_something_to_say():
+def test_a_question_has_a_note_if_its_status_is_special():
     graph = graph_of_kinds(1, splits=False)
     titles, rules, index = Titles(graph), relation_constraints(graph), KnownTriples.of_graph(graph, "train")
 
     def note(node, relation, for_objects=True, *shown):
         number = graph.relations[relation]
-        asked = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
-        return question_note(titles, node, number, for_objects, int(rules.question_status(asked, index)[0]), *shown)
+        questions = Questions(torch.tensor([node]), torch.tensor([number]), for_objects)
+        return question_note(titles, node, number, for_objects, int(rules.question_status(questions, index)[0]), *shown)
 
-    assert note(2, "capital") == "known: n16; nothing else is expected"
-    assert note(16, "capital", False) == "known: n2; nothing else is expected"
-    assert note(30, "in") == "in is not a question for n30: nothing like it is subject of it"
-    assert note(34, "borders", False) == "borders is not a question for n34: nothing like it is object of it"
+    assert note(2, "capital") == "known: n16; no other answer is expected"
+    assert note(16, "capital", False) == "known: n2; no other answer is expected"
+    assert note(30, "in") == "n30 is not expected as a subject of in: no similar node is one"
+    assert note(34, "borders", False) == "n34 is not expected as an object of borders: no similar node is one"
     assert note(12, "capital") is None
     nothing_missing = "1 known; probably nothing is missing here"
     assert note(20, "odd", False) == nothing_missing
@@ -155,7 +155,7 @@ TYPE = f"{RDF}type"
 
 
 def graph_with(*declared, facts=()):
-    """Facts about towns, people and things, with declarations in short words."""
+    """Build a graph about towns, people and things, with declarations in short notation."""
     short = {"a": TYPE, "domain": f"{RDFS}domain", "range": f"{RDFS}range", "under": f"{RDFS}subClassOf"}
     short |= {"apart": f"{OWL}disjointWith", "inverse": f"{OWL}inverseOf"}
 
@@ -179,7 +179,7 @@ def names(graph, nodes):
     return {graph.nodes[node].removeprefix(BASE) for node in nodes if graph.nodes[node].startswith(BASE)}
 
 
-def test_nothing_is_declared_by_most_graphs():
+def test_graphs_without_an_ontology_declare_no_constraints():
     graph = KnowledgeGraph.from_triples([("a", "r", "b")])
     declared = OntologyDeclarations.from_graph(graph)
     assert not declared.characteristics
@@ -207,11 +207,11 @@ def test_domain_and_range_have_members_of_subclasses_and_not_of_other_classes():
     assert {"declared range " + BASE + "Town", "declared domain " + BASE + "Person"} <= set(
         rules.profiles()[lives].rules
     )
-    asked = Questions(torch.tensor([graph.nodes[BASE + "bern"]]), torch.tensor([lives]))
-    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [IMPLAUSIBLE]
+    questions = Questions(torch.tensor([graph.nodes[BASE + "bern"]]), torch.tensor([lives]))
+    assert rules.question_status(questions, KnownTriples.of_graph(graph, "train")).tolist() == [IMPLAUSIBLE]
 
 
-def test_a_member_that_was_never_seen_fits():
+def test_unseen_members_of_the_range_are_allowed():
     graph = graph_with(("lives", "range", "Town"), facts=[("ulm", "a", "Town")])
     objects = number(graph, "lives") + graph.num_relations
     assert "ulm" in names(graph, RelationConstraints(graph).nodes_of(objects, "fitting"))
@@ -219,7 +219,7 @@ def test_a_member_that_was_never_seen_fits():
 
 
 @pytest.mark.parametrize("with_what", ["Town", "Place"])
-def test_members_of_disjoint_classes_are_strangers_whatever_else_they_are(with_what):
+def test_members_of_disjoint_classes_are_excluded(with_what):
     also = [("ghost", "a", "Thing"), ("ghost", "a", "Spirit")]
     without = graph_with(("lives", "range", "Town"), facts=also)
     assert "ghost" not in names(
@@ -230,7 +230,7 @@ def test_members_of_disjoint_classes_are_strangers_whatever_else_they_are(with_w
         assert "ghost" in names(graph, OntologyDeclarations.from_graph(graph).non_members[graph.nodes[BASE + "Town"]])
 
 
-def test_of_several_ranges_no_stranger_to_any_is_kept_in_either_order():
+def test_all_of_several_ranges_apply_in_any_order():
     found = []
     for kinds in (("Town", "Person"), ("Person", "Town")):
         graph = graph_with(*(("lives", "range", kind) for kind in kinds))
@@ -247,21 +247,21 @@ def test_functional_and_inverse_functional_without_many_triples():
     assert not rules.is_single[lives + graph.num_relations]
     assert "declared functional" in rules.profiles()[lives].rules
     index, ann, thun = KnownTriples.of_graph(graph, "train"), graph.nodes[BASE + "ann"], graph.nodes[BASE + "thun"]
-    asked = Questions(torch.tensor([ann, thun]), torch.tensor([lives] * 2), torch.tensor([True, False]))
-    assert rules.question_status(asked, index).tolist() == [ANSWERED, OPEN]
+    questions = Questions(torch.tensor([ann, thun]), torch.tensor([lives] * 2), torch.tensor([True, False]))
+    assert rules.question_status(questions, index).tolist() == [ANSWERED, OPEN]
     graph = graph_with(("lives", "a", "owl:InverseFunctionalProperty"))
     rules, lives = RelationConstraints(graph), number(graph, "lives")
-    assert rules.question_status(asked, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
+    assert rules.question_status(questions, KnownTriples.of_graph(graph, "train")).tolist() == [OPEN, ANSWERED]
     excluded_nodes = rules.excluded_nodes(lives + graph.num_relations, "fitting")
-    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # it has an inhabitant already
+    assert excluded_nodes[graph.nodes[BASE + "thun"]]  # the town has an inhabitant already
 
 
 def test_a_declared_direction_overrides_the_triples():
     both = [("ann", "knows", "bob"), ("bob", "knows", "ann"), ("ann", "near", "bob"), ("it", "likes", "it")]
     plain = RelationConstraints(graph_with(facts=both))
-    said = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]
-    said += [("likes", "a", "owl:IrreflexiveProperty"), ("lives", "a", "owl:ReflexiveProperty")]
-    graph = graph_with(*said, facts=both)
+    declarations = [("knows", "a", "owl:AsymmetricProperty"), ("near", "a", "owl:SymmetricProperty")]
+    declarations += [("likes", "a", "owl:IrreflexiveProperty"), ("lives", "a", "owl:ReflexiveProperty")]
+    graph = graph_with(*declarations, facts=both)
     rules, of = RelationConstraints(graph), {name: number(graph, name) for name in ("knows", "near", "likes", "lives")}
     assert [bool(plain.is_one_way[of[name]]) for name in ("knows", "near")] == [False, True]
     assert [bool(rules.is_one_way[of[name]]) for name in ("knows", "near")] == [True, False]
@@ -269,7 +269,7 @@ def test_a_declared_direction_overrides_the_triples():
     assert [bool(rules.is_irreflexive[of[name]]) for name in ("likes", "lives")] == [True, False]
 
 
-def test_an_inverse_shows_who_stands_at_the_other_end():
+def test_inverse_declarations_extend_domain_and_range():
     graph = graph_with(("lives", "inverse", "home_of"), facts=[("ulm", "home_of", "eve")])
     rules, lives, home = RelationConstraints(graph), number(graph, "lives"), number(graph, "home_of")
     assert names(graph, rules.nodes_of(lives + rules.num_relations, "seen")) == {"bern", "thun", "ulm"}
@@ -277,11 +277,11 @@ def test_an_inverse_shows_who_stands_at_the_other_end():
     assert names(graph, rules.nodes_of(home, "seen")) == {"bern", "thun", "ulm"}
     assert names(graph, rules.nodes_of(home + rules.num_relations, "seen")) == {"ann", "bob", "eve"}
     index = KnownTriples.of_graph(graph, "train")
-    asked = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
-    assert rules.question_status(asked, index).tolist() == [OPEN]
+    questions = Questions(torch.tensor([graph.nodes[BASE + "eve"]]), torch.tensor([lives]))
+    assert rules.question_status(questions, index).tolist() == [OPEN]
 
 
-def test_circles_of_subclasses_do_no_harm():
+def test_cycles_of_subclasses_are_supported():
     graph = graph_with(("lives", "range", "Town"), ("Place", "under", "Capital"))
     town = graph.nodes[BASE + "Town"]
     assert names(graph, OntologyDeclarations.from_graph(graph).members[town]) == {"bern", "thun"}

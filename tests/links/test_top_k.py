@@ -1,4 +1,4 @@
-"""The best answers to questions: exact, in any order of work, known ones marked or left out."""
+"""Test the best answers: exact for any block size, with known answers marked or left out."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ from small_models import Turning, answers_to, every_score, graph_of_kinds, mask,
 
 
 def by_definition(scores, there, out, given, relation, for_objects, k, keys):
-    """[(node, score, is known)] of one question: score everything, leave out, sort; equal ones by their names' keys."""
+    """Return [(node, score, is_known)] of one question by scoring, filtering and sorting; ties by hashes of names."""
     of = (given, relation) if for_objects else (slice(None), relation, given)
     rows = zip(range(len(scores)), scores[of].tolist(), there[of].tolist(), strict=True)
     return sorted((row for row in rows if not out[of][row[0]]), key=lambda row: (-row[1], keys[row[0]]))[:k]
@@ -65,7 +65,7 @@ def test_answers_are_those_of_the_definition(known, answer_filter, decoder, k, m
         assert not answers.probability[empty].any()
 
 
-def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
+def test_reference_and_blockwise_top_k_are_equal(monkeypatch):
     graph = random_graph(7, nodes=70, triples=700)
     opened = with_whole_numbers(graph)
     given, relation = torch.arange(70), torch.arange(70) % 3
@@ -81,7 +81,7 @@ def test_one_at_a_time_in_plain_torch_and_in_blocks_it_is_the_same(monkeypatch):
     assert torch.equal(plain.known, fast.known)
 
 
-def test_several_threads_find_the_same(monkeypatch, restore_threads):
+def test_several_threads_give_the_same_answers(monkeypatch, restore_threads):
     opened = with_whole_numbers(random_graph(3, nodes=50, triples=300))
     given, relation = torch.arange(50), torch.arange(50) % 3
     alone = answers_to(opened, given, relation, False, 4, "drop")
@@ -90,13 +90,13 @@ def test_several_threads_find_the_same(monkeypatch, restore_threads):
     assert torch.equal(answers_to(opened, given, relation, False, 4, "drop").node, alone.node)
 
 
-def test_no_questions_no_answers():
+def test_no_questions_give_no_answers():
     opened = with_whole_numbers(random_graph(0))
     nothing = torch.empty(0, dtype=torch.int64)
     assert answers_to(opened, nothing, nothing, True, 3).node.shape == (0, 3)
 
 
-def test_what_cannot_be_asked():
+def test_invalid_questions_raise_an_error():
     opened = with_whole_numbers(random_graph(0))
     one = torch.tensor([1])
     with pytest.raises(ConfigError, match="k must be at least 1"):
@@ -112,7 +112,7 @@ def test_what_cannot_be_asked():
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_scores_that_are_no_numbers_are_refused(compiled, monkeypatch):
+def test_nan_scores_are_refused(compiled, monkeypatch):
     opened = with_whole_numbers(random_graph(0))
     opened.model.scorer().nodes[5] = torch.nan
     if not compiled:
@@ -138,21 +138,21 @@ def test_given_triples_have_the_mean_probability_of_answers_in_both_directions(g
     scores, found = rate_triples(opened, triples)
     torch.testing.assert_close(scores, every_score(opened).flatten())
     known = mask(graph, "train").flatten()
-    assert torch.equal(found.isnan(), known)  # what is in the data has none
+    assert torch.equal(found.isnan(), known)  # known triples have no probability
     assert 0 < known.sum() < len(known)
     new, times = ~known, answered.flatten(1).sum(0)
-    assert set(times[new].tolist()) == {0, 1, 2}  # there are answers from one end alone
+    assert set(times[new].tolist()) == {0, 1, 2}  # only one direction has answers
     mean = shares.masked_fill(~answered, 0.0).flatten(1).sum(0) / times
     torch.testing.assert_close(found[new & (times > 0)], mean[new & (times > 0)])
     out = new & (times == 0)
     assert bool((found[out] == opened.calibration.ruled_out_share).all())
-    standing = score_both_directions(opened, triples)
-    assert torch.equal(standing.ruled_out, out)
-    assert torch.equal(standing.is_excluded, ~answered.flatten(1) & new)
+    directions = score_both_directions(opened, triples)
+    assert torch.equal(directions.ruled_out, out)
+    assert torch.equal(directions.is_excluded, ~answered.flatten(1) & new)
 
 
 @pytest.mark.parametrize("for_objects", [True, False])
-def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
+def test_the_normalizer_of_a_question_covers_possible_new_answers(for_objects):
     graph = graph_of_kinds(3)
     opened = with_whole_numbers(graph)
     given = torch.arange(graph.num_nodes).repeat_interleave(graph.num_relations)
@@ -174,20 +174,20 @@ def test_the_level_of_a_question_is_over_what_may_be_a_new_answer(for_objects):
 
 @pytest.mark.parametrize("for_objects", [True, False])
 @pytest.mark.parametrize("answer_filter", [*PERMITTED, AnswerFilter(new=(3, 20, 34))])
-def test_marks_of_some_candidates_are_those_of_all_selected(answer_filter, for_objects):
+def test_the_mask_of_some_candidates_is_a_selection_of_the_whole_mask(answer_filter, for_objects):
     graph = graph_of_kinds(4)
     index = KnownTriples.of_graph(graph, "train")
     given, relation = torch.arange(35), torch.arange(35) % 8
-    asked = Questions(given, relation, for_objects)
-    whole = AnswerMask.of(graph, index, asked, answer_filter)
+    questions = Questions(given, relation, for_objects)
+    whole = AnswerMask.of(graph, index, questions, answer_filter)
     assert whole.is_excluded.shape == (35, 35)
     for candidates in (torch.arange(0, 35, 3), torch.tensor([34]), torch.arange(35), torch.empty(0, dtype=torch.int64)):
-        some = AnswerMask.of(graph, index, asked, answer_filter, candidates)
+        some = AnswerMask.of(graph, index, questions, answer_filter, candidates)
         assert torch.equal(some.is_excluded, whole.is_excluded[:, candidates])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_answer_is_a_known_triple_turned_round_nor_a_node_with_itself_where_that_never_is(seed):
+def test_inverse_triples_and_loops_are_excluded_if_the_relation_has_none(seed):
     graph = graph_of_kinds(seed)
     opened, rules = with_whole_numbers(graph, seed), NaiveRules(graph)
     for side in (True, False):
@@ -202,23 +202,23 @@ def test_no_answer_is_a_known_triple_turned_round_nor_a_node_with_itself_where_t
                     assert not turned & rules.train
 
 
-def test_new_nodes_are_not_bound_by_what_was_only_seen():
+def test_constraints_observed_in_data_do_not_apply_to_new_nodes():
     graph = graph_of_kinds(1)
     opened, stranger = with_whole_numbers(graph), 34
     in_, capital = graph.relations["in"], graph.relations["capital"]
-    asked = torch.tensor([stranger]), torch.tensor([in_])
-    assert answers_to(opened, *asked).status.tolist() == [IMPLAUSIBLE]
-    assert not (answers_to(opened, *asked).node >= 0).any()
+    question = torch.tensor([stranger]), torch.tensor([in_])
+    assert answers_to(opened, *question).status.tolist() == [IMPLAUSIBLE]
+    assert not (answers_to(opened, *question).node >= 0).any()
     assert stranger not in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     opened = replace(opened, new_nodes=(stranger,))
-    assert answers_to(opened, *asked).status.tolist() == [OPEN]
-    assert (answers_to(opened, *asked).node >= 0).any()
+    assert answers_to(opened, *question).status.tolist() == [OPEN]
+    assert (answers_to(opened, *question).node >= 0).any()
     assert stranger in answers_to(opened, torch.tensor([12]), torch.tensor([capital]), k=35).node
     loop = answers_to(opened, torch.tensor([stranger]), torch.tensor([capital]), k=35).node
     assert stranger not in loop  # which way a relation goes binds it all the same
 
 
-def test_a_question_whose_only_answer_is_known_gets_no_other():
+def test_a_functional_question_with_a_known_answer_gets_no_other():
     graph = graph_of_kinds(1)
     opened, capital = with_whole_numbers(graph), graph.relations["capital"]
     answers = answers_to(
@@ -246,7 +246,7 @@ def walking(graph):
 
 
 @pytest.mark.parametrize("k", [1, 4, 40])
-def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k):
+def test_known_answers_are_ranked_by_their_scores_when_hidden(k):
     graph = random_graph(5, nodes=12, triples=90)
     model, there = walking(graph), mask(graph, "train")
     scorer, moved = model.scorer(), 0
@@ -256,23 +256,23 @@ def test_known_answers_stand_where_their_scores_put_them_while_they_are_hidden(k
     answers = answers_to(model, given, relation, sides, k, answer_filter=ALLOW_ALL)
     new = answers_to(model, given, relation, sides, k, "drop", answer_filter=ALLOW_ALL)
     for i, (node, of, side) in enumerate(zip(given.tolist(), relation.tolist(), sides.tolist(), strict=True)):
-        asked = Questions(given[i : i + 1], relation[i : i + 1], side)
-        heard, is_known = scorer.scores(asked)[0], there[node, of] if side else there[:, of, node]
-        scores = heard.clone()
+        questions = Questions(given[i : i + 1], relation[i : i + 1], side)
+        unhidden, is_known = scorer.scores(questions)[0], there[node, of] if side else there[:, of, node]
+        scores = unhidden.clone()
         for answer in torch.nonzero(is_known).flatten().tolist():
-            scores[answer] = scorer.scores_hiding_answers(asked, torch.tensor([answer]))[0, answer]
+            scores[answer] = scorer.scores_hiding_answers(questions, torch.tensor([answer]))[0, answer]
         wanted = sorted(zip(range(len(scores)), scores.tolist(), is_known.tolist(), strict=True), key=lambda x: -x[1])
         found = as_rows(answers, i)
         assert [(row[0], row[2]) for row in found] == [(row[0], row[2]) for row in wanted[:k]]
         assert [row[1] for row in found] == pytest.approx([row[1] for row in wanted[:k]], rel=1e-9)
         rest = [row[0] for row in found if not row[2]]
         assert as_rows(new, i)[: len(rest)] == [row for row in found if not row[2]]  # in the order they always had
-        moved += [row[0] for row in found] != torch.argsort(-heard)[: len(found)].tolist()
+        moved += [row[0] for row in found] != torch.argsort(-unhidden)[: len(found)].tolist()
     assert moved
     assert not answers.num_omitted.any()
 
 
-def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
+def test_only_few_of_many_known_answers_are_scored_again(monkeypatch):
     rows = [("hub", "has", f"n{i}") for i in range(300)] + [(f"n{i}", "next", f"n{i + 1}") for i in range(400)]
     graph = rgcn.KnowledgeGraph.from_triples(rows)
     model, calls = walking(graph), []
@@ -280,7 +280,7 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
     assert model.calibration_.fitted  # before anything is counted
     hiding = type(scorer)._score_hiding
     monkeypatch.setattr(
-        type(scorer), "_score_hiding", lambda self, asked, which: calls.append(asked.size) or hiding(self, asked, which)
+        type(scorer), "_score_hiding", lambda self, batch, which: calls.append(batch.size) or hiding(self, batch, which)
     )
     hub = torch.tensor([graph.nodes["hub"]])
     rows = []
@@ -288,13 +288,13 @@ def test_of_hundreds_of_known_answers_few_are_asked_about_again(monkeypatch):
         answers = answers_to(model, hub, torch.tensor([0]), True, k)
         assert (sum(calls), len(calls)) == (20, math.ceil(20 / scorer.questions_per_batch))
         assert answers.num_omitted.tolist() == [left_out]
-        assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter one
+        assert as_rows(answers, 0)[: len(rows)] == rows  # a longer list begins with the shorter list
         rows = as_rows(answers, 0)
         calls.clear()
     assert sum(row[2] for row in rows) == 20
     answers_to(model, hub, torch.tensor([0]), True, 200, "drop")
     assert not calls
-    for questions, most in ((3.5, 3), (0.5, 1)):  # of a large graph a question costs much: then fewer
+    for questions, most in ((3.5, 3), (0.5, 1)):  # questions over a large graph cost more, so fewer are scored again
         monkeypatch.setattr("rgcn.links.top_k.MAX_KNOWN_WORK", questions * scorer.work)
         answers = answers_to(model, hub, torch.tensor([0]), True, 200)
         assert (sum(calls), int(answers.known.sum()), answers.num_omitted.tolist()) == (most, most, [300 - most])
@@ -309,7 +309,7 @@ KEYS = NAMES.hashes(np.arange(NODES)).tolist()
 
 
 def all_may_be_answers(rows):
-    """Marks of so many questions of which nothing is known and nothing is forbidden."""
+    """Return the mask of questions without known or excluded answers."""
     nothing = torch.zeros(rows, dtype=torch.int64)
     return AnswerMask(
         torch.empty(0, dtype=torch.int64),

@@ -1,4 +1,4 @@
-"""Kinds of answers are objects: a caller asks the kind, and no file compares its name."""
+"""Test that kinds of answers are objects, and that no file compares their names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OF_KINDS = ("models/answer_kind.py", "plugins.py", "links/calibration.py")
 
 
 def comparing(tree: ast.AST) -> Iterator[int]:
-    """Lines that tell kinds of answers apart by name: in comparisons, keys of a table, and what a model is asked."""
+    """Return lines that distinguish kinds of answers by name: comparisons, dictionary keys, and arguments."""
     for node in ast.walk(tree):
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
@@ -65,7 +65,7 @@ def test_a_part_that_a_kind_lacks_is_an_error() -> None:
         kind_of(LinkKind).make_part(NodeTables)
 
 
-def test_a_kind_says_what_it_needs_and_counts_it() -> None:
+def test_a_kind_declares_the_counts_it_needs() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")])
     labeled = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x"})
     assert (ClassKind().missing(graph) or "").startswith("no labels: read it with labels=FILE")

@@ -1,4 +1,4 @@
-"""Model folders that are damaged or malicious: a sentence about the file; no traceback, no waiting, no huge memory."""
+"""Test damaged and malicious model folders: an error about the file, without a traceback, a wait or much memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def overwritten(path: Path, content: bytes, at: int = 0) -> None:
 
 
 def saved_array(path: Path, array: np.ndarray) -> None:
-    """An array in place of another, of a size that graph.json knows."""
+    """Replace an array by another of the size recorded in graph.json."""
     np.save(path, array)
     about = json.loads((path.parent / "graph.json").read_text())
     changed(path.parent / "graph.json", parts={**about["parts"], path.name: path.stat().st_size})
@@ -107,16 +107,16 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_folder_is_reported_in_a_sentence(damage, saved, tmp_path):
+def test_a_damaged_folder_raises_a_package_error(damage, saved, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(saved / "rgcn", folder)
     DAMAGE[damage](folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(RgcnError) as told:
+    with pytest.raises(RgcnError) as raised:
         rgcn.load_model(folder)
-    assert str(told.value)
-    assert len(str(told.value)) < 2_000
-    if damage != "model.json is a FIFO":  # then it is no model's folder, and is read as a graph
+    assert str(raised.value)
+    assert len(str(raised.value)) < 2_000
+    if damage != "model.json is a FIFO":  # without this file the folder is not a model, and is read as a graph
         with pytest.raises(RgcnError):
             open_model(folder, device="cpu")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 * 1024  # KiB

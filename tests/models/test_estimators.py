@@ -102,7 +102,7 @@ def test_checks_of_scikit_learn(kind, check):
     check(kind.__name__, kind())
 
 
-def test_a_class_given_for_a_component_stays_the_class():
+def test_a_component_given_as_a_class_is_returned_as_a_class():
     estimator = rgcn.LinkPredictor(encoder="none", decoder=rgcn.nn.decoders.DistMult)
     assert estimator.get_params()["decoder"] is rgcn.nn.decoders.DistMult
     assert estimator.settings_["decoder"] == "distmult"
@@ -145,8 +145,8 @@ def test_a_link_predictor_returns_arrays_and_its_score_is_mrr():
     answers, table = predictor.predict(**question), predictor.predict_frame(**question)
     assert (type(answers), answers.shape, type(table)) == (np.ndarray, (5,), pl.DataFrame)
     assert table["object"].to_list() == answers.tolist()
-    asked = predictor.predict(object="Peru", relation="borders", k=2)
-    assert asked.tolist() == predictor.predict_frame(object="Peru", relation="borders", k=2)["subject"].to_list()
+    predicted = predictor.predict(object="Peru", relation="borders", k=2)
+    assert predicted.tolist() == predictor.predict_frame(object="Peru", relation="borders", k=2)["subject"].to_list()
     assert predictor.score(kg, "test") == predictor.evaluate(kg, "test")["mrr"]
     triples = table.select("subject", "relation", "object").rows()
     frame, scores, probabilities = (

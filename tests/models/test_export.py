@@ -1,4 +1,4 @@
-"""The exported encoder gives the numbers of the model, in plain operations, also where there is no rgcn."""
+"""Test that the exported encoder equals the model, with plain operations, and without rgcn installed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def some_graph(seed: int = 0, num_nodes: int = 9, num_triples: int = 25, weighte
 
 
 def with_random_weights(model, graph):
-    """As after a training: no bias is zero, and rows that training does not reach differ from those it does."""
+    """Randomize weights as after a training: no bias is zero, and untrained rows differ from trained ones."""
     model.prepare(graph)
     generator = torch.Generator().manual_seed(1)
     for parameter in model.network_.parameters():
@@ -121,7 +121,7 @@ def test_the_program_gives_the_numbers_of_the_model_in_plain_operations_for_any_
             out = run(wanted)
             torch.testing.assert_close(out, before[wanted], rtol=1e-5, atol=1e-5)
             assert not out.requires_grad
-        assert torch.equal(expected(model), before)  # nothing that was traced stays behind in the model
+        assert torch.equal(expected(model), before)  # the model keeps nothing from the tracing
         assert all(parameter.requires_grad for parameter in model.network_.parameters())
 
 
@@ -152,7 +152,7 @@ def test_graphs_that_are_too_large_are_refused_with_what_to_do_instead(monkeypat
         export_encoder(model)
 
 
-def test_what_is_made_grows_with_edges_not_with_relations_times_nodes():
+def test_memory_grows_with_edges_not_with_relations_times_nodes():
     relations, nodes = 100, 500
     triples = np.stack([np.arange(relations) % nodes, np.arange(relations), np.arange(relations)[::-1] % nodes], 1)
     graph = KnowledgeGraph(
@@ -168,7 +168,7 @@ def test_what_is_made_grows_with_edges_not_with_relations_times_nodes():
     assert largest <= 2 * (2 * relations + nodes) * 4 * 4 < relations * nodes  # twice the pairs, a matrix of 4 x 4 each
 
 
-def test_nothing_is_compiled_in_the_background_while_a_program_is_traced(monkeypatch):
+def test_tracing_starts_no_background_compilation(monkeypatch):
     model = make("node", "basis", some_graph())
     compile_ahead("gather_sum", "combine_bases")
     traced = torch.export.export
@@ -224,7 +224,7 @@ def test_files_are_read_and_run_where_there_is_no_rgcn(tmp_path):
     assert [each["name"] for each in relations] == ["r", "never used", "s"]
 
 
-def test_names_that_are_refused(tmp_path):
+def test_invalid_names_are_refused(tmp_path):
     model = make("node", "full", some_graph())
     with pytest.raises(ConfigError, match=r"suffix \.pt2; use encoder\.pt2"):
         save_encoder(model, tmp_path / "encoder.bin")
@@ -233,7 +233,7 @@ def test_names_that_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "encoder.pt2"
     path.write_bytes(b"old")
     monkeypatch.setattr(torch.export, "save", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))

@@ -1,4 +1,4 @@
-"""Nodes that training never saw: what stays, what is estimated, and who cannot."""
+"""Test nodes added after training: unchanged answers, estimated vectors, and unsupported models."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_node_in_no_training_triple_gets_the_mean_of_all():
     assert float(estimated_rows(rows, kg, larger)[-1]) == pytest.approx(float(rows.mean()))
 
 
-def test_a_new_node_is_classified_like_its_company_and_nothing_trained_changes(classifier):
+def test_a_new_node_is_classified_like_its_neighbors_and_trained_weights_stay(classifier):
     before = {name: value.clone() for name, value in classifier.network_.state_dict().items()}
     larger = extended(classifier, merge_new_triples(classifier.graph_, NEW, "new"))
     assert larger.predict(["new"])[0] == "class 1"
@@ -83,7 +83,7 @@ def test_known_nodes_far_from_the_new_ones_keep_their_answers(classifier, predic
 
 
 def margin(model: rgcn.LinkPredictor) -> float:
-    """How much higher the new triples score than the same with any other object."""
+    """Return how much higher the new triples score than the same triples with other objects."""
     known = set(model.graph_.named())
     margins = []
     for s, r, o in NEW.named():
@@ -106,8 +106,8 @@ def test_folding_in_moves_new_rows_alone_and_makes_their_triples_likelier(predic
     assert all(parameter.requires_grad for parameter in fitted.network_.parameters())
 
 
-def test_held_out_triples_of_the_known_graph_are_neither_company_nor_fitted_to():
-    """Other validation and test triples, the same embeddings of new nodes, bit for bit."""
+def test_held_out_triples_of_the_known_graph_are_not_used_when_folding_in():
+    """Other validation and test triples give bit for bit the same embeddings of new nodes."""
 
     def rows(held_out):
         triples = TRIPLES + [("p0", "knows", other) for other in held_out]
@@ -164,9 +164,9 @@ def test_feature_models_take_the_new_nodes_features():
     from dataclasses import replace
 
     larger = merge_new_triples(classifier.graph_, KnowledgeGraph.from_triples([("new", "knows", "new")]), "new")
-    told = larger.features.copy()
-    told[-1] = [0, 0, 1]
-    assert extended(classifier, replace(larger, features=told)).predict(["new"])[0] == "class 2"
+    changed = larger.features.copy()
+    changed[-1] = [0, 0, 1]
+    assert extended(classifier, replace(larger, features=changed)).predict(["new"])[0] == "class 2"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_feature_models_take_the_new_nodes_features():
         ),
     ],
 )
-def test_models_that_cannot_say_why(model, words):
+def test_models_that_do_not_support_new_nodes_state_why(model, words):
     fitted = model()
     with pytest.raises(DataError, match=words):
         extended(fitted, merge_new_triples(fitted.graph_, NEW, "new"))

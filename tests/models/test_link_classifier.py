@@ -21,7 +21,7 @@ SMALL = {"layers": 3, "width": 6, "batch_edges": 4}
 
 
 def labeled(seed, classes=("x", "y", "z"), nodes=12):
-    """A small graph, half of its nodes labeled, most of these for training; a class may be a node of it."""
+    """Draw a small graph; half of its nodes are labeled, most of these in train; a class may be a node."""
     graph, draw = random_graph(seed, splits=False), np.random.default_rng(seed)
     chosen = draw.choice(graph.num_nodes, nodes, replace=False)
     numbers = np.arange(nodes) % len(classes)
@@ -31,7 +31,7 @@ def labeled(seed, classes=("x", "y", "z"), nodes=12):
 
 
 def prepared(graph, **settings):
-    """An untrained model, its numbers in float64."""
+    """Return an untrained model in float64."""
     model = rgcn.LinkClassifier("path", **{**SMALL, **settings}).prepare(graph)
     model.network_.double().eval()
     exact = model.adjacency_.to(torch.float64)
@@ -45,14 +45,14 @@ def prepared(graph, **settings):
     st.sampled_from([{}, {"normalization": "relation", "layers": 2}, {"surroundings": 0, "deviation": True}]),
     st.booleans(),
 )
-def test_logits_are_those_of_a_graph_without_the_label_asked_about(seed, made, class_is_a_node):
+def test_logits_equal_those_of_a_graph_without_the_queried_label(seed, made, class_is_a_node):
     graph = labeled(seed, classes=("x", 3 if class_is_a_node else "y"))
     model, labels = prepared(graph, **made), graph.labels
     nodes = labels.nodes.tolist()
     found = model.logits([*nodes, nodes[0]])
     for row, node in enumerate([*nodes, nodes[0]]):
-        told = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
-        other = prepared(replace(graph, labels=told), **made)
+        visible = replace(labels, splits=np.where(labels.nodes == node, 2, labels.splits).astype(np.int8))
+        other = prepared(replace(graph, labels=visible), **made)
         other.network_.load_state_dict(model.network_.state_dict())
         torch.testing.assert_close(other.logits([node])[0], found[row], rtol=1e-6, atol=1e-7)
 
@@ -66,13 +66,13 @@ def test_a_question_hides_a_triple_from_either_end():
     for number, triple in enumerate(triples.tolist()):
         same = torch.from_numpy((model.graph_.triples == triple).all(1))
         keep = torch.cat([(~same).double(), torch.ones(model.graph_.num_nodes, dtype=torch.float64)])
-        heard = model.network_.make_scorer(model.adjacency_.masked(keep))
+        masked_scorer = model.network_.make_scorer(model.adjacency_.masked(keep))
         one = triples[number : number + 1].unbind(1)
-        torch.testing.assert_close(by_object[number], heard.scores(Questions(one[2], one[1], False))[0])
-        torch.testing.assert_close(by_subject[number], heard.scores(Questions(one[0], one[1]))[0, :3])
+        torch.testing.assert_close(by_object[number], masked_scorer.scores(Questions(one[2], one[1], False))[0])
+        torch.testing.assert_close(by_subject[number], masked_scorer.scores(Questions(one[0], one[1]))[0, :3])
 
 
-def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
+def test_the_label_of_a_queried_node_has_no_influence():
     """Only the labels distinguish the two classes: if they were not hidden, the model would repeat them."""
     graph = rgcn.KnowledgeGraph.from_triples(
         [(f"n{i}", "r", "hub") for i in range(8)], labels={f"n{i}": "even" if i % 2 == 0 else "odd" for i in range(8)}
@@ -82,7 +82,7 @@ def test_the_label_of_an_asked_node_decides_nothing_where_it_says_all():
     torch.testing.assert_close(found[1::2], found[1].expand(4, 2))
 
 
-def test_steps_ask_for_classes_alone_or_for_a_share():
+def test_steps_query_classes_only_or_a_share():
     graph, batch = labeled(1), 4
     settings = {**SMALL, "sampler": "shuffled", "head_probability": 0.0, "steps": 2}
     for share, least, most in ((1.0, 1.0, 1.0), (0.5, 0.35, 0.65), (None, 0.0, 0.25)):
@@ -103,25 +103,27 @@ def test_a_class_share_needs_messages_beyond_the_batch():
     assert bool(torch.isfinite(whole.logits([0, 1])).all())
 
 
-def test_odd_labels():
+def test_invalid_labels_are_refused():
     edges = [("a", "r", "b"), ("b", "r", "c"), ("c", "r", "a"), ("d", "has class", "a")]
 
-    def asked(labels, **more):
+    def classify(labels, **more):
         kg = rgcn.KnowledgeGraph.from_triples(edges, labels=labels, **more)
         return rgcn.LinkClassifier("path", **SMALL, steps=2, objective="softmax").fit(kg)
 
     with pytest.raises(DataError, match="one class"):
-        asked({"a": "red", "b": "red"})
-    model = asked({"a": "d", "b": "a"}, test_labels={"c": "blue", "d": "a"})  # classes that are nodes, one that is new
+        classify({"a": "red", "b": "red"})
+    model = classify(
+        {"a": "d", "b": "a"}, test_labels={"c": "blue", "d": "a"}
+    )  # classes that are nodes, one that is new
     assert model.classes_ == ["d", "a", "blue"]
     assert model.graph_.num_nodes == 5
     assert bool(torch.isfinite(model.logits(["a", "d", "c", "blue"])).all())
     assert model.logits([]).shape == (0, 3)
-    itself = asked({"a": "a", "b": "red"})  # a node that is its own class
+    itself = classify({"a": "a", "b": "red"})  # a node that is its own class
     assert set(itself.predict(["a", "red"])) <= {"a", "red"}
 
 
-def test_nodes_of_no_triple_have_classes_like_any():
+def test_nodes_without_triples_can_be_classified():
     graph, kept = labeled(5), np.arange(6, 23)
     bare = replace(graph, triples=graph.triples[np.isin(graph.triples[:, [0, 2]], kept).all(1)])
     model = rgcn.LinkClassifier("path", **SMALL, steps=2, objective="softmax").fit(bare)
@@ -129,17 +131,17 @@ def test_nodes_of_no_triple_have_classes_like_any():
     found = model.logits(range(6))
     assert bool(torch.isfinite(found).all())
     assert len(free) > 1
-    torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # nothing tells them apart
+    torch.testing.assert_close(found[free], found[free[0]].expand(len(free), 3))  # they are indistinguishable
 
 
-def test_a_graph_with_times_has_classes_like_any():
+def test_graphs_with_times_can_be_classified():
     timed = replace(labeled(5), triple_times=np.arange(len(labeled(5)), dtype=np.float64))
     found = [rgcn.LinkClassifier("path", **SMALL, steps=1).fit(graph).logits([0, 1]) for graph in (labeled(5), timed)]
     assert torch.equal(*found)
 
 
-def test_explanations_and_predictions_say_the_same(tmp_path):
-    """Of nodes with a label to hide and of those without, made level or not."""
+def test_explanations_and_predictions_have_the_same_score(tmp_path):
+    """Explain nodes with and without a label to hide, with and without a fitted normalizer."""
     graph = labeled(4)
     model = rgcn.LinkClassifier("path", **SMALL, steps=3, objective="softmax").fit(graph)
     opened = OpenModel(tmp_path, "small", model, Titles(model.graph_))

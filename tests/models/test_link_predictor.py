@@ -1,4 +1,4 @@
-"""The link predictor as its user meets it: learning, measuring, asking, keeping, and what it refuses."""
+"""Test the link predictor: training, evaluation, prediction, saving, and errors."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_the_same_seed_learns_the_same_weights_bit_for_bit_and_another_seed_othe
     kg = clubs()
     torch.manual_seed(1)
     first = LinkPredictor(seed=5, steps=6, **SMALL, **settings).fit(kg)
-    torch.manual_seed(2)  # the caller's own randomness does not matter
+    torch.manual_seed(2)  # the global random state has no influence
     state = torch.get_rng_state()
     again = LinkPredictor(seed=5, steps=6, **SMALL, **settings).fit(kg)
-    assert torch.equal(torch.get_rng_state(), state)  # and is left alone
+    assert torch.equal(torch.get_rng_state(), state)  # and is not changed
     other = LinkPredictor(seed=6, steps=6, **SMALL, **settings).fit(kg)
     assert same(weights(first), weights(again))
     assert not same(weights(first), weights(other))
@@ -77,7 +77,7 @@ def test_the_same_seed_learns_the_same_weights_bit_for_bit_and_another_seed_othe
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
-def test_test_triples_are_never_learned_from(settings):
+def test_test_triples_are_never_trained_on(settings):
     kg = clubs()
     triples = np.array(kg.triples)
     rows = kg.triple_splits == TEST
@@ -87,7 +87,7 @@ def test_test_triples_are_never_learned_from(settings):
     assert same(weights(first), weights(second))
 
 
-def test_validation_triples_are_not_learned_from_either():
+def test_validation_triples_are_never_trained_on():
     kg = clubs()
     without = replace(kg, triples=kg.split_triples("train"), triple_splits=None)
     first, second = (LinkPredictor(steps=5, **SMALL).fit(graph) for graph in (kg, without))
@@ -104,7 +104,7 @@ def test_validation_triples_are_not_learned_from_either():
     ],
     ids=str,
 )
-def test_loss_falls_and_what_was_learned_is_remembered(settings):
+def test_the_loss_falls_and_training_triples_rank_high(settings):
     kg = clubs()
     settings = {**settings, "evaluate_every": 0}  # the last weights, which have memorized the training triples
     predictor = LinkPredictor(embedding=24, bottleneck=8, learning_rate=0.03, device="cpu", **settings).fit(kg)
@@ -127,7 +127,7 @@ def test_reports_come_about_a_hundred_times_and_each_is_the_mean_since_the_last(
 
 
 def test_the_best_weights_on_validation_are_the_ones_kept(monkeypatch):
-    # MRRs as they might come: the best in the middle
+    # a sequence of MRRs with the best in the middle
     script = iter([0.1, 0.5, 0.9, 0.4, 0.3, 0.2])
     states = []
 
@@ -161,7 +161,7 @@ def test_a_share_of_the_triples_is_held_out_for_validation_where_the_graph_has_n
     assert set(LinkPredictor(encoder="none", steps=2, **SMALL).fit(whole).measure()) == {"train"}
 
 
-def test_what_is_kept_measures_as_it_did():
+def test_the_kept_weights_have_the_recorded_metrics():
     kg = clubs()
     predictor = LinkPredictor(encoder="none", steps=40, evaluate_every=5, learning_rate=0.3, **SMALL).fit(kg)
     measured = [epoch["valid_mrr"] for epoch in predictor.history_ if epoch["valid_mrr"] is not None]
@@ -183,7 +183,7 @@ def test_a_loss_that_is_not_finite_stops_with_advice(batch):
         LinkPredictor(encoder="none", steps=20, learning_rate=1e30, batch_edges=batch, **SMALL).fit(clubs())
 
 
-def test_a_graph_without_splits_is_learned_whole():
+def test_a_graph_without_splits_is_trained_on_completely():
     kg = replace(clubs(), triple_splits=None)
     predictor = LinkPredictor(steps=2, **SMALL).fit(kg)
     assert predictor.evaluate(split="train")["count"] == 2 * len(kg)
@@ -225,18 +225,18 @@ def test_evaluate_equals_a_ranking_written_out(filtered, ties):
     ranks = naive_ranks(predictor, kg, "test", filtered, ties)
     result = predictor.evaluate(kg, split="test", filtered=filtered, ties=ties)
 
-    def figures(part):
+    def metrics_of(part):
         values = np.array([rank for _, _, rank in part])
         hits = {f"hits@{k}": float((values <= k).mean()) for k in (1, 3, 10)}
         return {"mrr": float((1 / values).mean()), **hits, "mean_rank": float(values.mean()), "count": len(part)}
 
     flat = {key: value for key, value in result.items() if not isinstance(value, dict)}
-    assert flat == pytest.approx(figures(ranks))
+    assert flat == pytest.approx(metrics_of(ranks))
     for direction in ("object", "subject"):
-        assert result["by_direction"][direction] == pytest.approx(figures([x for x in ranks if x[1] == direction]))
+        assert result["by_direction"][direction] == pytest.approx(metrics_of([x for x in ranks if x[1] == direction]))
     assert result["by_relation"].keys() == {"knows", "member_of"}
     for relation, metrics in result["by_relation"].items():
-        assert metrics == pytest.approx(figures([x for x in ranks if x[0] == kg.relations[relation]]))
+        assert metrics == pytest.approx(metrics_of([x for x in ranks if x[0] == kg.relations[relation]]))
 
 
 def test_memory_budget_changes_no_metric(fitted):
@@ -263,13 +263,13 @@ def test_entities_that_training_never_saw_stay_in_the_ranking():
     predictor = LinkPredictor("rgcn", steps=3, **SMALL).fit(kg)
     assert predictor.evaluate(split="test")["count"] == 2 * len(kg.split_triples("test"))
     assert predictor.scorer().nodes.shape[0] == kg.num_nodes
-    asked = {"subject": "p00", "relation": "knows", "k": 1000}
-    assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**asked, answer_filter=ALLOW_ALL))]
-    assert "stranger" not in [t.object for t in named_rows(predictor.predict_frame(**asked))]  # it does not occur there
+    query = {"subject": "p00", "relation": "knows", "k": 1000}
+    assert "stranger" in [t.object for t in named_rows(predictor.predict_frame(**query, answer_filter=ALLOW_ALL))]
+    assert "stranger" not in [t.object for t in named_rows(predictor.predict_frame(**query))]  # it does not occur there
 
 
 @pytest.mark.parametrize("settings", MODELS, ids=str)
-def test_the_graph_is_encoded_once_for_all_that_is_asked(settings):
+def test_the_graph_is_encoded_once_for_all_questions(settings):
     predictor = LinkPredictor(steps=2, **SMALL, **settings).fit(clubs())
     calls = []
     predictor.network_.encoder.register_forward_hook(lambda *_: calls.append(1))
@@ -282,7 +282,7 @@ def test_the_graph_is_encoded_once_for_all_that_is_asked(settings):
     assert not predictor.network_.training
 
 
-def test_training_again_forgets_what_was_encoded():
+def test_training_again_drops_cached_encodings():
     kg = clubs()
     predictor = LinkPredictor(steps=3, **SMALL).fit(kg)
     before = predictor.scorer().nodes.clone()
@@ -307,7 +307,7 @@ def test_predictions_are_all_scores_best_first(fitted):
     kg = fitted.graph_
     objects = named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes, answer_filter=ALLOW_ALL))
     subjects = named_rows(fitted.predict_frame(relation="knows", object="p00", k=kg.num_nodes, answer_filter=ALLOW_ALL))
-    # In the training triples no one knows themself, nor a club.
+    # In the training triples no person knows themself or a club.
     sensible = [t for t in objects if t.object.startswith("p") and t.object != "p00"]
     assert named_rows(fitted.predict_frame(subject="p00", relation="knows", k=kg.num_nodes)) == sensible
     trained = set(kg.named(kg.split_triples("train")))
@@ -346,13 +346,13 @@ def test_training_triples_are_marked_or_dropped_and_held_out_ones_are_not(fitted
     assert marked == shown
 
 
-def test_everything_known_and_dropped_leaves_nothing():
+def test_if_all_answers_are_known_and_dropped_the_result_is_empty():
     kg = KnowledgeGraph.from_triples([("a", "r", "a"), ("a", "r", "b")])
     predictor = LinkPredictor(epochs=1, **SMALL).fit(kg)
     assert named_rows(predictor.predict_frame(subject="a", relation="r", known="drop")) == []
 
 
-def test_numbers_are_taken_for_names(fitted):
+def test_numbers_are_accepted_as_names(fitted):
     kg = fitted.graph_
     by_id = named_rows(fitted.predict_frame(subject=kg.nodes["p00"], relation=kg.relations["knows"], k=3))
     assert by_id == named_rows(fitted.predict_frame(subject="p00", relation="knows", k=3))
@@ -371,7 +371,7 @@ def test_doubtful_are_the_known_triples_of_lowest_score(fitted):
     assert {t[:3] for t in named_rows(fitted.least_likely(k=10**6))} == set(kg.named())
 
 
-def test_a_planted_mistake_is_doubted():
+def test_a_planted_false_triple_is_among_the_least_likely():
     kg = clubs()
     rows = [*kg.named(kg.split_triples("all")), ("p00", "member_of", "club3")]
     predictor = LinkPredictor(encoder="none", embedding=16, steps=100, learning_rate=0.03, device="cpu", penalty=0.1)
@@ -390,8 +390,8 @@ def test_a_loaded_predictor_gives_the_same_answers_bit_for_bit(settings, tmp_pat
     loaded = LinkPredictor.load(tmp_path / "model")
     assert torch.equal(loaded.scorer().nodes.cpu(), predictor.scorer().nodes)
     for question in ({"subject": "p00"}, {"object": "p13"}):
-        asked = {"relation": "knows", "k": 7, **question}
-        assert named_rows(loaded.predict_frame(**asked)) == named_rows(predictor.predict_frame(**asked))
+        query = {"relation": "knows", "k": 7, **question}
+        assert named_rows(loaded.predict_frame(**query)) == named_rows(predictor.predict_frame(**query))
     assert loaded.evaluate(kg) == predictor.evaluate(kg)
     assert loaded.settings_ == {**predictor.settings_, "device": "auto"}
     assert loaded.num_parameters_ == predictor.num_parameters_
@@ -434,7 +434,7 @@ def test_an_unknown_name_is_answered_with_the_closest(fitted):
         named_rows(fitted.predict_frame(subject=10_000, relation="knows"))
 
 
-def test_questions_that_make_no_sense_are_refused(fitted):
+def test_invalid_questions_are_refused(fitted):
     with pytest.raises(ConfigError, match="either a subject or an object"):
         named_rows(fitted.predict_frame(relation="knows"))
     with pytest.raises(ConfigError, match="either a subject or an object"):
@@ -517,7 +517,7 @@ def test_a_graph_with_one_relation_is_enough_and_with_one_node_is_not():
         LinkPredictor(**SMALL).fit(KnowledgeGraph.from_triples([("a", "r", "a")]))
 
 
-def test_edge_weights_are_used_or_refused_and_never_forgotten():
+def test_edge_weights_are_used_or_refused():
     kg = clubs()
     weighted = replace(kg, edge_weights=np.linspace(0.1, 2.0, len(kg)))
     whole, plain = (LinkPredictor(steps=2, normalization="none", **SMALL).fit(g) for g in (weighted, kg))
@@ -557,7 +557,7 @@ def test_settings_that_do_not_go_together_are_refused_when_given(settings, words
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("settings", MODELS, ids=str)
-def test_a_gpu_learns_too_and_its_model_loads_anywhere(settings, tmp_path):
+def test_a_model_trained_on_a_gpu_loads_on_a_cpu(settings, tmp_path):
     kg = clubs()
     small = {**SMALL, "device": "cuda"}
     predictor = LinkPredictor(steps=30, learning_rate=0.05, **small, **settings).fit(kg)

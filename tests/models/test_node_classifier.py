@@ -1,4 +1,4 @@
-"""The classifier: that it learns, what it reads, that it is the same every time, and what it refuses."""
+"""Test the node classifier: training, inputs, determinism, and errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASSES = ("fruit", "stone")
 
 
 def shelf(num_items=40, **attributes):
-    """Items of two classes, which differ in material and place; a third are for testing."""
+    """Return items of two classes, which differ in material and place; a third are in test."""
     triples, train, test = [], {}, {}
     for i in range(num_items):
         kind = CLASSES[i % 2]
@@ -152,7 +152,7 @@ def test_probabilities_sum_to_one_in_the_order_of_the_classes():
     assert np.array_equal(shelved.logits(nodes.tolist()).argmax(1), classes)
 
 
-def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
+def test_the_answer_for_a_node_does_not_depend_on_the_other_nodes_of_the_query():
     classifier = fitted()
     everyone = classifier.logits(range(classifier.graph_.num_nodes))
     repeated = classifier.logits(["item5", "item1", "item5"])
@@ -160,7 +160,7 @@ def test_the_answer_for_a_node_does_not_depend_on_who_else_is_asked_for():
     np.testing.assert_allclose(repeated, everyone[ids], rtol=1e-5, atol=1e-6)
 
 
-def test_asking_for_no_nodes_in_particular_answers_for_all_but_literals():
+def test_without_nodes_all_nodes_except_literals_are_classified():
     kg = shelf()
     kinds = np.zeros(kg.num_nodes)
     kinds[[1, 2]] = 1
@@ -348,7 +348,7 @@ def test_early_stopping_goes_back_to_the_best_epoch():
 
 
 def by_hand(classifier, kg, steps, compute_loss, **adam):
-    """Steps of plain Adam in float64 on a loss written out; the classifier is prepared, not fitted."""
+    """Take steps of plain Adam in float64 on an explicit loss, with a prepared classifier."""
     network = classifier.prepare(kg).network_.double()
     nodes, classes = (torch.from_numpy(a.copy()) for a in kg.labels.of("train"))
     field = ReceptiveField.of(classifier._adjacency, nodes, classifier.model.layers)
@@ -438,7 +438,7 @@ def test_balanced_classes_weigh_n_over_classes_times_count():
 # -- other inputs --------------------------------------------------------------------------------------
 
 
-def test_features_are_what_nodes_bring():
+def test_features_are_the_input_of_the_first_layer():
     kg = shelf()
     rng = np.random.default_rng(0)
     features = rng.normal(size=(kg.num_nodes, 5)).astype(np.float32)
@@ -468,8 +468,8 @@ def test_an_edge_of_weight_zero_is_as_if_it_were_not_there():
     nodes = [f"item{i}" for i in range(40)]
     one, other = (fitted(graph).logits(nodes) for graph in (silent, replace(silent, triples=moved)))
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    heard = fitted(replace(silent, edge_weights=None)).logits(nodes)
-    assert np.abs(one - heard).max() > 0.01
+    unweighted = fitted(replace(silent, edge_weights=None)).logits(nodes)
+    assert np.abs(one - unweighted).max() > 0.01
 
 
 def test_number_of_parameters_as_published_is_that_of_a_network_with_all_rows():
@@ -506,7 +506,8 @@ def test_the_diagonal_layer_of_e_rgcn_has_no_bias_and_the_others_have(layers):
 
 def test_only_the_diagonal_layer_of_e_rgcn_goes_without():
     kg = shelf()
-    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)  # full matrices: nothing comes after it to mix
+    # Full matrices, because no layer after it mixes the features.
+    single = NodeClassifier("e-rgcn", layers=1).prepare(kg)
     assert single.network_.layers[0].bias is not None
     featured = replace(kg, features=np.ones((kg.num_nodes, 16)))
     scaled = NodeClassifier(decomposition="diagonal").prepare(featured)
@@ -563,7 +564,7 @@ def test_labeled_nodes_without_messages_can_still_be_trained_on():
         assert classifier.logits(["a", "b", "c"]).shape == (3, 2)
 
 
-def test_after_a_fit_that_failed_the_classifier_answers_nothing():
+def test_after_a_failed_fit_predict_raises_an_error():
     classifier = fitted(replace(shelf(), features=np.ones((shelf().num_nodes, 16))), decomposition="diagonal")
     with pytest.raises(ConfigError, match="diagonal"):
         classifier.fit(shelf(20))  # no features: diagonal weights have nothing to scale

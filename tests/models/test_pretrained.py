@@ -1,4 +1,4 @@
-"""The model that comes with rgcn: small enough, made for the settings its card names, and asked as any other is."""
+"""Test the pretrained model: its size, its card, and its answers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ FAMILIES, TOWNS = 8, 3
 
 
 def families(labels=False) -> KnowledgeGraph:
-    """Children live where their parents do; of some nothing is known."""
+    """Return a graph in which children live where their parents live; some homes are unknown."""
     rows = []
     for i in range(FAMILIES):
         rows += [(f"child{i}", "child of", f"parent{i}"), (f"parent{i}", "lives in", f"town{i % TOWNS}")]
         if i > 1:
             rows.append((f"child{i}", "lives in", f"town{i % TOWNS}"))
-    told = {f"child{i}": "young" for i in range(4)} | {f"parent{i}": "old" for i in range(4)}
-    return KnowledgeGraph.from_triples(rows, **({"labels": told} if labels else {}))
+    classes = {f"child{i}": "young" for i in range(4)} | {f"parent{i}": "old" for i in range(4)}
+    return KnowledgeGraph.from_triples(rows, **({"labels": classes} if labels else {}))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
     weights = load_file(pretrained_weights.WEIGHTS)
     assert wanted == {name: (tensor.shape, tensor.dtype) for name, tensor in weights.items()}
     assert all(bool(torch.isfinite(tensor).all()) for tensor in weights.values())
-    # By its name alone a model has them.
+    # The name of the model is enough to load them.
     named = rgcn.LinkPredictor("universal").model
     assert named.start == "shipped"
     for part in card["parts"]:
@@ -69,15 +69,15 @@ def test_the_weights_are_few_and_their_card_says_what_they_need():
             assert getattr(named, name) == getattr(made_by, name) == value, name
 
 
-def test_the_card_tells_where_they_come_from():
+def test_the_card_lists_the_origin_of_the_weights():
     card = pretrained_weights.pretrained_card()
-    asked = {"learned_from", "parts", "steps", "seconds", "licence", "limits", "figures"}
+    required = {"learned_from", "parts", "steps", "seconds", "license", "limits", "results"}
     assert all({"command", "date", "hardware", "steps", "seconds", "seed"} <= set(part) for part in card["parts"])
-    assert asked <= card.keys()
+    assert required <= card.keys()
     assert card["steps"] > 0
     assert card["limits"]
     graphs = {name: about for name, about in card["learned_from"].items() if name != "drawn by rules"}
-    assert all(about["licence"] and about["title"] and about["share"] > 0 for about in graphs.values())
+    assert all(about["license"] and about["title"] and about["share"] > 0 for about in graphs.values())
     kept_back = {"world", "aifb", "mutag", "umls", "kinship", "nations", "fb237-v1-ind", "wn18rr-v1-ind"}
     assert not kept_back & graphs.keys()
 
@@ -87,7 +87,7 @@ def test_the_card_tells_where_they_come_from():
     [
         ({"width": 32}, "need width 64: set these, or set model.start to random"),
         ({"layers": 3, "relation_layers": 1}, "need layers 6, relation_layers 4: set these"),
-        ({"messages": "add"}, "need messages multiply"),  # would fit, and mean nothing
+        ({"messages": "add"}, "need messages multiply"),  # the shapes would fit, but the weights would be meaningless
         ({"unreached": "asleep"}, "need unreached awake"),
         ({"normalization": "none"}, "need normalization node"),
     ],
@@ -114,7 +114,7 @@ def test_fine_tuning_begins_with_them_and_leaves_them_as_they_are():
     assert all(torch.equal(pretrained_weights.pretrained_weights()[name], tensor) for name, tensor in before.items())
 
 
-def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatch):
+def test_a_saved_model_does_not_depend_on_the_pretrained_weights_of_the_package(shipped, tmp_path, monkeypatch):
     shipped.save(tmp_path)
     card = {**pretrained_weights.pretrained_card(), "settings": {"width": 8}}
     monkeypatch.setattr(pretrained_weights, "pretrained_card", lambda: card)
@@ -128,7 +128,7 @@ def test_a_kept_model_loads_whatever_ships_by_then(shipped, tmp_path, monkeypatc
 # -- asked as any other ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
+def test_the_pretrained_model_predicts_where_children_live(shipped):
     assert shipped.history_ == []
     for child in (0, 1):
         found = named_rows(shipped.predict_frame(subject=f"child{child}", relation="lives in", k=3))
@@ -141,17 +141,17 @@ def test_nothing_is_trained_and_it_knows_where_children_live(shipped):
 @pytest.mark.parametrize("method", ["paths", "integrated-gradients", "edge-mask"])
 def test_answers_are_explained(opened, method):
     assert available_methods(opened)[0] == "paths"
-    for child in (0, 2):  # of the second it is known
-        asked = f"child{child}", "lives in", f"town{child}"
-        ids = opened.node(asked[0]), opened.relation(asked[1]), opened.node(asked[2])
+    for child in (0, 2):  # for the second question the answer is known
+        triple = f"child{child}", "lives in", f"town{child}"
+        ids = opened.node(triple[0]), opened.relation(triple[1]), opened.node(triple[2])
         why = explain_link(opened, *ids, method=method, edges=4, draws=2)
         assert (why.method, why.hidden, why.walked) == (method, child == 2, True)
-        assert why.score == pytest.approx(named_rows(opened.model.triples_frame([asked]))[0].score, rel=1e-4, abs=1e-4)
+        assert why.score == pytest.approx(named_rows(opened.model.triples_frame([triple]))[0].score, rel=1e-4, abs=1e-4)
         assert why.edges
         assert all(not edge.itself for edge in why.edges)
         assert all(math.isfinite(edge.importance) for edge in (*why.edges, *why.against))
         if why.paths:
-            assert why.paths[0].text.startswith(asked[0])
+            assert why.paths[0].text.startswith(triple[0])
 
 
 def test_the_path_through_the_parent_explains_where_a_child_lives(opened):
@@ -168,23 +168,24 @@ def test_missing_triples_are_completed(shipped):
     assert not triples & {(s, o) for s, _, o in shipped.graph_.named()}
 
 
-def test_doubtful_triples_are_asked_for(shipped):
+def test_least_likely_triples_are_found(shipped):
     worst = named_rows(shipped.least_likely(k=5))
     every = [triple.score for triple in named_rows(shipped.triples_frame(shipped.graph_.named()))]
     assert [triple.score for triple in worst] == pytest.approx(sorted(every)[:5], rel=1e-4)
     assert all(triple.known for triple in worst)
 
 
-def test_a_larger_graph_is_used_whole(shipped, opened, tmp_path):
-    """`--with FILE` is the same as the model over the larger graph; how relations meet is counted there, too."""
+def test_a_model_extended_to_a_larger_graph_uses_all_of_it(shipped, opened, tmp_path):
+    """`--with FILE` is the same as the model over the larger graph; there, too, the overlaps of relations are
+    counted."""
     (tmp_path / "new.tsv").write_text("child9\tchild of\tparent9\nparent9\tlives in\ttown0\n")
     larger = with_new_triples(opened, tmp_path / "new.tsv")
     whole = LinkPredictor.pretrained(larger.graph, device="cpu")
-    asked = {"subject": "child9", "relation": "lives in", "k": 4}
-    wanted = answers(named_rows(whole.predict_frame(**asked)))
+    query = {"subject": "child9", "relation": "lives in", "k": 4}
+    wanted = answers(named_rows(whole.predict_frame(**query)))
     assert wanted[0][0] == "town0"
-    assert answers(named_rows(larger.model.predict_frame(**asked))) == wanted
-    assert answers(named_rows(extended(shipped, larger.graph).predict_frame(**asked))) == wanted
+    assert answers(named_rows(larger.model.predict_frame(**query))) == wanted
+    assert answers(named_rows(extended(shipped, larger.graph).predict_frame(**query))) == wanted
     other = KnowledgeGraph.from_triples([("a", "likes", "b"), ("b", "likes", "c")])  # any relations
     found = [
         named_rows(model.predict_frame(subject="a", relation="likes"))
@@ -203,16 +204,16 @@ def test_relations_have_vectors_and_nodes_have_none(shipped, opened):
     assert inverses is None
     assert not torch.equal(vectors[0], vectors[1])
     assert len(relation_table(opened)) == 2
-    with pytest.raises(DataError, match="no vectors of nodes"):
+    with pytest.raises(DataError, match="no node vectors"):
         shipped.embeddings([0])
 
 
-def test_classes_are_asked_for_without_training():
+def test_classes_are_predicted_without_training():
     kg = families(labels=True)
     model = LinkClassifier.pretrained(kg, device="cpu")
     assert model.history_ == []
-    asked = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
-    assert set(model.predict(asked)) <= {"young", "old"}
+    names = [f"{kind}{i}" for kind in ("child", "parent") for i in range(4, FAMILIES)]
+    assert set(model.predict(names)) <= {"young", "old"}
     assert bool(torch.isfinite(model.logits(["child0", "parent0", "child7"])).all())  # those with a label, too
 
 
@@ -225,7 +226,7 @@ def test_the_smallest_graphs_have_answers(rows):
 
 
 @pytest.mark.parametrize(("rows", "words"), [([], "no training triples"), ([("a", "r", "a")], "at least two nodes")])
-def test_graphs_that_cannot_be_asked(rows, words):
+def test_graphs_without_answers_are_refused(rows, words):
     with pytest.raises(DataError, match=words):
         LinkPredictor.pretrained(KnowledgeGraph.from_triples(rows), device="cpu")
 
@@ -233,8 +234,8 @@ def test_graphs_that_cannot_be_asked(rows, words):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_gives_about_the_same_answers(shipped):
     there = LinkPredictor.pretrained(families(), device="cuda")
-    asked = torch.tensor(families().triples)
-    ours, theirs = shipped.scorer().triple_scores(asked), there.scorer().triple_scores(asked).cpu()
+    all_triples = torch.tensor(families().triples)
+    ours, theirs = shipped.scorer().triple_scores(all_triples), there.scorer().triple_scores(all_triples).cpu()
     torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.5)
 
 

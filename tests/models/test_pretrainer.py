@@ -1,4 +1,4 @@
-"""Weights for any graph: learned from several, to the same bits however often stopped, never from the watched one."""
+"""Test pretraining on several graphs: bit-identical after interruptions, and not trained on the validation graph."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_stopped_in_a_round_or_between_two_the_end_is_the_same(stop, expected):
         state = fitting.state()
         tensors = {name: tensor.clone() for name, tensor in state.tensors.items()}
         values = json.loads(json.dumps(state.values))  # as a checkpoint has them
-        for _ in range(min(2, 8 - stop)):  # what was not written down is lost
+        for _ in range(min(2, 8 - stop)):  # whatever the checkpoint lacks is lost
             fitting.step()
     torch.rand(7)
     model = pretrainer()
@@ -120,7 +120,7 @@ def test_a_run_cut_off_in_a_round_is_resumed_to_the_same_bits(tmp_path):
     whole = train(config, WATCHED, tmp_path / "whole")
 
     def killed(step):
-        if step == 6:  # two steps after the checkpoint, and a measurement
+        if step == 6:  # two steps and a validation after the checkpoint
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
@@ -128,7 +128,7 @@ def test_a_run_cut_off_in_a_round_is_resumed_to_the_same_bits(tmp_path):
     again = resume(tmp_path / "cut", graph=WATCHED)
     assert_same(weights_of(again.model), weights_of(whole.model))
     assert again.metrics == whole.metrics
-    assert set(whole.metrics) == {"valid"}  # a test split is for the very end
+    assert set(whole.metrics) == {"valid"}  # pretraining does not read the test split
     sizes = [path.stat().st_size for path in (tmp_path / "cut" / "checkpoints").iterdir()]
     assert sum(sizes) < 2 << 20
 
@@ -155,14 +155,14 @@ def test_its_graphs_are_looked_for_in_the_mirror_also_when_it_is_resumed(tmp_pat
 # -- what is learned from --------------------------------------------------------------------------------------------
 
 
-def test_the_watched_graph_is_never_learned_from(expected):
+def test_the_validation_graph_is_never_trained_on(expected):
     nonsense = KnowledgeGraph.from_triples(
         [(f"x{s}", f"y{s % 4}", f"x{(7 * s) % 30}") for s in range(30)], triple_splits=[0] * 20 + [1] * 10
     )
     assert_same(weights_of(pretrainer().fit(nonsense)), expected)
 
 
-def test_views_share_the_weights_and_hide_what_is_wanted_of_them():
+def test_views_share_the_weights_and_hide_the_queried_triples():
     trainer = pretrainer(drawn=1.0).prepare(WATCHED).trainer()
     assert trainer.names == ["chain", "mixed", DRAWN]
     assert trainer.shares.tolist() == [0.25, 0.5, 0.25]
@@ -197,16 +197,16 @@ def test_a_view_has_only_training_triples():
         assert view.adjacency.structure.num_triples == len(view.triples)
 
 
-def test_measured_while_training_the_best_weights_are_kept():
+def test_with_validation_during_training_the_best_weights_are_kept():
     model = pretrainer(evaluate_every=2)
     model.fit(WATCHED)
-    figures = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
-    assert len(figures) == 4
-    assert model.evaluate(split="valid")["mrr"] == pytest.approx(max(figures))
+    measured = [epoch.metrics["valid_mrr"] for epoch in model.history_ if "valid_mrr" in epoch.metrics]
+    assert len(measured) == 4
+    assert model.evaluate(split="valid")["mrr"] == pytest.approx(max(measured))
     assert model.measured_splits() == ["valid"]
 
 
-def test_what_was_learned_answers_over_any_graph(tmp_path):
+def test_pretrained_weights_answer_over_any_graph(tmp_path):
     model = pretrainer(epochs=2).fit(WATCHED)
     model.save(tmp_path)
     other = Pretrainer.load(tmp_path).over(GRAPHS["mixed"])
@@ -216,7 +216,7 @@ def test_what_was_learned_answers_over_any_graph(tmp_path):
 # -- what cannot be --------------------------------------------------------------------------------------------------
 
 
-def test_without_graphs_or_with_a_model_of_one_graph_it_says_what_to_do():
+def test_missing_graphs_and_models_of_one_graph_raise_an_error_with_advice():
     with pytest.raises(ConfigError, match="name some in `graphs`, or set `drawn` to 1"):
         pretrainer(graphs={}, drawn=0.0, pairs_hidden_in=[])
     with pytest.raises(ConfigError, match="'worlds' is not a training graph: name it in `graphs` too"):
@@ -228,12 +228,12 @@ def test_without_graphs_or_with_a_model_of_one_graph_it_says_what_to_do():
 
 
 @pytest.mark.parametrize("name", ["empty", "alone"])
-def test_a_graph_with_nothing_to_learn_from_is_refused_before_work_begins(name):
+def test_a_graph_without_training_triples_is_refused_before_training(name):
     with pytest.raises(DataError, match=f"{name} has no training triple between two nodes: leave it out"):
         pretrainer(graphs={"chain": 1.0, name: 1.0}, pairs_hidden_in=[]).prepare(WATCHED).trainer()
 
 
-def test_a_graph_is_not_watched_and_learned_from(tmp_path):
+def test_the_validation_graph_cannot_be_a_training_graph(tmp_path):
     with pytest.raises(ConfigError, match=r"world is one of the training graphs.*choose another graph"):
         load_configuration("universal/pretraining", ["training.graphs={world: 1.0}", "training.pairs_hidden_in=[]"])
     (tmp_path / "bare.yaml").write_text("task: pretraining\ndata:\n  dataset: world\nmodel:\n  name: universal\n")
@@ -261,6 +261,6 @@ def test_steps_on_all_views_are_recorded_on_a_gpu():
     assert losses[0] == pytest.approx(losses[1], rel=2e-2)
 
 
-def test_a_graph_that_is_called_as_the_drawn_ones_is_refused():
+def test_the_name_drawn_is_refused_for_a_graph():
     with pytest.raises(ValueError, match="the name `drawn` is reserved for synthetic graphs"):
         PretrainingConfig(graphs={"drawn": 1.0})

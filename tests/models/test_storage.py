@@ -1,4 +1,4 @@
-"""Saving and loading a classifier: the same answers, and clear words for what is damaged."""
+"""Test saving and loading a classifier: equal answers, and clear errors for damaged files."""
 
 import json
 
@@ -31,11 +31,11 @@ def test_a_loaded_classifier_gives_the_same_answers_bit_for_bit(settings, tmp_pa
     assert loaded.settings_ == {**classifier.settings_, "device": "auto"}
 
 
-def test_a_model_of_an_earlier_version_is_refused_with_a_word_on_what_to_do(tmp_path):
+def test_a_model_of_an_earlier_version_is_refused_with_advice(tmp_path):
     rgcn.NodeClassifier(epochs=1).fit(load_world()).save(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps({**about, "version": 1, "rgcn": "0.1.0"}))
-    with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*Train it anew"):
+    with pytest.raises(DataError, match=r"written by rgcn 0\.1\.0.*Train it again"):
         rgcn.load_model(tmp_path)
 
 
@@ -63,7 +63,7 @@ def test_a_damaged_file_is_named(damage, tmp_path):
         rgcn.NodeClassifier.load(tmp_path)
 
 
-def test_a_model_of_a_newer_version_says_so(tmp_path):
+def test_a_model_of_a_newer_version_is_refused(tmp_path):
     rgcn.NodeClassifier(epochs=1).fit(load_world()).save(tmp_path)
     about = json.loads((tmp_path / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps({**about, "version": 99}))
@@ -71,7 +71,7 @@ def test_a_model_of_a_newer_version_says_so(tmp_path):
         rgcn.NodeClassifier.load(tmp_path)
 
 
-def test_a_folder_that_holds_no_model_says_so(tmp_path):
+def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         rgcn.NodeClassifier.load(tmp_path)
 

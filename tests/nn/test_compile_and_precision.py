@@ -1,4 +1,4 @@
-"""The layer compiled, under autocast, in other precisions, and its gradients against finite differences."""
+"""Test the layer compiled, under autocast and in other precisions, and its gradients against finite differences."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def assert_same(actual, expected, **tolerance):
 
 @pytest.fixture
 def fresh_compiler():
-    """No compiled graph of another test is met, nor left behind."""
+    """Start and end without compiled graphs of other tests."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -106,8 +106,8 @@ def compiled_whole(module, backend="aot_eager"):
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize(("name", "order"), LAYERS)
-def test_a_compiled_layer_is_one_graph_from_its_first_call_and_gives_the_same(name, order):
-    first, second = operator(), operator()  # the second one's arrangements are untouched when it is compiled
+def test_a_compiled_layer_is_one_graph_from_its_first_call_and_equals_the_eager_one(name, order):
+    first, second = operator(), operator()  # no structures of the second graph are built before it is compiled
     layer = layer_of(name, order, first)
     x = input_of(layer, first)
     expected = out_and_gradients(layer, layer, x, first)
@@ -189,8 +189,8 @@ def test_an_encoder_over_a_receptive_field_compiles():
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-def test_a_compiled_layer_tells_graphs_and_nodes_apart():
-    # same shapes, other edges; and the same edges, other nodes: neither may be answered with the first one's rows
+def test_a_compiled_layer_distinguishes_graphs_and_nodes():
+    # same shapes with other edges, and same edges with other nodes: neither may reuse the rows of the first
     one, two = operator(), operator(graph=SmallGraph([(o, r, s) for s, r, o in AWKWARD], 8, 3))
     layer = layer_of("basis", "vertical", one)
     x = input_of(layer, one)
@@ -241,14 +241,15 @@ def test_every_primitive_compiles_with_its_gradients(dtype):
         inputs = [tensor for tensor in given if tensor is not None]
         results = []
         for run in (function, torch.compile(function, fullgraph=True, backend="aot_eager")):
-            if number == 3 and run is function:  # eager mode would hand the factors on; a graph writes the gradient out
+            # Eager mode would keep the factors; a compiled graph materializes the gradient.
+            if number == 3 and run is function:
                 run = cases[2][0]
             out = run(*given)
             results.append((out, torch.autograd.grad(out, inputs, torch.ones_like(out))))
         assert_same(results[1], results[0], rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
 
 
-def test_the_operators_are_registered_as_pytorch_asks():
+def test_operators_pass_the_registration_checks_of_pytorch():
     structure = operator(torch.float64).structure
     pattern, pairs = structure.mix_target_pairs.handle, structure.source_pairs_by_node.handle
     grouped, edges = structure.source_pairs.handle, structure.triple_index.handle
@@ -273,7 +274,7 @@ def test_the_operators_are_registered_as_pytorch_asks():
         torch.library.opcheck(getattr(torch.ops.rgcn, name).default, arguments, test_utils=tests)
 
 
-def test_a_word_stands_for_one_object_as_long_as_it_lives():
+def test_a_handle_refers_to_one_object_as_long_as_it_exists():
     pattern = SparsePattern.selection(torch.tensor([1, 0]), 2)
     handle = pattern.handle
     assert structure_for(SparsePattern, handle) is pattern
@@ -346,7 +347,7 @@ def test_autocast_leaves_float64_alone_as_a_linear_layer_does(name):
 @pytest.mark.parametrize(("name", "order"), EACH_WAY)
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_layer_lives_in_any_precision(name, order, kind, device):
+def test_a_layer_computes_in_any_precision(name, order, kind, device):
     adjacency = operator(device=device)  # with float32 weights, whatever the layer
     layer = layer_of(name, order, adjacency, kind)
     exact = copy.deepcopy(layer).float()

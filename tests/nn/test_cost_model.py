@@ -1,4 +1,4 @@
-"""The cost model: counted by hand, and the choice that follows from it."""
+"""Test the cost model against counts by hand, and the choice of the evaluation order."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ def cost_of(decomposition, width_in, width_out, order):
 
 
 def words(*forward_and_backward):
-    """Bytes of so many numbers and indices, all of 4 bytes."""
+    """Return the bytes of these numbers and indices, 4 bytes each."""
     return 4 * sum(forward_and_backward)
 
 
 def mixing(rows, columns, entries, width, per_entry):
-    """Words of a sparse product and of its transpose: `per_entry` is the index and, if there is one, the value."""
+    """Return the number of words of a sparse product and of its transpose: `per_entry` is the index and, if there is
+    one, the value."""
     forward = entries * (width + per_entry) + rows * (1 + width)
     backward = entries * (width + per_entry) + columns * (1 + width)
     return forward + backward
 
 
 def picking(picks, rows, width):
-    """Words of copying rows (read, write, index), and of adding up their gradients (read, index; pointer, write)."""
+    """Return the number of words to copy rows (read, write, index) and to sum their gradients (read, index; pointer,
+    write)."""
     return picks * (2 * width + 1) + picks * (width + 1) + rows * (1 + width)
 
 
@@ -67,7 +69,7 @@ def test_cost_of_full_and_block_matrices_by_hand(decomposition, width_in, width_
         mixing(3, 6, 5, width_in, per_entry=2), products(3, 2), mixing(6, 3, 3, width_out, per_entry=1)
     )
     edgewise = cost_of(decomposition, width_in, width_out, "edgewise")
-    # rows and matrices picked for each of 5 edges, and added up going back
+    # rows and matrices are selected for each of 5 edges; the backward pass sums their gradients
     assert edgewise.operations == 5 * width_in + 5 * size + 3 * 5 * size + 2 * 5 * width_out
     assert edgewise.bytes == words(
         picking(5, 6, width_in), picking(5, 2, size), products(5, 5), mixing(6, 5, 5, width_out, per_entry=2)
@@ -186,7 +188,7 @@ def test_edges_for_one_step_are_evaluated_one_by_one_without_counting_pairs(deco
 
 @pytest.mark.parametrize("decomposition", [*MIXED, Diagonal()], ids=str)
 @pytest.mark.parametrize("order", ["horizontal", "vertical", "edgewise"])
-def test_planning_makes_all_that_an_order_reads(decomposition, order):
+def test_planning_builds_every_structure_that_an_order_reads(decomposition, order):
     weights, adjacency = choice(decomposition, BALANCED, 16, 16)
     weights.compiled_order(adjacency.structure.handle, order)
     before = set(vars(adjacency.structure))

@@ -1,4 +1,4 @@
-"""Decoders against the definition written out in loops."""
+"""Compare decoders with a definition in loops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_scores_equal_the_definition(biases: bool) -> None:
 
 
 @pytest.mark.parametrize("biases", [False, True])
-def test_prepare_of_some_nodes_brings_their_own_biases(biases: bool) -> None:
+def test_prepare_selects_the_biases_of_its_nodes(biases: bool) -> None:
     decoder, vectors = make(biases)
     some = torch.tensor([3, 1])
     torch.testing.assert_close(decoder.prepare(vectors[some], some), decoder.prepare(vectors)[some])
@@ -82,7 +82,7 @@ def test_gradients(biases: bool) -> None:
     assert torch.autograd.gradcheck(everything, (vectors.requires_grad_(), *decoder.parameters()))
 
 
-def test_relations_start_as_asked_and_biases_at_zero() -> None:
+def test_relations_use_the_given_initializer_and_biases_start_at_zero() -> None:
     decoder = DistMult(200, 100, 7, biases=True, generator=torch.Generator().manual_seed(0))
     assert decoder.relation.std().item() == pytest.approx(1.0, rel=0.02)
     assert decoder.node_bias is not None
@@ -93,7 +93,7 @@ def test_relations_start_as_asked_and_biases_at_zero() -> None:
     torch.testing.assert_close(small.relation, decoder.relation * 0.1)
 
 
-def test_without_biases_there_is_nothing_to_learn_but_the_relations() -> None:
+def test_without_biases_relations_are_the_only_parameters() -> None:
     assert [name for name, _ in DistMult(2, 3).named_parameters()] == ["relation"]
 
 
@@ -102,7 +102,7 @@ def test_biases_need_the_number_of_nodes() -> None:
         DistMult(2, 3, biases=True)
 
 
-def test_a_second_decoder_is_two_lines() -> None:
+def test_a_decoder_can_be_subclassed_in_two_lines() -> None:
     class Rescal(BilinearDecoder):
         """f = sᵀ W_r o, with W_r stored as a row."""
 
@@ -128,7 +128,7 @@ def test_a_second_decoder_is_two_lines() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_same_on_a_gpu() -> None:
+def test_gpu_and_cpu_agree() -> None:
     decoder, vectors = make(biases=True)
     s, r = torch.tensor([0, 1]), torch.tensor([2, 0])
     expected = decoder.score_objects(decoder.prepare(vectors)[s], r, decoder.prepare(vectors))
@@ -138,7 +138,7 @@ def test_the_same_on_a_gpu() -> None:
 
 
 @pytest.mark.parametrize("biases", [False, True])
-def test_a_width_of_one_is_a_width(biases: bool) -> None:
+def test_dimension_one_is_accepted(biases: bool) -> None:
     decoder = DistMult(2, 1, 3, biases=biases)
     nodes, every = decoder.prepare(torch.randn(3, 1)), torch.tensor([0, 1, 2])
     relation = torch.tensor([0, 1, 0])

@@ -1,4 +1,4 @@
-"""Dropout by node: the right share, the same for any order of rows and in any process; and its gradient."""
+"""Test dropout by node: its share, independence of the order of rows and of the process, and its gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_same_numbers_of_a_node_are_dropped_in_every_process():
     assert not torch.equal(node_dropout(x, 0.3, True, names), whole)
 
 
-def test_a_share_is_dropped_and_the_mean_stays():
+def test_dropout_drops_its_share_and_keeps_the_mean():
     x, names = torch.ones(4000, 50, dtype=torch.float64), torch.arange(4000)
     for rate in (0.1, 0.5, 0.9):
         torch.manual_seed(int(10 * rate))
@@ -27,12 +27,12 @@ def test_a_share_is_dropped_and_the_mean_stays():
         assert torch.equal(found[kept], torch.full_like(found[kept], 1.0 / (1.0 - rate)))
         error = 5 * (rate * (1 - rate) / kept.numel()) ** 0.5
         assert abs(float(kept.double().mean()) - (1 - rate)) < error
-        # Neither neighbors in a row nor those in a column go together.
+        # Adjacent entries in rows and in columns are independent.
         for left, right in ((kept[1:], kept[:-1]), (kept[:, 1:], kept[:, :-1])):
             assert abs(float((left & right).double().mean()) - (1 - rate) ** 2) < 2 * error
 
 
-def test_gradients_pass_where_numbers_stay_and_nothing_is_dropped_outside_training():
+def test_gradients_pass_where_nothing_was_dropped_and_evaluation_drops_nothing():
     x, names = torch.rand(6, 4, requires_grad=True), torch.arange(6)
     found = node_dropout(x, 0.5, True, names)
     found.sum().backward()

@@ -1,4 +1,4 @@
-"""Stacks of layers: restriction to what is needed changes nothing; rows that are never trained change nothing."""
+"""Test stacks of layers: restriction to the receptive field and frozen untrained rows change no result."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_encoder_is_layers_with_relu_between_and_none_after_the_last(graph):
 
 
 def trained_logits(network, adjacency, nodes, depth, steps=4):
-    """Logits of every node after some steps of Adam on the given nodes."""
+    """Return the logits of every node after some steps of Adam on the given nodes."""
     field = ReceptiveField.of(adjacency, nodes, depth)
     target = torch.arange(len(nodes)) % network.layers[-1].out_features
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
@@ -118,7 +118,7 @@ def trained_logits(network, adjacency, nodes, depth, steps=4):
 @pytest.mark.parametrize("kind", ["embedding", "full", "basis", "block"])
 @given(graph=small_graphs(), data=st.data())
 @settings(max_examples=3)
-def test_rows_out_of_reach_kept_apart_train_to_the_logits_of_rows_all_trained(kind, depth, graph, data):
+def test_untrained_rows_stored_separately_give_the_logits_of_a_full_table(kind, depth, graph, data):
     nodes = drawn_nodes(data, graph)
     adjacency = operator_of(graph)
     reach = ReceptiveField.of(adjacency, nodes, depth)
@@ -142,7 +142,7 @@ def test_row_table_keeps_every_row_where_it_was():
     assert len(table) == 5
 
 
-def test_states_gives_each_layers_output_and_stops_at_the_depth_asked_for():
+def test_states_returns_each_layers_output_up_to_the_given_depth():
     triples = torch.tensor([[0, 0, 1], [1, 0, 2]])
     adjacency = RelationalAdjacency.from_triples(triples, 3, 1)
     layers = [RelationalGraphConv.one_hot(adjacency, 6), RelationalGraphConv(6, 2, 1)]
@@ -167,7 +167,7 @@ def test_a_whole_graph_is_the_receptive_field_of_every_node(kind, graph):
     torch.testing.assert_close(network(adjacency), network(field), rtol=1e-10, atol=1e-10)
 
 
-def test_without_layers_nodes_keep_what_they_bring():
+def test_without_layers_the_output_is_the_input():
     network = RelationalEncoder(NodeEmbedding(4, 3, Initializer(), torch.Generator()), [])
     some = torch.tensor([2, 0])
     assert network.dim == 3
@@ -195,7 +195,7 @@ def test_an_encoder_without_layers_and_a_field_of_another_depth_are_refused():
 
 
 def naive_over(network, field, num_nodes):
-    """The network over a field, from every layer's entries and weights written out in float64."""
+    """Compute the network over a field in float64, from the entries and weights of every layer."""
     weights = [layer.dense_weight() for layer in network.layers]
     brought = {"NodeEmbedding": lambda s: s.rows.trained, "NodeFeatures": lambda s: s.features}
     source = network.source
@@ -230,7 +230,7 @@ def test_a_drawn_field_gives_the_values_and_gradients_of_its_edges_written_out(k
 @pytest.mark.parametrize("kind", KINDS)
 @given(graph=small_graphs(), data=st.data())
 @settings(max_examples=4)
-def test_layer_by_layer_in_pieces_it_is_what_the_whole_graph_gives(kind, depth, graph, data):
+def test_layerwise_inference_in_blocks_equals_the_whole_graph(kind, depth, graph, data):
     nodes = drawn_nodes(data, graph)
     adjacency = operator_of(graph)
     network = encoder_of(kind, depth, graph, adjacency)

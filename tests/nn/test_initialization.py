@@ -1,4 +1,4 @@
-"""How weights begin: standard deviations, bounds, reproducibility."""
+"""Test initial weights: standard deviations, bounds, reproducibility."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoders of link prediction: what they compute, written out in loops; and what they leave untouched."""
+"""Compare encoders of link prediction with loops, and test what they do not change."""
 
 from __future__ import annotations
 

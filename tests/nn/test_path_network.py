@@ -1,4 +1,4 @@
-"""The path network against its definition: one question at a time, one edge at a time, in float64."""
+"""Compare the path network with its definition, one question and one edge at a time, in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIANTS = [
 
 
 def made(seed=0, nodes=12, relations=3, triples=20, layers=3, width=8, kind=torch.float64, **settings):
-    """An untrained model over a random graph, its numbers in float64, LayerNorm's moved from where they begin."""
+    """Return an untrained float64 model over a random graph, with random LayerNorm parameters."""
     rng = np.random.default_rng(seed)
     ends, kinds = rng.integers(0, nodes, (triples, 2)), rng.integers(0, relations, triples)
     named = [(f"n{s}", f"r{r}", f"n{o}") for (s, o), r in zip(ends.tolist(), kinds.tolist(), strict=True)]
@@ -41,7 +41,7 @@ def made(seed=0, nodes=12, relations=3, triples=20, layers=3, width=8, kind=torc
     return kg, network, model.adjacency_.to(kind)
 
 
-def naive(network, adjacency: RelationalAdjacency, node: int, asked: int, q=None, table_of=None) -> torch.Tensor:
+def naive(network, adjacency: RelationalAdjacency, node: int, queried: int, q=None, table_of=None) -> torch.Tensor:
     """[N]: scores of all nodes as answers to one question, from the equations.
 
     q, table_of  the question's vector, and each layer's table of relations, where they are not the network's own
@@ -54,7 +54,7 @@ def naive(network, adjacency: RelationalAdjacency, node: int, asked: int, q=None
     for e, (v, _) in enumerate(edges):
         degree[v] += adjacency.raw[e]
     s = torch.log(degree.clamp(min=1)) / network.mean_log_degree
-    q, head = network.query[asked] if q is None else q, network.head
+    q, head = network.query[queried] if q is None else q, network.head
 
     def walked(x, layers):
         return walk(x, layers, adjacency, edges, sources, s, q, table_of)
@@ -100,8 +100,8 @@ def walk(x, layers, adjacency, edges, sources, s, q, table_of=None):
             z = layer.weight @ torch.cat([x[v], *parts]) + layer.bias
             if layer.settings.norm:
                 z = (z - z.mean()) / (z.var(unbiased=False) + 1e-5).sqrt() * layer.gain + layer.shift
-            heard = layer.settings.update_unreached or bool((x[v] != 0).any() or (total[v] != 0).any())
-            out = torch.relu(z) if heard else torch.zeros_like(z)
+            is_updated = layer.settings.update_unreached or bool((x[v] != 0).any() or (total[v] != 0).any())
+            out = torch.relu(z) if is_updated else torch.zeros_like(z)
             after.append(x[v] + out if layer.settings.skip else out)
         x = after
     return x
@@ -130,7 +130,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
 
 
 @given(st.integers(0, 10**6), st.sampled_from(VARIANTS), st.integers(1, 4))
-def test_only_what_is_reached_gives_the_same(seed, settings, layers):
+def test_restricting_to_reached_nodes_changes_no_score(seed, settings, layers):
     kg, network, adjacency = made(seed, nodes=30, triples=25, layers=layers, **settings)
     nodes = torch.randint(kg.num_nodes, (3,), generator=torch.Generator().manual_seed(seed))
     questions = Questions(nodes, torch.zeros(3, dtype=torch.int64))
@@ -153,14 +153,14 @@ def test_the_first_hops_of_a_question_are_few():
 @pytest.mark.parametrize("settings", VARIANTS)
 def test_a_known_triple_is_hidden_while_it_is_scored(settings):
     kg, network, adjacency = made(3, **settings)
-    triples = torch.tensor(np.concatenate([kg.triples, [[0, 1, 5]]]))  # the last one is not known
+    triples = torch.tensor(np.concatenate([kg.triples, [[0, 1, 5]]]))  # the last triple is not known
     found, differ = network.make_scorer(adjacency).triple_scores(triples), 0
     for number, (s, r, o) in enumerate(triples.tolist()):
         same = torch.tensor((kg.triples == [s, r, o]).all(axis=1))
         keep = torch.cat([(~same).double(), torch.ones(kg.num_nodes, dtype=torch.float64)])
         with torch.no_grad():
-            asked = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
-            there, back = network.score_nodes(adjacency.masked(keep), asked).log_softmax(1)[[0, 1], [o, s]].tolist()
+            questions = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
+            there, back = network.score_nodes(adjacency.masked(keep), questions).log_softmax(1)[[0, 1], [o, s]].tolist()
         assert float(found[number]) == pytest.approx((there + back) / 2, rel=1e-6, abs=1e-7)
         differ += abs(there - back) > 0.01
     assert differ
@@ -176,8 +176,8 @@ def test_same_seed_same_bits_and_learning():
     assert losses[-1] < losses[0]
 
 
-def test_a_hub_is_no_trouble():
-    """A thousand questions' worth of edges into one node: sums are cut into pieces."""
+def test_graphs_with_a_hub_are_supported():
+    """A node with so many incoming edges that sums are computed in pieces."""
     count = 20_000
     triples = np.stack([np.arange(1, count + 1), np.zeros(count, int), np.zeros(count, int)], axis=1)
     adjacency = RelationalAdjacency.from_triples(torch.tensor(triples), count + 1, 1, normalization="node")
@@ -195,7 +195,7 @@ def test_walks_go_both_ways():
             rgcn.LinkPredictor("path", **settings).prepare(kg)
 
 
-def test_too_little_memory_is_reported_before_work_begins(monkeypatch):
+def test_too_little_memory_is_reported_before_training(monkeypatch):
     kg = rgcn.load("world")
     model = rgcn.LinkPredictor("path", layers=2).prepare(kg)
     monkeypatch.setattr("rgcn.training.link_trainer.available_bytes", lambda device: 100 << 20)

@@ -1,4 +1,4 @@
-"""Popularity counts, in training, in answers and in explanations, what one can count by hand."""
+"""Compare popularity scores in training, answers and explanations with counts by hand."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def fitted(graph, **settings):
 
 
 def counted(graph):
-    """[2, relations, nodes]: how often a node is the object of a relation, and how often its subject."""
+    """Return [2, relations, nodes]: how often a node is the object of a relation, and how often its subject."""
     counts = np.zeros((2, graph.num_relations, graph.num_nodes))
     for subject, relation, object_ in graph.split_triples("train"):
         counts[0, relation, object_] += 1
@@ -37,12 +37,12 @@ def test_scores_are_counts(seed):
     bias = model.network_.bias.item()
     relation = torch.arange(graph.num_relations).repeat(2)
     sides = torch.arange(len(relation)) < graph.num_relations
-    asked = Questions(torch.zeros_like(relation), relation, sides)
+    questions = Questions(torch.zeros_like(relation), relation, sides)
     expected = torch.log1p(counts.flatten(0, 1)) + bias
-    torch.testing.assert_close(model.scorer().scores(asked), expected)
+    torch.testing.assert_close(model.scorer().scores(questions), expected)
     some = torch.tensor([1, 4, 7])
-    torch.testing.assert_close(model.scorer().scores(asked, some), expected[:, some])
-    torch.testing.assert_close(model.network_.score_nodes(model.adjacency_, asked), expected)
+    torch.testing.assert_close(model.scorer().scores(questions, some), expected[:, some])
+    torch.testing.assert_close(model.network_.score_nodes(model.adjacency_, questions), expected)
     triples = torch.tensor(graph.triples)
     both = (torch.log1p(counts[side, triples[:, 1], triples[:, end]]) for side, end in ((0, 2), (1, 0)))
     by_hand = sum(both) / 2 + bias
@@ -73,13 +73,13 @@ def test_an_explained_triple_has_the_score_of_its_answer():
     graph = random_graph(3)
     model = fitted(graph)
     subject, relation, object_ = graph.split_triples("train")[0].tolist()
-    asked = torch.tensor([subject, object_])
-    heard = ExplainedTriple(ReceptiveField.of(model.adjacency_, asked, 1), asked, subject, relation, object_)
+    nodes = torch.tensor([subject, object_])
+    explained = ExplainedTriple(ReceptiveField.of(model.adjacency_, nodes, 1), nodes, subject, relation, object_)
     answer = model.scorer().triple_scores(torch.tensor([[subject, relation, object_]]))
-    torch.testing.assert_close(model.network_.score_explained(heard).detach().mean(0, keepdim=True), answer)
-    alone = model.network_.score_explained(heard._replace(both=False)).detach()
+    torch.testing.assert_close(model.network_.score_explained(explained).detach().mean(0, keepdim=True), answer)
+    alone = model.network_.score_explained(explained._replace(both=False)).detach()
     torch.testing.assert_close(
-        alone, model.scorer().scores(Questions(asked[:1], torch.tensor([relation])))[0, [object_]]
+        alone, model.scorer().scores(Questions(nodes[:1], torch.tensor([relation])))[0, [object_]]
     )
 
 
@@ -98,6 +98,6 @@ def test_it_is_saved_and_counts_a_graph_that_has_grown(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{"normalization": "relation"}, {"inverse": False}])
-def test_what_would_not_count_is_refused(settings):
+def test_unsupported_settings_are_refused(settings):
     with pytest.raises(ConfigError, match="set normalization to none, inverse to true"):
         fitted(random_graph(0), **settings)

@@ -1,4 +1,4 @@
-"""Relations by how they meet, against the definition: sets of nodes and of pairs, a relation at a time, in float64."""
+"""Compare relation overlaps and relation vectors with definitions by sets and loops, in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def meetings_of(triples, nodes: int, relations: int) -> RelationGraph:
 
 
 def ends_and_pairs(triples, relations: int):
-    """For each relation, inverses behind them: the set of nodes it begins at, and of the pairs it connects."""
+    """Return, for relations and then their inverses, the set of their subjects and the set of their pairs."""
     heads, pairs = [set() for _ in range(2 * relations)], [set() for _ in range(2 * relations)]
     for s, r, o in triples:
         for number, begin, end in ((r, s, o), (r + relations, o, s)):
@@ -40,11 +40,11 @@ def ends_and_pairs(triples, relations: int):
 
 
 def shares(things: list[set]) -> torch.Tensor:
-    """[2R, 2R] from the definition."""
+    """Return the shares [2R, 2R] by definition."""
     table = torch.zeros(len(things), len(things), dtype=torch.float64)
-    for r, mine in enumerate(things):
+    for r, own in enumerate(things):
         for s, other in enumerate(things):
-            table[r, s] = len(mine & other) / max(len(mine), 1)
+            table[r, s] = len(own & other) / max(len(own), 1)
         table[r] /= max(float(table[r].sum()), 1.0) ** 0.5
     return table
 
@@ -60,7 +60,7 @@ def naive_features(triples, nodes: int, relations: int) -> torch.Tensor:
 
 
 class Written:
-    """A table that stands for `OverlapMatrix`."""
+    """A table with the interface of `OverlapMatrix`."""
 
     def __init__(self, table: torch.Tensor) -> None:
         self.table = table
@@ -70,14 +70,14 @@ class Written:
 
 
 def exact_meetings(triples, nodes: int, relations: int) -> RelationGraph:
-    """The same from the definition, in float64: `RelationGraph` keeps float32."""
+    """Compute the overlaps by definition in float64; `RelationGraph` stores float32."""
     heads, pairs = map(shares, ends_and_pairs(triples, relations))
     opposite = torch.tensor([*range(relations, 2 * relations), *range(relations)])
     return RelationGraph(Written(heads), Written(pairs), opposite, naive_features(triples, nodes, relations))
 
 
-def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, asked: int) -> list[torch.Tensor]:
-    """A vector for each relation where one is asked for, a pair of relations at a time."""
+def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int, query: int) -> list[torch.Tensor]:
+    """Compute the vector of each relation for a query relation, one pair of relations at a time."""
     heads, pairs = ends_and_pairs(triples, relations)
     by_head, by_pair = shares(heads), shares(pairs)
     features, size = naive_features(triples, nodes, relations), 2 * relations
@@ -86,21 +86,24 @@ def naive_vectors(network: RelationNetwork, triples, nodes: int, relations: int,
         return (r + relations) % size
 
     z = [network.of_features @ row for row in features]
-    z[asked] = z[asked] + network.mark
+    z[query] = z[query] + network.mark
     for ways, weight, bias, gain, shift in zip(
         network.ways, network.weights, network.biases, network.gains, network.shifts, strict=True
     ):
         after = []
         for s in range(size):
-            heard = ways[6] * z[inverse(s)]
+            messages = ways[6] * z[inverse(s)]
             for t in range(size):
-                heard = heard + by_head[s, t] * ways[0] * z[t]  # a head in common
-                heard = heard + by_head[s, inverse(t)] * ways[1] * z[t]  # the end of one is the start of the other
-                heard = heard + by_head[inverse(s), t] * ways[2] * z[t]  # the other's head is my tail
-                heard = heard + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # a tail in common
-                heard = heard + by_pair[s, t] * ways[4] * z[t]
-                heard = heard + by_pair[s, inverse(t)] * ways[5] * z[t]
-            out = weight @ torch.cat([z[s], heard]) + bias
+                messages = messages + by_head[s, t] * ways[0] * z[t]  # common subjects
+                messages = (
+                    messages + by_head[s, inverse(t)] * ways[1] * z[t]
+                )  # the object of one is a subject of the other
+                # The subject of the other is an object of this one.
+                messages = messages + by_head[inverse(s), t] * ways[2] * z[t]
+                messages = messages + by_head[inverse(s), inverse(t)] * ways[3] * z[t]  # common objects
+                messages = messages + by_pair[s, t] * ways[4] * z[t]
+                messages = messages + by_pair[s, inverse(t)] * ways[5] * z[t]
+            out = weight @ torch.cat([z[s], messages]) + bias
             normal = (out - out.mean()) / (out.var(unbiased=False) + 1e-5).sqrt()
             after.append(z[s] + torch.relu(normal * gain + shift))
         z = after
@@ -115,7 +118,7 @@ def drawn(seed: int, nodes=9, relations=4, triples=15) -> list[tuple[int, int, i
 def network_of(seed=0, depth=2) -> RelationNetwork:
     generator = torch.Generator().manual_seed(seed)
     network = RelationNetwork(WIDTH, depth, generator).double()
-    for parameter in network.parameters():  # biases, gains and shifts moved from where they begin
+    for parameter in network.parameters():  # random biases, gains and shifts
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     return network
 
@@ -143,13 +146,13 @@ def test_shares_and_features_are_those_of_the_definition(case, written_out, monk
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 5), st.integers(1, 25))
-def test_of_any_graph_too(seed, nodes, relations, triples):
+def test_shares_and_features_match_the_definition_on_random_graphs(seed, nodes, relations, triples):
     some = drawn(seed, nodes, relations, triples)
     agree(meetings_of(some, nodes, relations), some, nodes, relations)
 
 
 @pytest.mark.parametrize("columns", [1, 3, 128])
-def test_written_out_by_parts_is_the_same_as_through_what_is_shared(columns, monkeypatch):
+def test_separate_computation_equals_the_shared_one(columns, monkeypatch):
     monkeypatch.setattr(universal_network, "MAX_COLUMNS", columns)
     triples = torch.tensor(drawn(1, relations=5))
     written = OverlapMatrix(triples[:, 1], triples[:, 0], 5, 9)
@@ -170,7 +173,7 @@ def test_a_relation_without_triples_is_connected_to_no_other():
     assert bool(torch.isfinite(found.features).all())
 
 
-def test_gradients_pass_through_what_is_shared(monkeypatch):
+def test_gradients_pass_through_shared_values(monkeypatch):
     triples = drawn(2)
     written = meetings_of(triples, 9, 4)
     monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", 0)
@@ -189,13 +192,13 @@ def test_gradients_pass_through_what_is_shared(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_vectors_and_gradients_are_those_of_the_equations(case):
     nodes, relations, triples = CASES[case]
-    network, asked = network_of(), [0, 2 * relations - 1]
-    found, own = network(exact_meetings(triples, nodes, relations), torch.tensor(asked))
+    network, queries = network_of(), [0, 2 * relations - 1]
+    found, own = network(exact_meetings(triples, nodes, relations), torch.tensor(queries))
     wanted = torch.stack(
-        [torch.stack(naive_vectors(network, triples, nodes, relations, each)) for each in asked], dim=1
+        [torch.stack(naive_vectors(network, triples, nodes, relations, each)) for each in queries], dim=1
     )
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
-    torch.testing.assert_close(own, torch.stack([wanted[each, place] for place, each in enumerate(asked)]))
+    torch.testing.assert_close(own, torch.stack([wanted[each, place] for place, each in enumerate(queries)]))
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=found.dtype)
     parameters = list(network.parameters())
     ours, theirs = (torch.autograd.grad(z, parameters, slope) for z in (found, wanted))
@@ -205,16 +208,16 @@ def test_vectors_and_gradients_are_those_of_the_equations(case):
 
 def test_relations_asked_for_together_are_as_those_asked_for_alone():
     relation_graph, network = meetings_of(drawn(3), 9, 4), network_of()
-    asked = torch.tensor([5, 0, 5, 7])
-    together, own = network(relation_graph, asked)
-    for place, each in enumerate(asked):
-        alone, mine = network(relation_graph, each[None])
+    queries = torch.tensor([5, 0, 5, 7])
+    together, own = network(relation_graph, queries)
+    for place, each in enumerate(queries):
+        alone, own_alone = network(relation_graph, each[None])
         torch.testing.assert_close(together[:, place], alone[:, 0], rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(own[place], mine[0], rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(own[place], own_alone[0], rtol=1e-9, atol=1e-10)
 
 
-def test_relations_that_meet_alike_are_alike_and_only_they():
-    """Two relations of the same shape have the same vector but for the mark: nothing else tells them apart."""
+def test_relations_have_equal_vectors_only_if_they_meet_alike():
+    """Two relations with the same structure have the same vector, except for the mark of the query relation."""
     triples = [(0, 0, 1), (2, 1, 3), (4, 2, 4)]
     z, _ = network_of()(meetings_of(triples, 5, 3), torch.tensor([2]))
     torch.testing.assert_close(z[0], z[1], rtol=1e-6, atol=1e-7)
@@ -227,7 +230,7 @@ def test_relations_that_meet_alike_are_alike_and_only_they():
 
 
 @pytest.mark.parametrize("kind", ["a triple each", "all at one node"])
-def test_many_relations_never_write_out_their_pairs(kind, monkeypatch):
+def test_pairs_of_many_relations_are_not_materialized(kind, monkeypatch):
     """10⁵ relations: a matrix between them would take 160 GB, and their pairs at the hub 10¹⁰ entries."""
     count = 100_000
     number = torch.arange(count)

@@ -1,4 +1,4 @@
-"""The layer against the naive definition: values and gradients, for every decomposition and way of evaluating."""
+"""Compare the layer with the naive definition: values and gradients, for every decomposition and evaluation order."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def both_operators(graph, dtype=torch.float64):
 
 
 def check_against_naive(name, evaluation, graph, dtype=torch.float64, tolerance=1e-10, operators=None):
-    """Same values, same gradients of x, of every parameter, and of the weights of triples and self-loops."""
+    """Compare values, and gradients of x, of every parameter, and of the weights of triples and self-loops."""
     generator = torch.Generator().manual_seed(graph.seed)
     own, adjacency, dense = operators or both_operators(graph, dtype)
     layer = layer_of(name, evaluation, graph, adjacency, dtype)
@@ -289,7 +289,7 @@ def test_permuting_the_relations_together_with_their_weights_changes_nothing(nam
 
 
 class LargestTensor(TorchDispatchMode):
-    """Remembers the largest tensor any operation gave."""
+    """Records the largest tensor that any operation returned."""
 
     def __init__(self):
         super().__init__()
@@ -365,7 +365,7 @@ def test_one_hot_layer_refuses_a_graph_with_pairs_it_has_no_row_for():
         layer(None, operator_of(SmallGraph([(2, 0, 1)], 3, 1)))
 
 
-def test_wrong_uses_are_refused_in_words():
+def test_wrong_uses_raise_errors_with_a_message():
     graph = SmallGraph([(0, 0, 1)], 3, 1)
     adjacency = operator_of(graph)
     with pytest.raises(ConfigError, match="same inverse and self_loops"):

@@ -1,4 +1,4 @@
-"""`RGCNConv` gives what PyG's layer of the same weights gives, values and gradients."""
+"""Compare values and gradients of `RGCNConv` with PyG's layer of the same weights."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def compare(ours: RGCNConv, theirs: PygConv, x, edge_index: Tensor, edge_type: T
     found, expected = ours(x, edge_index, edge_type), theirs(x, edge_index, edge_type)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(2), dtype=found.dtype)
-    mine = torch.autograd.grad(found, [*leaves, *ours.parameters()], slope)
+    gradients = torch.autograd.grad(found, [*leaves, *ours.parameters()], slope)
     wanted = torch.autograd.grad(expected, [*leaves, *dict(theirs.named_parameters()).values()], slope)
     names = [*range(len(leaves)), *(name for name, _ in theirs.named_parameters())]
-    by_name = dict(zip([*range(len(leaves)), *(name for name, _ in ours.named_parameters())], mine, strict=True))
+    by_name = dict(zip([*range(len(leaves)), *(name for name, _ in ours.named_parameters())], gradients, strict=True))
     for name, gradient in zip(names, wanted, strict=True):
         torch.testing.assert_close(by_name[name], gradient, rtol=1e-11, atol=1e-12)
 
@@ -62,14 +62,14 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_it_gives_what_pyg_gives(settings):
+def test_output_equals_that_of_pyg(settings):
     ours, theirs = pair(**settings)
     x = torch.randn(NODES, WIDTH, dtype=torch.float64, requires_grad=True)
     compare(ours, theirs, x, *graph())
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_bases": 3}], ids=str)
-def test_without_features_and_with_node_ids_it_gives_what_pyg_gives(settings):
+def test_without_features_and_with_node_ids_the_output_equals_that_of_pyg(settings):
     ours, theirs = pair(width=NODES, **settings)
     compare(ours, theirs, None, *graph())
     compare(ours, theirs, torch.randperm(NODES), *graph())
@@ -109,7 +109,7 @@ def test_the_structure_of_a_repeated_edge_index_is_built_once(monkeypatch):
     assert sum(entry[0]() is not None for entry in conv._cached) <= 2  # dropped with their tensors
 
 
-def test_it_trains_copies_and_takes_new_weights():
+def test_layer_can_be_trained_copied_and_loaded():
     conv, x, (edge_index, edge_type) = RGCNConv(WIDTH, OUT, RELATIONS, num_bases=2), torch.randn(NODES, WIDTH), graph()
     optimizer = torch.optim.Adam(conv.parameters(), lr=0.05)
     before = conv(x, edge_index, edge_type).square().mean().item()

@@ -1,4 +1,4 @@
-"""A network for any graph: against its definition, and that nothing in it belongs to a graph."""
+"""Compare the universal network with its definition, and test that no weight belongs to a graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some_graph(seed=0, nodes=10, relations=4, triples=18, **more) -> KnowledgeGr
 
 
 def model_over(kg, seed=0, kind=torch.float64, **settings) -> rgcn.LinkPredictor:
-    """Untrained, its numbers in float64, biases moved from where they begin."""
+    """Return an untrained float64 network with random biases."""
     model = rgcn.LinkPredictor("universal", seed=seed, **{**SMALL, **settings}).prepare(kg)
     network, generator = model.network_.to(kind).eval(), torch.Generator().manual_seed(seed)
     for parameter in network.parameters():
@@ -46,15 +46,15 @@ def model_over(kg, seed=0, kind=torch.float64, **settings) -> rgcn.LinkPredictor
 
 
 def all_scores(model) -> torch.Tensor:
-    """[2R, N, N]: every question of a small graph, those for subjects behind those for objects."""
+    """Return the scores [2R, N, N] of every question of a small graph, first those for objects."""
     nodes, relations = model.graph_.num_nodes, model.graph_.num_relations
-    asked = torch.cartesian_prod(torch.arange(2 * relations), torch.arange(nodes))
-    questions = Questions(asked[:, 1], asked[:, 0] % relations, asked[:, 0] < relations)
+    pairs = torch.cartesian_prod(torch.arange(2 * relations), torch.arange(nodes))
+    questions = Questions(pairs[:, 1], pairs[:, 0] % relations, pairs[:, 0] < relations)
     return model.scorer().scores(questions).view(2 * relations, nodes, nodes)
 
 
 def close(one, other, scale=1.0):
-    """How relations meet is kept in float32."""
+    """Overlaps of relations are stored in float32."""
     torch.testing.assert_close(one, other, rtol=1e-4 * scale, atol=1e-5 * scale)
 
 
@@ -68,8 +68,8 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
     network, adjacency = model.network_, model.adjacency_
     network.relation_graph = exact_meetings(triples, nodes, relations)
 
-    def scored(node, asked):
-        z = [*naive_vectors(network.relations, triples, nodes, relations, asked), network.stays]
+    def scored(node, query):
+        z = [*naive_vectors(network.relations, triples, nodes, relations, query), network.stays]
 
         def table_of(layer):
             given = layer.relations
@@ -77,7 +77,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
                 [given.outer @ torch.relu(given.inner @ each + given.inner_bias) + given.outer_bias for each in z]
             )
 
-        return naive(network, adjacency, node, asked, z[asked], table_of)
+        return naive(network, adjacency, node, query, z[query], table_of)
 
     questions = Questions(torch.tensor([0, 2, 5]), torch.tensor([0, 1, 0]), torch.tensor([True, False, True]))
     wanted = torch.stack([scored(v, r) for v, r in ((0, 0), (2, 1 + relations), (5, 0))])
@@ -94,7 +94,7 @@ def test_scores_and_gradients_are_those_of_the_equations(settings):
                 torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
 
 
-def test_the_vector_of_a_relation_is_its_own_where_it_is_asked_for(monkeypatch):
+def test_the_query_relation_has_its_own_vector(monkeypatch):
     kg = some_graph(1, relations=5)
     network = model_over(kg).network_
     wanted = torch.cat([network.relation_states(torch.tensor([r])).query for r in range(5)])
@@ -125,7 +125,7 @@ def test_a_batch_of_mixed_relations_is_its_questions_one_at_a_time():
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_one_table_for_all_questions_is_as_one_for_each(hides):
-    """Where all ask for the same relation there is one table of relations, else one for each."""
+    """If all questions have the same relation there is one table of relation vectors, else one per question."""
     model = model_over(some_graph(3))
     network, relation = model.network_, 2
     triples = torch.tensor(np.array([t for t in model.graph_.triples.tolist() if t[1] == relation]))
@@ -140,21 +140,21 @@ def test_one_table_for_all_questions_is_as_one_for_each(hides):
     if hides:
         close(scorer.triple_scores(triples), scorer.triple_scores(mixed)[:-1])
     else:
-        asked = [Questions(each[:, 0], each[:, 1]) for each in (triples, mixed)]
-        close(scorer.scores(asked[0]), scorer.scores(asked[1])[:-1])
+        questions = [Questions(each[:, 0], each[:, 1]) for each in (triples, mixed)]
+        close(scorer.scores(questions[0]), scorer.scores(questions[1])[:-1])
 
 
 @pytest.mark.parametrize("settings", [{}, {"normalization": "relation"}])
 def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(settings):
-    """Scores of known triples are those of a graph without them as far as messages go. How relations meet stays as the
-    whole graph has it, as in training: it is computed once, and one triple of many hardly moves a share. It does say
-    that a relation exists at all: where the hidden triple is its relation's only one, nothing else would.
+    """Scores of known triples equal those over a graph without them, except for the relation overlaps. These come from
+    the whole graph, as in training: they are computed once, and one triple of many hardly changes a share. If the
+    hidden triple is the only one of its relation, the overlaps reveal that the relation exists.
     """
     kg = some_graph(4)
     model = model_over(kg, **settings)
     network, found = model.network_, model.scorer().triple_scores(torch.tensor(kg.triples))
-    asked = Questions(torch.tensor(kg.triples[:, 0]), torch.tensor(kg.triples[:, 1]))
-    hiding = model.scorer().scores_hiding_answers(asked, torch.tensor(kg.triples[:, 2]))
+    questions = Questions(torch.tensor(kg.triples[:, 0]), torch.tensor(kg.triples[:, 1]))
+    hiding = model.scorer().scores_hiding_answers(questions, torch.tensor(kg.triples[:, 2]))
     assert hiding.dtype == torch.float64
     differs = 0
     for number, (s, r, o) in enumerate(kg.triples.tolist()):
@@ -162,8 +162,8 @@ def test_a_known_triple_is_hidden_from_messages_and_not_from_how_relations_meet(
         rule = {"normalization": model.model.normalization}
         rest = RelationalAdjacency.from_triples(torch.tensor(without), kg.num_nodes, kg.num_relations, **rule)
         with torch.no_grad():
-            asked = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
-            wanted = network.score_nodes(rest.to(torch.float64), asked).log_softmax(1)
+            questions = Questions(torch.tensor([s, o]), torch.tensor([r, r]), torch.tensor([True, False]))
+            wanted = network.score_nodes(rest.to(torch.float64), questions).log_softmax(1)
         close(found[number], (wanted[0, o] + wanted[1, s]) / 2)
         close(hiding[number], wanted[0])
         anew = model.over(graph_of(without, kg.num_nodes, kg.num_relations))
@@ -187,7 +187,7 @@ def test_no_weight_has_a_size_that_depends_on_a_graph():
     assert not network.has_relation_weights
 
 
-def test_weights_over_another_graph_are_as_if_they_had_begun_there():
+def test_weights_applied_to_another_graph_equal_those_of_a_network_built_on_it():
     here, there = some_graph(0), some_graph(7, nodes=15, relations=6, triples=30, prefix="other ")
     moved = model_over(here, kind=torch.float32).over(there)
     direct = model_over(there, kind=torch.float32)
@@ -199,7 +199,7 @@ def test_weights_over_another_graph_are_as_if_they_had_begun_there():
 
 
 @pytest.mark.parametrize("written_out", [1024, 0])
-def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, monkeypatch):
+def test_renaming_and_renumbering_only_permutes_answers(written_out, monkeypatch):
     monkeypatch.setattr(universal_network, "MAX_STORED_RELATIONS", written_out)
     kg, rng = some_graph(5), np.random.default_rng(0)
     node, relation = rng.permutation(kg.num_nodes), rng.permutation(kg.num_relations)
@@ -210,7 +210,7 @@ def test_other_names_and_numbers_permute_answers_and_nothing_else(written_out, m
     close(theirs[both][:, node][:, :, node], ours)
 
 
-def test_a_turned_relation_is_asked_the_other_way_round():
+def test_reversing_a_relation_swaps_the_question_direction():
     kg = some_graph(6)
     turned = np.where(kg.triples[:, 1:2] == 1, kg.triples[:, ::-1], kg.triples)
     ours, theirs = all_scores(model_over(kg)), all_scores(model_over(graph_of(turned, 10, 4)))
@@ -249,7 +249,7 @@ def test_many_relations_are_answered_in_memory_that_grows_with_them(kind, monkey
     model = model_over(some_graph(0), kind=torch.float32, layers=1, width=4, relation_layers=1)
     network = model.network_
     network.relation_graph, network.num_relations = RelationGraph.of(adjacency.structure), count
-    # What is shared has vectors, too: nodes and pairs, either way round.
+    # Shared nodes and pairs of relations have vectors too, in both directions.
     assert network.relation_graph.num_states <= 2 * count + (count + 1) + 2 * count
     assert network.num_states(count + 1) == count + 1 + network.relation_graph.num_states
     scorer = network.make_scorer(adjacency)
@@ -261,7 +261,7 @@ def test_many_relations_are_answered_in_memory_that_grows_with_them(kind, monkey
         network.make_scorer(adjacency)
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_invalid_settings_are_refused():
     kg = some_graph(0)
     for settings in ({"inverse": False}, {"self_loops": False}):
         with pytest.raises(ConfigError, match="set inverse and self_loops to true"):
@@ -272,7 +272,7 @@ def test_settings_that_cannot_be_are_refused():
         rgcn.LinkPredictor("path", start="shipped")
 
 
-def test_kept_models_answer_the_same(tmp_path):
+def test_saved_models_give_the_same_answers(tmp_path):
     kg = some_graph(0)
     fitted = rgcn.LinkPredictor("universal", **SMALL, steps=3, batch_edges=4, seed=1).fit(kg)
     fitted.save(tmp_path)

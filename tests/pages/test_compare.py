@@ -145,7 +145,7 @@ def test_the_time_of_a_resumed_run_is_that_of_all_its_sessions(tmp_path):
     assert [entry["seconds"] for entry in comparison.as_dict()["runs"]] == [[2.0], [pytest.approx(0.4)]]
 
 
-def test_the_page_is_whole_and_closed_to_the_outside(tmp_path):
+def test_the_page_is_self_contained(tmp_path):
     runs = [node_run(tmp_path / "<b>one", 0.5), node_run(tmp_path / "two", 0.6, patience=3)]
     text = comparison_page(compare_runs(runs))
     checker = checked(text)
@@ -188,12 +188,12 @@ def test_a_text_plot_fits_and_names_its_curves():
 
 
 @pytest.mark.parametrize("points", [[(5.0, 0.5)], [(1.0, 0.0), (2.0, 0.0)], [(1.0, -3.0), (9.0, 4.0)]])
-def test_a_text_plot_of_little(points):
+def test_a_text_plot_of_few_values(points):
     assert any(character > "⠀" for row in lines(text_plot([("a", Series("a", points))])) for character in row)
     assert text_plot([("a", Series("a", []))]) == []
 
 
-def test_curves_that_end_together_keep_their_letters():
+def test_curves_with_equal_last_values_keep_their_letters():
     series = [(letter, Series(letter, [(1.0, 0.5), (2.0, 1.0)])) for letter in "abcdef"]
     rows = lines(text_plot(series, width=60, height=6))
     assert max(map(len, rows)) <= 60

@@ -105,7 +105,7 @@ def test_it_has_every_section_and_says_how_it_was_made(node_run):
     assert "not known to rgcn" in sections["Data"]
 
 
-def test_names_are_text_whatever_they_hold(node_run):
+def test_names_are_escaped_as_text(node_run):
     card = model_card(RunFolder(node_run))
     _, sections = parts(card)
     uses = sections["What it is for"]
@@ -125,7 +125,7 @@ def test_any_name_is_read_as_it_is(name):
     assert plain == "name: " + name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def test_a_link_predictor_beside_a_choice_at_random(link_run):
+def test_a_link_predictor_is_compared_with_random_choice(link_run):
     front, sections = parts(model_card(RunFolder(link_run)))
     metrics = json.loads((link_run / "result.json").read_text())["metrics"]
     table = rows(sections["Results"])

@@ -1,4 +1,4 @@
-"""A run's report: complete, well formed, closed to the outside, and safe whatever the data are called."""
+"""Test reports of runs: complete, well-formed, self-contained, and safe for hostile names."""
 
 import dataclasses
 import html
@@ -44,7 +44,7 @@ VOID = {"meta", "br", "wbr", "hr", "col"}
 
 
 class Checker(HTMLParser):
-    """Remembers every element, and complains about what is not closed or not opened."""
+    """Records every element, and raises an error for unbalanced tags."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -68,7 +68,7 @@ class Checker(HTMLParser):
 
 
 def checked(text):
-    """The page, once it is sure that it is whole and loads nothing."""
+    """Parse the page; check that it is complete and loads nothing."""
     checker = Checker()
     checker.feed(text)
     checker.close()
@@ -94,7 +94,7 @@ def words(text):
 
 
 def keep(folder, config, model=None, metrics=(), result=None, sessions=None, environment=()):
-    """A run's folder as training writes it."""
+    """Write a run folder as a training does."""
     folder.mkdir(parents=True)
     fingerprint = "f" * 64 if model is None else model.graph_.fingerprint
     about = about_run(config, {"fingerprint": fingerprint}, sessions or [])
@@ -119,7 +119,7 @@ HOSTILE = [
 
 
 def node_graph():
-    """Twelve people in two classes, which differ in what they read; names that try to break out of the page."""
+    """Return twelve people in two classes, which read different books; some names contain HTML."""
     people = [*HOSTILE, *(f"p{i}" for i in range(7))]
     triples = [(person, "reads<i>", f"book{i % 2}") for i, person in enumerate(people)]
     classes = {person: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, person in enumerate(people)}
@@ -196,11 +196,12 @@ def node_run(tmp_path, classifier):
 # -- whole pages -------------------------------------------------------------------------------------------
 
 
-def test_a_report_of_node_classification_has_everything(node_run):
+def test_a_report_of_node_classification_has_every_section(node_run):
     report = make_report(node_run)
     text = words(report.html)
     sections = node_config().model_dump().values()
-    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1  # the task is no choice
+    # The task is not a setting that can differ.
+    settings = sum(len(values) if isinstance(values, dict) else 1 for values in sections) - 1
     for expected in (
         "test accuracy",
         "baseline",
@@ -248,7 +249,7 @@ def test_only_the_pages_own_script_may_run():
     assert "sha256-" in policy[1]
 
 
-def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
+def test_a_report_of_link_prediction_has_every_section(tmp_path, predictor):
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": 0.2 if i == 3 else None, "seconds": i} for i in (1, 2, 3)]
     result = {"epochs": 3, "parameters": 9, "stored_parameters": 9, "seconds": 1.0, "metrics": {"test": {"mrr": 0.999}}}
     run = keep(tmp_path / "run", link_config(), predictor, metrics, result)
@@ -266,7 +267,7 @@ def test_a_report_of_link_prediction_has_everything(tmp_path, predictor):
         "No probabilities, only scores: 6 validation triples are too few",
     ):
         assert expected in text, expected
-    assert calls[-1] == (12, 12)  # two questions a triple
+    assert calls[-1] == (12, 12)  # two questions per triple
     valid = make_report(run, "valid")
     assert valid.values["measured"]["split"] == "valid"
     assert "they are optimistic" in words(valid.html)
@@ -285,7 +286,7 @@ def test_hundreds_of_relations_are_cut_to_the_best_and_worst(tmp_path):
 
 
 @pytest.mark.parametrize("metrics", [[], NODE_METRICS[:1], NODE_METRICS])
-def test_a_run_that_is_not_finished_shows_what_there_is(tmp_path, metrics):
+def test_a_report_of_an_unfinished_run_shows_the_available_data(tmp_path, metrics):
     sessions = [{**SESSIONS[0], "to_step": None}]
     run = keep(tmp_path / "run", node_config(), metrics=metrics, sessions=sessions)
     report = make_report(run)
@@ -312,7 +313,7 @@ def test_the_time_is_that_of_all_sessions_also_of_those_that_were_killed(tmp_pat
 def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path):
     killed = {**SESSIONS[0], "ended": None, "outcome": None, "to_step": None}
     nodes = keep(tmp_path / "nodes", node_config(), metrics=NODE_METRICS, sessions=[killed])
-    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch says it for all
+    assert make_report(nodes).values["seconds"] == pytest.approx(0.4)  # the last epoch is the last report
     metrics = [{"number": i, "loss": 1 / i, "valid_mrr": None, "seconds": 1.5 * i} for i in (1, 2)]
     links = keep(tmp_path / "links", link_config(), metrics=metrics, sessions=[killed])
     assert make_report(links).values["seconds"] == 3.0
@@ -321,7 +322,7 @@ def test_the_time_of_a_run_that_is_not_finished_is_that_of_its_reports(tmp_path)
 
 @pytest.fixture(scope="module")
 def cut_off(tmp_path_factory):
-    """A run of which the result is gone, as if it had been killed after its last checkpoint."""
+    """Return a run without its result, as if it had been killed after its last checkpoint."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     changes = ["model.name=distmult", "model.embedding=4", "training.steps=2", "checkpoints.every_steps=1"]
     config = load_configuration("rgcn/lp-world", [*changes, "training.device=cpu", "training.evaluate_every=null"])
@@ -378,7 +379,7 @@ def test_a_broken_line_of_metrics_is_passed_over(node_run):
     assert report.values["epochs"] == 4
 
 
-def test_numbers_that_are_none_do_not_break_the_curves(tmp_path):
+def test_missing_values_do_not_break_the_curves(tmp_path):
     metrics = [{**NODE_METRICS[0], "loss": float("nan"), "valid_loss": float("inf")}, NODE_METRICS[1]]
     text = make_report(keep(tmp_path / "run", node_config(), metrics=metrics)).html
     checked(text)
@@ -461,11 +462,12 @@ def test_node_metrics_agree_with_the_model(classifier):
     most = np.bincount(labels.of("train")[1]).argmax()
     assert measured["majority"]["accuracy"] == pytest.approx((labels.of("test")[1] == most).mean())
     assert all(node["predicted"] != node["truth"] for node in measured["surest_mistakes"])
-    assert sum(figures["nodes"] for figures in measured["by_class"]) == measured["count"]
+    assert sum(metrics["nodes"] for metrics in measured["by_class"]) == measured["count"]
     certain = classifier.predict_frame([node["node"] for node in measured["most_certain"]])
     scores = dict(certain.select("node", "score").iter_rows())
     assert {node["node"]: node["score"] for node in measured["most_certain"]} == pytest.approx(scores)
-    assert all(node["probability"] is None for node in measured["most_certain"])  # nothing to calibrate on
+    # No validation data for the calibration.
+    assert all(node["probability"] is None for node in measured["most_certain"])
 
 
 def test_probabilities_are_calibrated_or_not_there(tmp_path):
@@ -477,9 +479,9 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
     measured = make_report(keep(tmp_path / "run", node_config(), model, result=NODE_RESULT))
     nodes = measured.values["measured"]["most_certain"]
     frame = model.predict_frame([node["node"] for node in nodes])
-    told = {node: numbers for node, _, *numbers in frame.iter_rows()}
+    expected = {node: numbers for node, _, *numbers in frame.iter_rows()}
     assert {node["node"]: (node["score"], node["probability"]) for node in nodes} == {
-        node: pytest.approx(tuple(numbers)) for node, numbers in told.items()
+        node: pytest.approx(tuple(numbers)) for node, numbers in expected.items()
     }
     assert [node["probability"] for node in nodes] == sorted((node["probability"] for node in nodes), reverse=True)
     assert "Calibrated on 20 validation nodes" in words(measured.html)
@@ -488,7 +490,7 @@ def test_probabilities_are_calibrated_or_not_there(tmp_path):
 
 def test_a_class_that_is_never_predicted_has_no_precision():
     found = class_metrics(["a", "b"], np.array([[2, 0], [2, 0]]))
-    assert [(figures["precision"], figures["recall"]) for figures in found] == [(0.5, 1.0), (None, 0.0)]
+    assert [(metrics["precision"], metrics["recall"]) for metrics in found] == [(0.5, 1.0), (None, 0.0)]
 
 
 def test_link_metrics_agree_with_the_model_for_all_block_sizes(predictor):
@@ -515,7 +517,7 @@ def test_a_hundred_thousand_points_are_thinned_and_keep_their_extremes():
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (5, 5), (-3, 7), (0, 1e-9), (1e12, 3e12), (0.1, 0.1)])
-def test_ticks_enclose_what_they_measure(low, high):
+def test_ticks_enclose_the_values(low, high):
     ticks = nice_ticks(low, high)
     assert ticks[0] <= low
     assert ticks[-1] >= high
@@ -523,7 +525,7 @@ def test_ticks_enclose_what_they_measure(low, high):
 
 
 @pytest.mark.parametrize("points", [[], [(3.0, 0.5)], [(1.0, 2.0), (2.0, 2.0)], [(1.0, -1.0), (2.0, float("nan"))]])
-def test_charts_of_little_are_still_charts(points):
+def test_charts_of_few_values_are_valid(points):
     chart = line_chart(
         [Series("<a>", points, [(1.0, 0.0, 1.0)])], title="<t>", x_label="x", y_label="y", marks=[Mark("<m>", 1.0)]
     )

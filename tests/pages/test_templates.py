@@ -35,7 +35,7 @@ def test_values_are_escaped_unless_they_are_markup():
     assert "\x00" not in text
 
 
-def test_markup_stays_markup():
+def test_markup_is_not_escaped_again():
     content = PageParts([PageSection("One", Markup("<i>lead</i>"), Markup("<p>{}</p>").format(HOSTILE))])
     text = page("A page", content)
     assert "<i>lead</i>" in text

@@ -1,4 +1,4 @@
-"""The published results and ours: how they are read, compared and shown."""
+"""Test how published results and ours are read, compared and shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No data set is on this machine, and none can be fetched."""
+    """Make all data sets unavailable."""
     monkeypatch.setenv("RGCN_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("RGCN_MIRROR", raising=False)
     monkeypatch.setattr("rgcn.data.registry.Sources._sources_of", lambda *_: iter(()))
@@ -68,9 +68,9 @@ def test_every_published_result_has_a_builtin_configuration():
 
 
 def test_the_headings_of_the_configurations_have_the_same_results():
-    for name, figures in ACCURACY.items():
+    for name, results in ACCURACY.items():
         head = builtin_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
-        assert all(f"{figure.value:.2f} ± {figure.error:.2f}" in head for figure in figures)
+        assert all(f"{figure.value:.2f} ± {figure.error:.2f}" in head for figure in results)
     for name, rows in RANKING.items():
         head = builtin_configurations()[name].read_text(encoding="utf-8").split("\n", 1)[0]
         assert all(f"{row['mrr'].value:.3f}" in head for row in rows)
@@ -165,27 +165,27 @@ def test_trials_are_kept_apart_and_old_runs_can_be_refused(tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["rgcn-nc-world+training.epochs=1+device=cpu"]
     assert isinstance(first.outcomes["rgcn/nc-world"], TrainingResult)
     assert first.outcomes["rgcn/nc-world"].metrics["accuracy"].runs == 2
-    heard = []
+    trial_outcomes = []
 
     class Ear(SeriesCallback):
         def run_ended(self, row):
-            heard.append(row.outcome)
+            trial_outcomes.append(row.outcome)
 
     assert run_trainings(["rgcn/nc-world"], plan, Ear()).outcomes == first.outcomes
-    assert heard == ["reused", "reused"]
+    assert trial_outcomes == ["reused", "reused"]
     with pytest.raises(DataError, match="--fresh"):
         run_trainings(["rgcn/nc-world"], ReproductionPlan(tmp_path, changes=plan.changes, device="cpu", fresh=True))
 
 
 def test_trainings_without_data_give_the_reason(nowhere, tmp_path):
-    heard = []
+    skipped = []
 
     class Ear(SeriesCallback):
         def unavailable(self, name, why):
-            heard.append(name)
+            skipped.append(name)
 
     given = run_trainings(["rgcn/nc-bgs"], ReproductionPlan(tmp_path), Ear())
-    assert heard == ["rgcn/nc-bgs"]
+    assert skipped == ["rgcn/nc-bgs"]
     assert "neither on this machine nor" in given.outcomes["rgcn/nc-bgs"]
     assert given.failures == []
 
@@ -232,13 +232,13 @@ def test_counts_are_named_as_in_the_paper():
 
 @pytest.fixture
 def report():
-    figures = (
+    published = (
         Judgment(PaperResult(1.5, "Torch-RGCN", "T", 0.1), "above"),
         Judgment(PaperResult(2.5, "TF-RGCN", "T"), "below"),
     )
     rows = [
-        PaperRow("A <b>|", "x", figures, 2.0, 0.05, 10, 61.0, note="one <i>"),
-        PaperRow("A <b>|", "y", figures[:1], 1.0, note="one <i>"),
+        PaperRow("A <b>|", "x", published, 2.0, 0.05, 10, 61.0, note="one <i>"),
+        PaperRow("A <b>|", "y", published[:1], 1.0, note="one <i>"),
         PaperRow("B", "x", (Judgment(PaperResult(None, "c-RGCN", "T", words="fewer"), "none"),), note="two"),
     ]
     table = PaperTable("t", "A table", rows, "the rule", ("a note",), changed=("training.epochs=2",))

@@ -34,7 +34,7 @@ def test_seven_tensors_of_the_published_shapes(stand_in):
 
 
 def judged_deviations(rows, seeds):
-    """The rows of the table that judge a standard deviation, one for each tensor."""
+    """Return the rows that compare a standard deviation, one for each tensor."""
     return [row for row in tensors_table(rows, seeds).rows if row.quantity == "std"]
 
 
@@ -48,7 +48,7 @@ def test_rows_have_all_statistics_and_compare_the_standard_deviation(stand_in):
         allowed = 0.10 if "output" in published.name else 0.02
         word = "within" if abs(deviation) <= allowed else "outside"
         assert judged.published[0].verdict == f"{deviation:+.1%}, {word} {allowed:.0%}"
-        if "initial" in published.name:  # what begins does not depend on the triples
+        if "initial" in published.name:  # initial tensors do not depend on the triples
             assert word == "within", judged
 
 
@@ -67,9 +67,11 @@ def test_every_standard_deviation_on_fb_toy_is_within_what_is_allowed(real_mirro
 def test_the_table_holds_every_published_result(stand_in):
     table = tensors_table(tensor_statistics(stand_in, seeds=1), 1)
     assert len(table.rows) == 28
-    figures = [judged.figure.value for row in table.rows for judged in row.published]
-    assert len(figures) == 60  # seven tensors, four statistics, two codes; four more for the original's inverses
+    published_values = [judged.figure.value for row in table.rows for judged in row.published]
+    assert (
+        len(published_values) == 60
+    )  # seven tensors, four statistics, two codes; four more for the original's inverses
     for published in PUBLISHED:
-        assert {value for side in published.statistics.values() for value in side} <= set(figures)
+        assert {value for side in published.statistics.values() for value in side} <= set(published_values)
     judged = [row for row in table.rows if row.published[0].verdict]
     assert [row.quantity for row in judged] == ["std"] * 7

@@ -1,4 +1,4 @@
-"""Models opened from runs and folders: what they are, whom they refuse, and whether their data changed."""
+"""Test models opened from runs and folders: their descriptions, wrong tasks, and changed data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS = "node\tclass\n" + "".join(f"n{i}\t{'A' if i % 2 == 0 else 'B'}\n" for i
 
 @pytest.fixture
 def own_run(tmp_path: Path) -> Path:
-    """A run on files of a user's own."""
+    """Return a run on files of a user."""
     (tmp_path / "graph.tsv").write_text(TRIPLES)
     (tmp_path / "labels.tsv").write_text(LABELS)
     configuration = tmp_path / "mine.yaml"
@@ -51,7 +51,7 @@ def test_a_saved_model_is_opened_too_and_load_model_takes_either(own_run, tmp_pa
     assert opened.model.predict_frame(["n0"]).equals(model.predict_frame(["n0"]))
 
 
-def test_a_part_of_a_name_is_no_name_but_says_which_are_near(tmp_path):
+def test_a_partial_name_is_refused_with_close_names(tmp_path):
     kg = rgcn.KnowledgeGraph.from_triples([("domestic_dog.n.01", "is", "domestic_animal.n.01")])
     rgcn.LinkPredictor(encoder="none", embedding=2, steps=1).fit(kg).save(str(tmp_path))
     with pytest.raises(UnknownNameError, match=r"unknown node 'dog'. Did you mean 'domestic_dog.n.01'\?"):
@@ -89,7 +89,7 @@ def test_a_damaged_model_is_reported(own_run):
         open_model(own_run)
 
 
-def test_files_touched_but_the_same_or_gone_are_no_obstacle(own_run):
+def test_unchanged_or_missing_data_files_do_not_prevent_opening(own_run):
     graph = own_run.parent / "graph.tsv"
     os.utime(graph, ns=(1, 1))
     assert open_model(own_run).graph.num_nodes == 11
@@ -105,7 +105,7 @@ def test_untouched_files_are_not_read_again(own_run, monkeypatch):
     assert open_model(own_run).graph.num_nodes == 11
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_a_folder_without_a_model_cannot_be_opened(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         open_model(tmp_path / "nothing")
     with pytest.raises(DataError, match="is not a run"):

@@ -1,4 +1,4 @@
-"""Graphs opened with the pretrained model: what is meant by a name, what is refused, what is left alone."""
+"""Test graphs opened with the pretrained model: ambiguous names, errors, and no files written."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ LABELS = "node,label\n" + "".join(f"p{i},{'even' if i % 2 == 0 else 'odd'}\n" fo
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder of a user's own, in which they are."""
+    """Return the working folder, with files of a user."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.csv").write_text(TRIPLES)
     (tmp_path / "people.csv").write_text(LABELS)
     return tmp_path
 
 
-def test_a_file_is_asked_and_nothing_is_written_beside_it(here):
+def test_a_graph_file_is_queried_and_nothing_is_written_next_to_it(here):
     before = sorted(here.iterdir())
     opened = open_model("mine.csv", device="cpu")
     assert (opened.name, opened.task.name) == ("mine.csv", "link-prediction")
     assert opened.words == "the pretrained model, over mine.csv (25 triples); nothing was trained"
     assert opened.source == {"graph": "mine.csv", "model": "the pretrained model"}
-    asked = Questions(torch.tensor([opened.node("p0")]), torch.tensor([opened.relation("works_for")]))
-    assert answer_links(opened, asked, 3).node.shape == (1, 3)
+    questions = Questions(torch.tensor([opened.node("p0")]), torch.tensor([opened.relation("works_for")]))
+    assert answer_links(opened, questions, 3).node.shape == (1, 3)
     assert opened.calibration.words
     assert sorted(here.iterdir()) == before
 
 
-def test_classes_are_those_of_the_others_that_are_like_labeled_ones(here):
+def test_nodes_get_the_class_of_similar_labeled_nodes(here):
     opened = open_model("mine.csv", device="cpu", labels="people.csv", classes=True)
     assert "(25 triples, 6 labels)" in opened.words
     nodes = nodes_to_classify(opened)
@@ -51,7 +51,7 @@ def test_classes_are_those_of_the_others_that_are_like_labeled_ones(here):
 def test_labels_from_a_relation_and_files_with_splits(here):
     opened = open_model("mine.csv", device="cpu", labels_from="lives_in", classes=True)
     assert opened.data.labels_from == "lives_in"
-    assert opened.graph.labels.counts() == {"train": 12}  # nothing is trained: every label is used
+    assert opened.graph.labels.counts() == {"train": 12}  # without training, every label is used
     graph = rgcn.read("mine.csv", labels_from="lives_in")
     assert open_model(graph, device="cpu", classes=True).graph.labels.counts() == {"train": 12}
     (here / "mine").mkdir()
@@ -60,7 +60,7 @@ def test_labels_from_a_relation_and_files_with_splits(here):
     assert open_model("mine", device="cpu").model.evaluate(split="test")["count"] == 2
 
 
-def test_a_graph_in_memory_is_asked_too():
+def test_a_graph_in_memory_is_queried():
     graph = rgcn.KnowledgeGraph.from_triples([("a", "knows", "b"), ("b", "knows", "c")])
     assert open_model(graph, device="cpu").words.startswith("the pretrained model, over graph (2 triples)")
 
@@ -74,7 +74,7 @@ def test_a_trained_model_comes_before_the_graph_in_its_folder(here):
         open_model("kept", labels="people.csv")
 
 
-def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
+def test_an_ambiguous_file_or_data_set_name_is_refused_with_advice(here):
     assert path_or_dataset("World").name == "world"
     (here / "world").mkdir()
     (here / "world" / "train.csv").write_text(TRIPLES)
@@ -99,7 +99,7 @@ def test_what_may_be_a_file_or_a_data_set_is_refused_with_how_to_choose(here):
         ("one_node.csv", {}, "one_node.csv: link prediction needs at least two nodes"),
     ],
 )
-def test_bad_input_is_reported_in_a_sentence(here, source, reading, words):
+def test_bad_input_raises_a_package_error(here, source, reading, words):
     (here / "empty.csv").write_text("")
     (here / "nothing").mkdir()
     (here / "one.csv").write_text("node,label\np1,x\np2,x\n")
@@ -118,7 +118,7 @@ def test_small_graphs_are_answered(here):
     assert opened.model.predict(["p4"])[0] in ("c1", "c2", "other")
 
 
-def test_names_that_are_not_there_have_near_ones(here):
+def test_unknown_names_have_close_suggestions(here):
     opened = open_model("mine.csv", device="cpu")
     with pytest.raises(RgcnError, match=r"unknown relation 'works_fro'. Did you mean 'works_for'"):
         opened.relation("works_fro")

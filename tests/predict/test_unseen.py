@@ -1,4 +1,4 @@
-"""Files of new triples: how their names meet the known ones."""
+"""Test files of new triples: how their names are matched with known names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(tmp_path_factory):
     return open_model(folder)
 
 
-def test_answers_for_a_country_that_is_new(opened, tmp_path):
+def test_answers_for_a_new_country(opened, tmp_path):
     new = tmp_path / "new.tsv"
     new.write_text("Atlantis\tborders\tPortugal\nAtlantis\tmember_of\tCERN\nLemuria\tborders\tAtlantis\n")
     larger = with_new_triples(opened, new)
@@ -71,7 +71,7 @@ def test_known_triples_are_not_added_twice(opened):
     assert merge_new_triples(opened.graph, new, "new").named()[len(opened.graph) :] == [
         ("Atlantis", "borders", "Spain")
     ]
-    with pytest.raises(DataError, match="nothing new in it"):
+    with pytest.raises(DataError, match="no new triples"):
         merge_new_triples(opened.graph, KnowledgeGraph.from_triples(known), "new")
 
 
@@ -117,7 +117,7 @@ def test_triples_may_join_a_graph_with_times():
     assert merge_new_triples(timed, KnowledgeGraph.from_triples([("d", "r", "a")]), "new").named()[1] == ("d", "r", "a")
 
 
-def test_a_model_of_features_asks_for_them(tmp_path):
+def test_a_model_of_features_requires_them_for_new_nodes(tmp_path):
     features = np.eye(4, dtype=np.float32)
     kg = KnowledgeGraph.from_triples(
         [("a", "r", "b"), ("c", "r", "d")], labels={"a": "A", "b": "B", "c": "A", "d": "B"}, features=features

@@ -1,4 +1,4 @@
-"""Lists of names that are read, and files of predictions that are whole or not there."""
+"""Test reading lists of names, and writing files of predictions atomically."""
 
 import gzip
 import io
@@ -29,7 +29,7 @@ def test_plain_text_with_a_byte_order_mark_blank_lines_and_any_line_end(tmp_path
 def test_first_columns_of_tables(tmp_path):
     (tmp_path / "a.csv").write_text('node,title\n"Bern, the city",x\n\nOslo,y\n')
     assert names(tmp_path / "a.csv") == [(2, "Bern, the city"), (4, "Oslo")]
-    (tmp_path / "b.tsv").write_text("Bern\tx\nOslo\ty\n")  # no header: Bern is no name of a column
+    (tmp_path / "b.tsv").write_text("Bern\tx\nOslo\ty\n")  # no header: Bern is not a column heading
     assert names(tmp_path / "b.tsv") == [(1, "Bern"), (2, "Oslo")]
     pl.DataFrame({"who": ["Bern", None, "Oslo"]}).write_parquet(tmp_path / "c.parquet")
     assert names(tmp_path / "c.parquet") == [(1, "Bern"), (3, "Oslo")]
@@ -60,7 +60,7 @@ def test_empty_files_are_refused(tmp_path, name, content):
         read_table(tmp_path / name)
 
 
-def test_what_cannot_be_read_is_reported_with_its_line(tmp_path):
+def test_unreadable_input_is_reported_with_its_line(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"Bern\nZ\xfcrich\n")
     with pytest.raises(ParseError, match=r"line 2: not UTF-8: byte 0xfc"):
         read_table(tmp_path / "latin.txt")
@@ -82,7 +82,7 @@ def test_unknown_names_are_counted_and_the_first_explained():
     assert "and 16 more" in str(refused.value)
     found = resolve_nodes(opened, listed, "people.txt", skip_unknown=True)
     assert (found.ids.tolist(), found.place.tolist(), found.skipped) == ([1, 2], [0, 1], 21)
-    with pytest.raises(DataError, match="1 of 1 name is not known"):  # nothing left is no success
+    with pytest.raises(DataError, match="1 of 1 name is not known"):  # if no name is known, it is an error
         resolve_nodes(opened, [(1, "x")], "people.txt", skip_unknown=True)
 
 
@@ -90,12 +90,12 @@ def test_tables_of_questions(tmp_path):
     opened = with_whole_numbers(random_graph(0))
     path = tmp_path / "q.csv"
     path.write_text("relation,object\nr1,n4\nr0,n5\n")
-    asked = read_questions(opened, path).questions
-    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 5], [1, 0], False)
+    parsed = read_questions(opened, path).questions
+    assert (parsed.node.tolist(), parsed.relation.tolist(), parsed.for_objects) == ([4, 5], [1, 0], False)
     path = tmp_path / "q.txt"
     path.write_text("n4\tr2\nwho\tr0\nn6\tr1\n")
-    asked, skipped = read_questions(opened, path, skip_unknown=True)
-    assert (asked.node.tolist(), asked.relation.tolist(), asked.for_objects) == ([4, 6], [2, 1], True)
+    parsed, skipped = read_questions(opened, path, skip_unknown=True)
+    assert (parsed.node.tolist(), parsed.relation.tolist(), parsed.for_objects) == ([4, 6], [2, 1], True)
     assert skipped == 1
     path.write_text("n4\n")
     with pytest.raises(DataError, match="1 row without a relation, the first in line 1"):
@@ -135,7 +135,7 @@ def test_lines_plain_and_compressed(tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, DataError])
 @pytest.mark.parametrize("name", ["a.csv", "a.nt", "a.parquet", "a.nt.gz"])
-def test_what_stops_half_way_leaves_everything_as_it_was(tmp_path, name, error):
+def test_an_interrupted_write_keeps_the_old_file(tmp_path, name, error):
     (tmp_path / name).write_text("old")
 
     def some(first):
@@ -149,7 +149,7 @@ def test_what_stops_half_way_leaves_everything_as_it_was(tmp_path, name, error):
     assert (tmp_path / name).read_text() == "old"
 
 
-def test_names_that_say_no_format(tmp_path):
+def test_unknown_suffixes_are_refused(tmp_path):
     for wrong in ("a.xlsx", "a", ".csv", "a.csv.gz"):
         with pytest.raises(ConfigError, match=r"must be one of \.csv"):
             format_of(tmp_path / wrong)

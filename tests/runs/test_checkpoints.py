@@ -71,14 +71,14 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(checkpoints, v
     else:
         flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut": content[:middle], "flipped": flipped, "emptied": b""}[damage])
-    if victim.endswith("json") and damage == "gone":  # then there is no such checkpoint, which is no damage
+    if victim.endswith("json") and damage == "gone":  # the checkpoint is missing, which gives no warning
         assert_same(checkpoints.newest(), state(1, best=1))
         return
     with pytest.warns(UserWarning, match="step-000000002 cannot be used"):
         assert_same(checkpoints.newest(), state(1, best=1))
 
 
-def test_of_a_newer_version_nothing_is_guessed(checkpoints):
+def test_checkpoints_of_a_newer_version_are_refused(checkpoints):
     checkpoints.save(state(1))
     path = checkpoints.folder / "step-000000001.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
@@ -96,11 +96,11 @@ def test_after_damage_new_checkpoints_stay_although_their_steps_are_lower(checkp
     with pytest.warns(UserWarning, match="cannot be used"):
         assert checkpoints.newest() is None
     for step in (100, 200, 300):
-        checkpoints.save(state(step, best=50))  # the same best step as in the damaged ones: written anew
+        checkpoints.save(state(step, best=50))  # the same best step as in the damaged ones is written again
         assert_same(checkpoints.newest(), state(step, best=50))
 
 
-def test_reading_takes_nothing_from_one_who_writes(checkpoints):
+def test_reading_does_not_disturb_a_writer(checkpoints):
     checkpoints.save(state(1))
     being_written = checkpoints.folder / ".writing-step-000000002.safetensors.abc"
     being_written.write_bytes(b"half")
@@ -125,7 +125,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint(checkpoints, mon
     assert not list(checkpoints.folder.glob(".*"))
 
 
-def test_what_a_killed_writer_left_is_cleared_away(checkpoints):
+def test_files_of_a_killed_writer_are_removed(checkpoints):
     checkpoints.save(state(1))
     (checkpoints.folder / "step-000000002.safetensors").write_bytes(b"whole, but its values were never written")
     assert_same(checkpoints.newest(), state(1))

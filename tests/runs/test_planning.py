@@ -58,8 +58,8 @@ def test_a_run_that_does_not_fit_is_refused_with_settings_that_fit(name, change,
     limited(plan.resources.needed - 1)
     with pytest.raises(ConfigError, match=r"Planned: .* of memory .*may be used: these fit: --set .*=") as refused:
         check_resources(plan, None)
-    said = str(refused.value).split("these fit: ")[1].split(";")[0]
-    settings = dict(one.split("=") for one in said.replace("--set ", "").split(" (")[0].split())
+    suggestion = str(refused.value).split("these fit: ")[1].split(";")[0]
+    settings = dict(one.split("=") for one in suggestion.replace("--set ", "").split(" (")[0].split())
     smaller = replace_settings(
         plan.config, {key: int(value) if value.isdigit() else value for key, value in settings.items()}
     )
@@ -129,7 +129,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(tmp_path, monkeypatch, cap
     monkeypatch.setattr("sys.argv", ["rgcn", "train", "e-rgcn/nc-world", "--dry-run", "--json"])
     with pytest.raises(SystemExit):
         main()
-    said = json.loads(capsys.readouterr().out)
-    assert said["steps"] == "50 epochs, each a step on all labels"
-    assert said["configuration"]["model"]["encoder"] == "e-rgcn"
+    result = json.loads(capsys.readouterr().out)
+    assert result["steps"] == "50 epochs, each a step on all labels"
+    assert result["configuration"]["model"]["encoder"] == "e-rgcn"
     assert list(tmp_path.iterdir()) == []

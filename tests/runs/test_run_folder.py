@@ -87,7 +87,7 @@ def test_two_processes_never_write_the_same_run(finished, config, world, tmp_pat
         holder.kill()
         holder.wait()
     assert finished.status() == "incomplete"
-    assert resume(finished.path, graph=world).length == 3  # killed as it was, it holds no lock any more
+    assert resume(finished.path, graph=world).length == 3  # the killed process holds no lock
 
 
 def test_changed_data_are_refused(finished, config, world):

@@ -31,7 +31,7 @@ SMALL = ("model.embedding=4", "training.batch_edges=20", "checkpoints.every_minu
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """All people like pizza: there is nothing to learn but what is popular."""
+    """All people like pizza: only popularity can be learned."""
     rows = [f"p{i},likes,{'pizza' if i % 5 else f'dish{i % 3}'}\n" for i in range(60)]
     rows += [f"p{i},knows,p{(7 * i + 3) % 60}\n" for i in range(60)]
     (tmp_path / "mine.csv").write_text("".join(rows))
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> str:
 
 
 def planned(table: str, **models: tuple[int, int]) -> tuple[Selection, rgcn.KnowledgeGraph]:
-    """A plan as timing would make it: models with their steps, and the steps of a second training of the best."""
+    """Return a plan: models with their steps, and the steps of the second training of the best."""
     found = []
     for name, (steps, more) in models.items():
         named = [f"model.name={name}", f"training.steps={steps}", *SMALL]
@@ -64,7 +64,8 @@ def test_the_same_plan_gives_the_same_run_and_the_best_one_stays(table, tmp_path
     assert [one.steps for one in kept.candidates] == [0, 3, 6]
     assert kept.chosen == kept.ranked()[0].name == "popularity"  # here a baseline should win
     assert "no graph network did better" in kept.verdict()
-    assert [bool(row[4]) for row in kept.rows()] == [True, False, False]  # test data are read for the chosen one alone
+    # Test data are read for the selected model only.
+    assert [bool(row[4]) for row in kept.rows()] == [True, False, False]
     run = RunFolder(tmp_path / "one")
     assert run.status() == "finished"
     assert not (run.path / "candidates").exists()

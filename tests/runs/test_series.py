@@ -83,7 +83,7 @@ def test_other_settings_are_not_mixed_in(config, tmp_path):
     assert run_series(harmless, 1, folder=tmp_path).rows[0].outcome == "reused"
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(config, tmp_path):
+def test_a_folder_with_other_files_is_not_changed(config, tmp_path):
     (tmp_path / "letters.txt").write_text("dear diary")
     with pytest.raises(DataError, match="holds no series"):
         run_series(config, 1, folder=tmp_path)
@@ -184,7 +184,7 @@ def test_a_killed_process_costs_one_seed_and_none_outlives_a_stopped_series(tmp_
     finally:
         series.kill()
     assert not any(map(is_alive, pids_in(folder)))
-    assert errors.count("Traceback") == 1  # the parent's own; under `rgcn` that is a sentence
+    assert errors.count("Traceback") == 1  # raised by the parent; the command prints it as a message
     sessions = [json.loads((folder / f"seed-{i}" / "run.json").read_text())["sessions"][-1] for i in (1, 2)]
     assert {session["outcome"] for session in sessions} == {"terminated"}
 

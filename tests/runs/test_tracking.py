@@ -1,4 +1,4 @@
-"""The record of a run survives kills, full disks and lost servers; TensorBoard and MLflow are the real ones."""
+"""Test that records of a run survive kills, full disks and lost servers, with the real TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def test_no_file_yet_reads_as_no_reports(tmp_path: Path) -> None:
 
 
 class _FullDisk:
-    """A file on a disk with few free bytes: a write is partial, as the system does it, or fails."""
+    """A file on a disk with few free bytes: a write is partial, as the system does, or it fails."""
 
-    def __init__(self, file: Any, room: int) -> None:
-        self._file, self._room = file, room
+    def __init__(self, file: Any, capacity: int) -> None:
+        self._file, self._room = file, capacity
 
     def write(self, line: bytes) -> int:
         if not self._room:
@@ -135,13 +135,13 @@ class _FullDisk:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("room", [0, 5])
+@pytest.mark.parametrize("capacity", [0, 5])
 @pytest.mark.parametrize("full", [0, 1])
-def test_a_full_disk_is_reported_and_leaves_what_was_there(tmp_path: Path, room: int, full: int) -> None:
+def test_a_full_disk_is_reported_and_leaves_what_was_there(tmp_path: Path, capacity: int, full: int) -> None:
     files = MetricFiles(tmp_path, COLUMNS)
     _report(files, 1, 2)
     before = [(tmp_path / name).read_bytes() for name in ("metrics.jsonl", "metrics.csv")]
-    files._files[full] = _FullDisk(files._files[full], room)  # type: ignore[call-overload]
+    files._files[full] = _FullDisk(files._files[full], capacity)  # type: ignore[call-overload]
     with pytest.raises(DataError, match=r"the disk is full.*intact"):
         _report(files, 3)
     assert [(tmp_path / name).read_bytes() for name in ("metrics.jsonl", "metrics.csv")] == before

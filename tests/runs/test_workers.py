@@ -23,7 +23,7 @@ from threads_as_processes import ThreadWorkers, dies_after_receiving, dies_after
 
 
 def obey(connection: Connection) -> None:
-    """Runs in the worker: do what the parent sends."""
+    """Run in the worker: follow the instruction of the parent."""
     while True:
         command = connection.recv()
         if command == "raise":
@@ -36,7 +36,7 @@ def obey(connection: Connection) -> None:
         connection.send({**variables, "memory": memory_limit(), "allowed": allowed_packages()})
 
 
-def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_worker_is_replaced_and_stop_ends_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker takes over settings as arguments and sets its own environment variables; ours do not change."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     monkeypatch.delenv(plugins.ALLOW_VARIABLE, raising=False)
@@ -73,7 +73,7 @@ def test_a_process_answers_dies_once_and_none_outlives_a_stop(monkeypatch: pytes
 
 
 def ask(connection: Connection) -> None:
-    """Runs in the worker: a training that ignores the signal and waits for the answer to its report."""
+    """Run in the worker: a training that ignores the signal and waits for the answer to its report."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     connection.send("a report")
     connection.recv()
@@ -96,7 +96,7 @@ def make_pool(training: SeedTraining) -> WorkerPool[SeedTraining]:
 
 
 def errors(pool: WorkerPool[SeedTraining], *trainings: SeedTraining) -> list[str | None]:
-    """The error of each training, None for a finished one."""
+    """Return the error of each training, None for a finished one."""
     found = []
     for _, end in pool.run(iter(trainings), lambda *_: None):
         assert isinstance(end, WorkerDeath) or isinstance(end.value, SeriesRow)
@@ -110,11 +110,11 @@ def test_a_process_that_died_while_idle_is_replaced(training: SeedTraining, monk
         first = errors(pool, training)
         workers.started[0].process.join()
         assert [first, errors(pool, training), errors(pool, training)] == [[None], [None], [None]]
-    assert len(workers.started) == 2  # the second one took the third training too
+    assert len(workers.started) == 2  # the second worker also ran the third training
     assert not any(worker.process.is_alive() for worker in workers.started)
 
 
-def test_a_process_that_dies_at_work_costs_its_training(
+def test_a_process_that_crashes_while_training_fails_that_training(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work])
@@ -123,7 +123,7 @@ def test_a_process_that_dies_at_work_costs_its_training(
     assert sorted(found, key=str) == [None, None, "its process ended without an error message (exit code -9)"]
 
 
-def test_every_training_may_lose_its_process_but_not_before_it_began(
+def test_a_crash_fails_its_training_and_repeated_crashes_before_one_are_an_error(
     training: SeedTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work] * 5)

@@ -1,4 +1,4 @@
-"""Views of a graph: the same seed gives the same view, something is always left, and nothing is made up."""
+"""Test augmented views of a graph: deterministic, never empty, and without invented triples."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_only_training_triples_are_seen():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_part_is_a_part(seed):
+def test_a_sampled_part_is_a_subgraph(seed):
     triples = np.array(draw_graph(seed, "world").triples)
     part = module._part(triples, np.random.default_rng(seed))
     assert {tuple(row) for row in part.tolist()} <= {tuple(row) for row in triples.tolist()}
@@ -64,26 +64,26 @@ def test_a_part_is_a_part(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_other_relations_keep_pairs(seed):
-    """Nodes stay as they are: what is left of each triple joins the same two, one way or the other."""
+    """Nodes are unchanged: each remaining triple connects the same two nodes, in either direction."""
     triples = np.array(draw_graph(seed, "kin").triples)
     changed = module._other_relations(triples, np.random.default_rng(seed))
     pairs = {frozenset(row) for row in triples[:, [0, 2]].tolist()}
     assert {frozenset(row) for row in changed[:, [0, 2]].tolist()} <= pairs
 
 
-def test_a_relation_known_of_few_looks_like_labels():
-    """`is` gives each of 40 nodes one of two classes; `knows` gives each two of the others."""
+def test_a_relation_with_few_known_triples_resembles_labels():
+    """The relation `is` links each of 40 nodes to one of two classes, `knows` to two other nodes."""
     triples = [(f"n{i}", "is", f"class {i % 2}") for i in range(40)]
     triples += [(f"n{i}", "knows", f"n{(i + step) % 40}") for i in range(40) for step in (1, 7)]
     graph, nodes = KnowledgeGraph.from_triples(triples), set()
     for seed in range(20):
-        view, asked = module.node_classification_view(graph, seed)
-        heard = np.bincount(view.split_triples("train")[:, 1], minlength=2)
-        assert heard[graph.relations["knows"]] == 80
-        assert 1 <= heard[graph.relations["is"]] < 32
-        assert len(asked) == 40
-        assert (asked[:, 1] == graph.relations["is"]).all()
-        assert len(np.unique(asked[:, 2])) == 2
+        view, questions = module.node_classification_view(graph, seed)
+        num_known = np.bincount(view.split_triples("train")[:, 1], minlength=2)
+        assert num_known[graph.relations["knows"]] == 80
+        assert 1 <= num_known[graph.relations["is"]] < 32
+        assert len(questions) == 40
+        assert (questions[:, 1] == graph.relations["is"]).all()
+        assert len(np.unique(questions[:, 2])) == 2
         nodes.add(view.num_nodes)
     assert nodes == {42}
 

@@ -1,4 +1,4 @@
-"""The edge samplers against the original's procedure, written out as it stands: exactly, and by simulation."""
+"""Compare the edge samplers with the procedure of the original code, exactly and by simulation."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def triples_of(ends: Ends) -> NDArray[np.int64]:
 
 
 def entries_of(ends: Ends, node: int, picked: set[int]) -> list[int]:
-    """The unpicked entries of a node's adjacency list: a triple (v, r, v) stands in it twice, as in the original."""
+    """Return the unpicked entries of a node's adjacency list: a triple (v, r, v) occurs twice, as in the original."""
     return [edge for edge, pair in enumerate(ends) for end in pair if end == node and edge not in picked]
 
 
 def node_weights(ends: Ends, num_nodes: int, picked: set[int], seen: set[int]) -> list[float]:
-    """The original's |V| weights: unpicked edges of the seen nodes, or one for each node that has any."""
+    """Return the |V| weights of the original: unpicked edges of the seen nodes, or 1 for each node that has any."""
     counts = [len(entries_of(ends, node, picked)) for node in range(num_nodes)]
     weights = [float(count * (node in seen)) for node, count in enumerate(counts)]
     return weights if sum(weights) > 0 else [float(count > 0) for count in counts]
 
 
 def spread(ends: Ends, weights: list[float], picked: set[int]) -> dict[int, float]:
-    """A node by its weight, then one of its unpicked entries uniformly."""
+    """Draw a node by its weight, then one of its unpicked entries uniformly."""
     chances: dict[int, float] = {}
     for node, weight in enumerate(weights):
         entries = entries_of(ends, node, picked)
@@ -62,7 +62,7 @@ def original(ends: Ends, num_nodes: int, picked: set[int], seen: set[int]) -> di
 
 
 def sequences(next_edge: NextEdge, ends: Ends, num_nodes: int, size: int) -> dict[tuple[int, ...], float]:
-    """The exact probability of every sequence of edges that a procedure can draw."""
+    """Return the exact probability of every sequence of edges that a procedure can draw."""
     found: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(size):
         longer = {}
@@ -76,10 +76,10 @@ def sequences(next_edge: NextEdge, ends: Ends, num_nodes: int, size: int) -> dic
 
 
 def deviation(observed: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> float:
-    """Chi-square of counts against probabilities, as a standard normal number (Wilson and Hilferty)."""
+    """Return the chi-square statistic of counts as a standard normal number (Wilson and Hilferty)."""
     draws = sum(observed.values())
     if set(observed) - set(expected):
-        return float("inf")  # something was drawn that cannot be
+        return float("inf")  # an impossible sequence was drawn
     frequent = {key: p * draws for key, p in expected.items() if p * draws >= 5}
     cells = [(observed[key], mean) for key, mean in frequent.items()]
     rare = draws - sum(mean for _, mean in cells)
@@ -144,14 +144,14 @@ def starts_by_degree(ends: Ends, num_nodes: int, picked: set[int], seen: set[int
         (starts_by_degree, "disconnected"),
     ],
 )
-def test_the_statistic_tells_plausible_mistakes_apart(wrong: NextEdge, name: str) -> None:
+def test_the_statistic_detects_plausible_mistakes(wrong: NextEdge, name: str) -> None:
     ends, num_nodes, size = GRAPHS[name]
     observed = drawn(NeighborhoodEdges(triples_of(ends), num_nodes, size, seed=1), 40_000)
     assert deviation(observed, sequences(wrong, ends, num_nodes, size)) > 15.0
 
 
 def simulated(ends: Ends, num_nodes: int, size: int, rng: np.random.Generator) -> list[int]:
-    """One batch by the original's own steps, a |V|-way draw for each edge."""
+    """Draw one batch by the steps of the original, with a |V|-way draw for each edge."""
     adjacency: list[list[tuple[int, int]]] = [[] for _ in range(num_nodes)]
     for edge, (s, o) in enumerate(ends):
         adjacency[s].append((edge, o))
@@ -189,7 +189,7 @@ def test_neighborhoods_of_a_larger_graph_agree_with_a_simulation_of_the_original
     share = (ours + theirs) / (2 * runs)
     z = (ours - theirs) / runs / np.sqrt(2 * share * (1 - share) / runs)
     assert np.abs(z).max() < 4.0
-    assert share.max() / share.min() > 2  # the edges are not alike, so there was something to get wrong
+    assert share.max() / share.min() > 2  # the edges have different probabilities, so the test can fail
 
 
 def test_uniform_edges_are_uniform_in_every_order() -> None:
@@ -236,7 +236,7 @@ def test_shuffled_batches_are_distinct_and_show_every_triple_once_a_round(triple
         for first in range(0, len(shown), triples):
             part = shown[first : first + triples]
             assert sorted(part) == list(range(triples)) or len(set(part)) == len(part) < triples
-    # Wherever another sampler begins, it goes on as this one did.
+    # A sampler that resumes from any state continues like this one.
     other = ShuffledEdges(np.zeros((triples, 3), dtype=np.int64), 1, size, seed=1)
     for number in range(0, len(batches), 1 + len(batches) // 5):
         other.set_state({**sampler.state(), "batches": number})
@@ -285,7 +285,7 @@ def test_scattered_batches_are_distinct_within_a_round(triples: int, size: int, 
 
 
 def test_a_scattered_order_looks_random() -> None:
-    """Of many rounds, every triple is about as often first, and neighbors are no neighbors any more."""
+    """Over many rounds, every triple is first about equally often, and adjacent triples are separated."""
     sampler = ScatteredEdges(np.zeros((100, 3), dtype=np.int64), 1, 100, 7)
     orders = np.array([sampler.sample() for _ in range(4000)])
     counts = np.bincount(orders[:, 0], minlength=100)
@@ -383,9 +383,9 @@ def test_the_generator_is_splitmix64() -> None:
 
 
 def test_no_draw_looks_at_all_nodes() -> None:
-    """A graph like WN18: 13 s by a |V|-way draw, a few milliseconds here; the bound allows for a busy machine."""
+    """A graph like WN18: 13 s by a |V|-way draw, a few milliseconds here; the limit allows for a busy machine."""
     rng = np.random.default_rng(0)
-    # A tree of 40,000 nodes, so that the walk goes far, with chance edges.
+    # A tree of 40,000 nodes, so that walks are long, with random edges.
     child = np.arange(1, 40_000)
     ends = np.concatenate([np.stack([child, rng.integers(0, child)], axis=1), rng.integers(0, 40_000, (100_000, 2))])
     triples = np.stack([ends[:, 0], np.zeros_like(ends[:, 0]), ends[:, 1]], axis=1)

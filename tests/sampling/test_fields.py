@@ -1,4 +1,4 @@
-"""Fields: all edges where no fan-out is set, every set of so many alike where one is; the same on average."""
+"""Test sampled receptive fields: all edges without a fan-out, uniform sets with one, unbiased mean messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_dropped_edges_are_the_same_in_every_layer_and_the_rest_is_normalized_ag
     _walk.draw_mask(seed_words(seed)[0], origins, len(graph.triples), 0.4, 0.2, keep)
     expected, targets = adjacency.masked(torch.from_numpy(keep)).to_dense(), nodes
     fields = [FieldSampler(adjacency, depth, dropout=(0.4, 0.2)).field(nodes, seed) for depth in (1, 2)]
-    for field in fields:  # a deeper one has one layer more, below, which reads for the inputs of the other
+    for field in fields:  # a deeper field has one more layer below, whose targets are the inputs of the other
         sources, layer = field.inputs, field.layers[0]
         torch.testing.assert_close(layer.to_dense(), expected[:, targets][:, :, sources], rtol=1e-6, atol=1e-7)
         unread = torch.ones(graph.num_nodes, dtype=torch.bool).index_fill(0, sources, False)
@@ -122,7 +122,7 @@ def test_a_field_follows_from_nodes_and_seed_alone_whatever_the_threads():
         for number in (1, 2):
             torch.set_num_threads(number)
             sampler = FieldSampler(adjacency, 2, fan_out=2, dropout=(0.1, 0.1))
-            sampler.field(nodes, seed=(9, 9))  # what was drawn before does not matter
+            sampler.field(nodes, seed=(9, 9))  # earlier draws have no influence
             found.append(sampler.field(nodes, seed=(4, 2)))
     finally:
         torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""The index of known triples against a set of Python's, and at its edges."""
+"""Compare the index of known triples with a Python set; test edge cases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def graph_of(rows: list[tuple[int, int, int, int]], split: bool = True) -> Knowl
 
 
 def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
-    """Every triple the index gives as an object of a question, and every one it gives as a subject, in its order."""
+    """Return the triples that the index gives for questions for objects and for subjects, in its order."""
     every = torch.cartesian_prod(torch.arange(NODES), torch.arange(RELATIONS))
     node, relation = every.to(known.objects.device).unbind(1)
     key = node * RELATIONS + relation
@@ -56,7 +56,7 @@ def queries(known: KnownTriples) -> tuple[list[Triple], list[Triple]]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_is_a_set(device: str) -> None:
+def test_known_triples_behave_like_a_set(device: str) -> None:
     @given(triple_lists, triple_lists)
     def check(first: list[Triple], second: list[Triple]) -> None:
         parts, there = (rows(first).to(device), rows(second).to(device)), {*first, *second}
@@ -87,9 +87,9 @@ def test_of_a_graph_it_has_the_given_splits(table: list[tuple[int, int, int, int
 def test_questions_of_any_shape_are_answered_in_that_shape() -> None:
     graph = graph_of([(0, 0, 1, 2), (2, 1, 0, 0)])
     known = KnownTriples.of_graph(graph)
-    asked = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
-    assert known.contains(asked).tolist() == [[True, True], [False, True]]
-    assert split_of(graph, asked).tolist() == [[2, 0], [-1, 2]]
+    triples = torch.tensor([[[0, 0, 1], [2, 1, 0]], [[1, 0, 0], [0, 0, 1]]])
+    assert known.contains(triples).tolist() == [[True, True], [False, True]]
+    assert split_of(graph, triples).tolist() == [[2, 0], [-1, 2]]
 
 
 def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
@@ -107,7 +107,7 @@ def test_a_graph_is_indexed_once_and_forgotten_with_it() -> None:
     assert len(known_module._of_graphs) == before - 1
 
 
-def test_what_is_not_asked_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_are_built_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KnownTriples, "answers", None)
     monkeypatch.setattr(KnownTriples, "subjects", None)
     known = KnownTriples.of_graph(graph_of([(0, 0, 1, 0)]))
@@ -151,10 +151,10 @@ def test_as_many_nodes_and_relations_as_there_are(triples: list[Triple], at_once
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_membership_waits_for_no_gpu() -> None:
-    known, asked = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
+def test_membership_does_not_synchronize_with_the_gpu() -> None:
+    known, triples = KnownTriples.of(EVERY[:20].cuda(), num_nodes=NODES, num_relations=RELATIONS), EVERY.cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        known.contains(asked)
+        known.contains(triples)
     finally:
         torch.cuda.set_sync_debug_mode("default")

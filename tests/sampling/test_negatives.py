@@ -1,4 +1,4 @@
-"""Negatives against their definition, and batches that are prepared in advance."""
+"""Compare negatives with their definition; test batches that are prepared in advance."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def test_filtered_negatives_are_never_known(at_hand: tuple[str, ...], monkeypatc
     assert known.contains(unfiltered.triples(positives)).any()
     filtered = corrupt(positives, 10, generator=seeded(4), known=known, rounds=500)
     assert not known.contains(filtered.triples(positives)).any()
-    # Those that did not hit stay what they were.
+    # Negatives that are not known triples stay unchanged.
     fine = ~known.contains(unfiltered.triples(positives))
     assert torch.equal(filtered.node[fine], unfiltered.node[fine])
     assert torch.equal(filtered.is_subject, unfiltered.is_subject)
 
 
 @pytest.mark.parametrize("at_hand", [("cpu",), ()])
-def test_filtering_ends_where_everything_is_true(at_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filtering_ends_if_every_triple_is_known(at_hand: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(negatives, "SYNCHRONOUS_DEVICES", at_hand)
     everything = torch.cartesian_prod(torch.arange(3), torch.arange(1), torch.arange(3))
     found = corrupt(everything, 3, generator=seeded(0), known=KnownTriples.of(everything, num_nodes=3, num_relations=1))
@@ -116,7 +116,7 @@ def test_impossible_settings_are_refused(options: dict[str, float]) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("filtered", [False, True])
-def test_nothing_waits_for_the_gpu(filtered: bool) -> None:
+def test_sampling_does_not_synchronize_with_the_gpu(filtered: bool) -> None:
     positives = some_triples(100, 10).cuda()
     known = KnownTriples.of(positives, num_nodes=10, num_relations=3) if filtered else None
     generator = seeded(0, "cuda")
@@ -178,7 +178,7 @@ def test_an_early_end_of_the_loop_ends_the_thread() -> None:
     assert not prefetching()
 
 
-def test_an_exception_comes_where_its_item_would_have_come() -> None:
+def test_an_exception_is_raised_in_place_of_its_item() -> None:
     def source() -> Iterator[int]:
         yield 1
         yield 2

@@ -1,4 +1,4 @@
-"""An iterator that was forgotten ends wherever the garbage collector meets it."""
+"""Test that an abandoned iterator ends wherever the garbage collector finds it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Drawn graphs: the same seed gives the same graph, sizes stay within bounds, and the rules do what they say."""
+"""Test synthetic graphs: deterministic, sizes within bounds, and rules as defined."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ def test_a_seed_gives_one_graph():
     ("kind", "fingerprint"),
     [("world", "20ef76f7d7db"), ("kin", "57b382a5c3a7"), ("semantic", "ece1410a5832"), ("blocs", "ed061faf56d4")],
 )
-def test_graphs_are_those_that_were_drawn_before(kind, fingerprint):
-    """A pretraining that goes on elsewhere, or later, must meet the same graphs."""
+def test_synthetic_graphs_do_not_change_between_versions(kind, fingerprint):
+    """A pretraining that is resumed on another machine must get the same graphs."""
     assert draw_graph(3, kind).fingerprint[:12] == fingerprint
 
 
@@ -36,7 +36,7 @@ def test_sizes_stay_within_bounds_and_most_are_small():
     assert {graph.name.split()[1] for graph in graphs} == set(KINDS)
 
 
-def test_numbers_say_nothing():
+def test_ids_of_synthetic_graphs_carry_no_information():
     """Node 0 is as often a hub as the last node is."""
     graphs = [draw_graph(seed, "world") for seed in range(40)]
     assert 0.35 < np.mean([graph.degrees().argmax() / graph.num_nodes for graph in graphs]) < 0.65
@@ -64,7 +64,7 @@ def a_world(types=(60, 40), seed=0):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_facts_keep_to_their_types(seed):
+def test_facts_respect_their_types(seed):
     for fact in drawn_graphs.BASE_RELATIONS[:3]:
         world = a_world(seed=seed)
         subjects, objects = np.divmod(fact(world, 50), len(world.types))
@@ -90,8 +90,8 @@ def test_same_set_is_an_equivalence():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_follows_holds(seed):
-    """Each rule's conclusions lie where its premises put them."""
+def test_implied_triples_hold(seed):
+    """Check that the conclusions of each rule follow from its premises."""
     world = a_world((50,), seed)
     world.relations = [world.affinity(60), world.tree(60), world.neighbor(60)]
     either_way = [pairs for known in world.relations for pairs in (known, inverse(known, 50))]
@@ -103,7 +103,7 @@ def test_what_follows_holds(seed):
 
 
 def test_renumbering_keeps_the_graph():
-    """Degrees and relation sizes, sorted, are the same; repeated triples are one; unused numbers go."""
+    """Sorted degrees and relation sizes are unchanged; duplicate triples are merged; unused ids are removed."""
     triples = np.array([[0, 5, 9], [9, 5, 4], [4, 2, 4], [0, 5, 9]])
     graph = renumbered(triples, np.random.default_rng(0), "small")
     assert (graph.num_nodes, graph.num_relations, len(graph), graph.name) == (3, 2, 3, "small")

@@ -1,4 +1,4 @@
-"""A real chromium for the tests of the explorer page, or a clear word why there is none."""
+"""Chromium for the tests of the explorer page, or the reason why it is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE = 20  # seconds; a slow machine with other work needs a few
 
-# Every element with text of its own, with the contrast of that text against what is painted behind it.
+# Every element with text, with the contrast of the text against its background.
 CONTRASTS = """
 const channel = (value) => (value /= 255, value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
 const canvas = Object.assign(document.createElement("canvas"), {width: 1, height: 1});
@@ -49,7 +49,7 @@ return [...document.querySelectorAll("body *")].flatMap((element) => {
 
 
 def needed() -> str | None:
-    """What is missing for tests in a browser, in one sentence; None where all is there."""
+    """Return what is missing for browser tests as a sentence, or None."""
     try:
         import selenium  # noqa: F401
     except ImportError:
@@ -62,7 +62,7 @@ def needed() -> str | None:
 
 @contextmanager
 def served(runs, token: str | None = None) -> Iterator[str]:
-    """The address of a server of these runs, in a thread of this process, which has everything loaded already."""
+    """Start a server of these runs in a thread of this process, which has loaded all modules; yield its address."""
     import uvicorn
 
     from rgcn.serve import Address, Limits, create_app, load_models
@@ -84,7 +84,7 @@ def served(runs, token: str | None = None) -> Iterator[str]:
 
 
 class Browser:
-    """Chromium without a window, and what the tests do with it. Waits are explicit: nothing here sleeps."""
+    """Headless Chromium with the operations of the tests. Waits are explicit; there is no sleep."""
 
     def __init__(self):
         from selenium import webdriver
@@ -133,7 +133,7 @@ class Browser:
         )  # fmt: skip
 
     def open(self, address: str) -> None:
-        """A page of its own: an address that differs in its #part alone would not load anything."""
+        """Open a page. An address that differs only in its #part would not load anything."""
         self.driver.get("about:blank")
         self.driver.get(address)
 
@@ -141,7 +141,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def imported(self, module: str, expression: str, *arguments):
-        """What an expression over a module of the page gives: `m` is the module, `a` are the arguments."""
+        """Evaluate an expression over a module of the page: `m` is the module, `a` are the arguments."""
         return self.driver.execute_async_script(
             "const [address, expression, a, done] = arguments;"
             f"import(address).then((m) => done({expression})).catch((error) => done('failed: ' + error));",
@@ -149,7 +149,7 @@ class Browser:
         )  # fmt: skip
 
     def until(self, truth, words: str):
-        """Waits until `truth()` is true; stale elements are looked up again."""
+        """Wait until `truth()` is true; stale elements are looked up again."""
         from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException, TimeoutException
         from selenium.webdriver.support.ui import WebDriverWait
 
@@ -164,7 +164,7 @@ class Browser:
             raise AssertionError(f"not within {PATIENCE} s: {words}. The page says:\n{seen[:1500]}") from None
 
     def see(self, selector: str, text: str = ""):
-        """The first visible element of a selector that has a text in it."""
+        """Return the first visible element of a selector that contains a text."""
         return self.until(
             lambda: next((e for e in self.all(selector) if e.is_displayed() and text in e.text), None),
             f"{selector} with {text!r}",
@@ -177,19 +177,19 @@ class Browser:
         return self.run("return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)", selector)
 
     def click(self, selector: str, text: str = "") -> None:
-        """As a person does: brought into view, then pressed where it is."""
+        """Click as a person does: scroll into view, then click at its position."""
         element = self.see(selector, text)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         element.click()
 
     def press(self, *keys: str) -> None:
-        """Keys for whatever has the focus."""
+        """Send keys to the focused element."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         ActionChains(self.driver).send_keys(*keys).perform()
 
-    def settled(self, heading: str) -> None:
-        """Waits until a thing's page is drawn with all that it asks for."""
+    def wait_until_loaded(self, heading: str) -> None:
+        """Wait until the page of a node is complete, with all requests answered."""
         self.see("h1", heading)
         self.until(lambda: not self.all("main [aria-busy], main[aria-busy]"), f"{heading} drawn to the end")
 
@@ -199,14 +199,14 @@ class Browser:
 
     @property
     def sideways(self) -> int:
-        """By how many pixels the page is wider than the window."""
+        """Return by how many pixels the page is wider than the window."""
         return self.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
     def contrasts(self) -> list[tuple[str, str, float]]:
         return [tuple(row) for row in self.run(CONTRASTS)]
 
     def screenshot(self, name: str) -> None:
-        """The whole page, however long, kept where people look at what a build left."""
+        """Save a screenshot of the whole page among the artifacts of the build."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.driver.save_screenshot(str(SCREENSHOTS / f"{name}.png"))
 
@@ -218,11 +218,11 @@ class Browser:
         (SCREENSHOTS / f"{name}.png").write_bytes(base64.b64decode(picture["data"]))
 
     def complaints(self) -> list[str]:
-        """What the browser wrote to its console since the last call."""
+        """Return what the browser wrote to its console since the last call."""
         return [f"{row['level']}: {row['message']}" for row in self.driver.get_log("browser") if row["level"] != "INFO"]
 
     def requested(self) -> list[str]:
-        """Addresses that pages asked for since the last call."""
+        """Return the addresses that pages requested since the last call."""
         rows = [json.loads(row["message"])["message"] for row in self.driver.get_log("performance")]
         return [
             row["params"]["request"]["url"] for row in rows if row["method"] == "Network.requestWillBeSent"

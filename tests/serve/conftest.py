@@ -38,19 +38,19 @@ def models(runs):
 
 @pytest.fixture(scope="session")
 def app(models):
-    """The application as `rgcn serve` makes it on this machine."""
+    """Return the application as `rgcn serve` creates it."""
     return create_app(models, hosts=LOOPBACK_NAMES)
 
 
 @pytest.fixture(scope="session")
 def client(app) -> Iterator[InProcess]:
-    """Asks the application in this process."""
+    """Return a client of the application in this process."""
     with asking(app) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def live_server(runs) -> Iterator[LiveServer]:
-    """A real server with both runs; `.url`, `.port`, `.models`."""
+    """Start a real server with both runs; it has `url`, `port` and `models`."""
     with running(*runs.values()) as server:
         yield server

@@ -1,4 +1,4 @@
-"""Requests generated from the OpenAPI document by schemathesis, half of them against its rules.
+"""Generate requests from the OpenAPI document by schemathesis; half of them violate it.
 
 Used by test_schema.py with a few hundred cases and by benchmarks/serving.py with ten thousand.
 """
@@ -18,7 +18,7 @@ pytest.importorskip("schemathesis", reason="schemathesis, which generates reques
 import schemathesis
 from schemathesis.checks import CHECKS, load_all_checks
 
-# An answer to a well-formed question may be a refusal that OpenAPI cannot say: a link needs one end and not both.
+# A well-formed request may be refused by a rule that OpenAPI cannot express: a link needs exactly one end.
 RULES_BEYOND_OPENAPI = (
     "GET /api/models/{model}/links",
     "POST /api/models/{model}/links",
@@ -53,7 +53,7 @@ def run_cases(app: Any, served: Sequence[Any], each: int, number: int = 0, skip:
 
 
 def _has_rules(operation: Any) -> bool:
-    """Whether there is anything a request could break."""
+    """Return True if a request can violate the schema of the operation."""
     return bool(operation.query or operation.body)
 
 
@@ -91,7 +91,7 @@ def _names(served: Sequence[Any]) -> dict[str, st.SearchStrategy[str]]:
 
 
 def _name_things(case: Any, name: Callable[[str], str]) -> None:
-    """Put names that exist where generated text stands: else nearly every answer is that a name is unknown."""
+    """Replace generated texts by existing names, since nearly all names would be unknown otherwise."""
     places = [case.query] if isinstance(case.query, dict) else []
     if isinstance(case.body, dict):
         for key in ("queries", "triples"):

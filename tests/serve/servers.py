@@ -1,4 +1,4 @@
-"""An application asked in this process, and `rgcn serve` as a process of its own: what several tests need."""
+"""Clients of an application in this process, and `rgcn serve` in its own process, for several tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RGCN = (sys.executable, "-c", "from rgcn.cli import main; main()")
 
 
 class InProcess:
-    """Asks an application without a network: httpx on an event loop of its own, called as if it were not."""
+    """A synchronous client of an application without a network: httpx on its own event loop."""
 
     def __init__(self, app: Any) -> None:
         self._loop = asyncio.new_event_loop()
@@ -73,7 +73,7 @@ class LiveServer:
 
 @contextmanager
 def running(*arguments: object, env: dict[str, str] | None = None) -> Iterator[LiveServer]:
-    """`rgcn serve` in a process of its own on a free port; stopped at the end."""
+    """Run `rgcn serve` in its own process on a free port; stop it at the end."""
     process = subprocess.Popen(
         [*RGCN, "serve", *map(str, arguments), "--port", "0", "--device", "cpu"],
         stdout=subprocess.PIPE,

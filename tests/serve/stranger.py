@@ -1,4 +1,4 @@
-"""What another package may add: a task with endpoints of its own, and one that answers two kinds of questions."""
+"""Tasks of another package: one with its own endpoints, and one that answers two kinds of questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rgcn.serve.served_model import Endpoints, endpoint
 
 
 class Cousins(NodeClassification):
-    """Who is of the same class? Answers that, and nothing that others answer."""
+    """A task with one endpoint: nodes of the same class. It has no kind of answer of the package."""
 
     name = "stranger:Cousins"
     answers = ()
@@ -69,7 +69,7 @@ class BothAtOnce(LinkClassifier):
 
 
 class Thief(Cousins):
-    """Brings an endpoint that is there already."""
+    """A task that declares an endpoint which another group has already."""
 
     name = "stranger:Thief"
     parts: ClassVar = {**NodeClassification.parts, "Endpoints": "stranger:ThiefEndpoints"}

@@ -1,4 +1,4 @@
-"""The API: every endpoint answers what it declares, by any kind of name."""
+"""Test the API: every endpoint answers by its schema, for any kind of name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NC, LP = "/api/models/classes-of-world", "/api/models/links-of-world"
 
 
 def checked(response, shape):
-    """The JSON of an answer that has the shape it declares."""
+    """Return the JSON of a response that matches its schema."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
     msgspec.json.decode(response.content, type=shape)
@@ -32,7 +32,7 @@ def checked(response, shape):
 
 
 def refused(response, status, code):
-    """The words of a refusal."""
+    """Return the message of an error response."""
     assert (response.status_code, response.json()["error"]["code"]) == (status, code), response.text
     msgspec.json.decode(response.content, type=Error)
     return response.json()["error"]
@@ -74,7 +74,7 @@ def test_search(client, models):
     assert len(checked(client.get(LP + "/search", params={"q": "a", "limit": 3}), SearchResults)["nodes"]) == 3
 
 
-def test_facts_come_in_pages_that_join(client, models):
+def test_pages_of_facts_are_complete_and_disjoint(client, models):
     whole = checked(client.get(LP + "/neighbors", params={"node": "Peru", "limit": 1000}), Neighbors)
     known = models[1].graph.neighbors("Peru")
     facts = {(fact["relation"]["name"], fact["node"]["name"], fact["outgoing"]) for fact in whole["facts"]}
@@ -137,7 +137,7 @@ def test_links_are_those_of_the_model(client, models, known, end):
     assert [answer["query"][other] for other in ("subject", "object") if other != end] == [None]
 
 
-def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
+def test_a_question_has_a_note_if_its_status_is_special(client):
     queries = [
         {"subject": "Switzerland", "relation": "capital"},
         {"subject": "coffee", "relation": "capital"},
@@ -146,23 +146,23 @@ def test_a_question_has_a_note_where_there_is_something_to_say_of_it(client):
     many = checked(client.post(LP + "/links", json={"queries": queries, "k": 4}), LinkAnswerList)["answers"]
     assert [[link["known"] for link in answer["links"]] for answer in many[:2]] == [[True], []]
     assert many[0]["note"] == "1 known; probably nothing is missing here"
-    assert many[1]["note"].startswith("capital is not a question for coffee: nothing like it is subject of it")
+    assert many[1]["note"].startswith("coffee is not expected as a subject of capital: no similar node is one")
     assert many[2]["note"] is None
     assert len(many[2]["links"]) == 4
 
 
-def test_no_note_says_that_nothing_is_missing_beside_a_probable_answer(client, monkeypatch):
+def test_no_note_denies_missing_answers_if_an_answer_is_probable(client, monkeypatch):
     monkeypatch.setattr(
         question_notes, "MIN_PROBABILITY_OF_MORE", 2.0
-    )  # as if by their number further answers never were expected
-    said = {}
-    for k in (1, 1000):  # none of which is known
-        asked = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
-        answer = client.get(LP + "/links", params=asked).json()
+    )  # as if the number of known answers made further ones improbable
+    notes = {}
+    for k in (1, 1000):  # all of them are new answers
+        query = {"subject": "China", "relation": "borders", "known": "drop", "k": k}
+        answer = client.get(LP + "/links", params=query).json()
         probable = 1 - math.prod(1 - link["probability"] for link in answer["links"]) > 0.5
-        said[probable] = answer["note"]
-    assert said[False].endswith("known; probably nothing is missing here")
-    assert said[True] is None
+        notes[probable] = answer["note"]
+    assert notes[False].endswith("known; probably nothing is missing here")
+    assert notes[True] is None
 
 
 def test_many_links_at_once_are_the_single_ones(client):
@@ -192,14 +192,14 @@ def test_scores_of_triples(client, models):
     assert [(row["known"], row["split"]) for row in answer["triples"]] == [(True, "train"), (False, None)]
 
 
-def test_a_triple_that_was_kept_from_the_model_is_not_known_to_it(models):
+def test_a_held_out_triple_is_not_marked_as_known(models):
     graph = models[1].graph
     relation, kept = graph.relations.id("member_of"), graph.split_triples("test")
     subject, held_out = (graph.nodes[end] for end in kept[kept[:, 1] == relation][0, [0, 2]])
-    asked, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
+    query, splits = {"subject": subject, "relation": "member_of", "k": graph.num_nodes}, {}
     with asking(create_app(models, Limits(max_k=graph.num_nodes))) as client:
         for known in ("mark", "drop"):
-            links = client.get(LP + "/links", params={**asked, "known": known}).json()["links"]
+            links = client.get(LP + "/links", params={**query, "known": known}).json()["links"]
             splits[known] = {link["node"]["name"]: link["split"] for link in links}
         triple = {"subject": subject, "relation": "member_of", "object": held_out}
         row = client.post(LP + "/score", json={"triples": [triple]}).json()["triples"][0]
@@ -217,7 +217,7 @@ def test_long_requests_are_answered_in_order(client, models):
     assert [row["subject"]["name"] for row in scored] == names
 
 
-def test_no_title_is_looked_up_for_the_first_time_while_others_wait(models):
+def test_titles_are_prepared_before_requests_are_served(models):
     for served in models:
         kinds = [
             served.names._nodes,
@@ -240,7 +240,7 @@ def test_unknown_names_are_answered_with_near_ones(client):
     assert refused(client.get("/api/models/link-of-world"), 404, "unknown_model")["suggestions"][0] == "links-of-world"
 
 
-def test_a_model_of_another_task_says_what_it_can_be_asked(client):
+def test_a_model_of_another_task_lists_its_endpoints(client):
     error = refused(client.get(LP + "/class", params={"node": "Peru"}), 409, "wrong_task")
     assert "is for link-prediction and does not answer /class" in error["message"]
     assert "use /card, /search, /neighbors, /explain, /links, /score, or another model" in error["message"]
@@ -285,7 +285,7 @@ def test_a_wrong_method_is_answered_with_the_right_ones(client):
     assert response.headers["allow"] == "GET, HEAD, POST"
 
 
-def test_metrics_count_by_pattern_and_not_by_what_was_asked(client):
+def test_metrics_count_by_url_pattern(client):
     client.get(LP + "/links", params={"subject": "Peru", "relation": "borders"})
     client.get("/some/path/of/a/stranger")
     client.request("BREW", "/api/health")
@@ -324,7 +324,7 @@ def test_every_example_of_the_document_works(client):
     assert tried == 11
 
 
-def test_the_document_says_the_limits_and_the_models(client):
+def test_the_document_lists_the_limits_and_the_models(client):
     document = client.get("/openapi.json").json()
     links = document["paths"]["/api/models/{model}/links"]
     schemas = {row["name"]: row["schema"] for row in links["get"]["parameters"]}

@@ -1,4 +1,4 @@
-"""Waiting requests are answered in one batch; those that are too many, too late or abandoned are not."""
+"""Test batching: waiting requests form one batch; excess, late and abandoned requests are not computed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def begun(slow):
     await asyncio.get_running_loop().run_in_executor(None, slow.begun.wait, 20)
 
 
-def test_what_arrives_meanwhile_is_the_next_batch():
+def test_requests_that_arrive_during_a_batch_form_the_next_one():
     slow = Slow()
 
     async def scenario():
@@ -53,7 +53,7 @@ def test_what_arrives_meanwhile_is_the_next_batch():
     assert [len(batch) for batch in slow.batches] == [1, 30]
 
 
-def test_a_long_request_comes_in_parts_beside_short_ones():
+def test_a_long_request_is_split_and_interleaved_with_short_ones():
     slow = Slow()
 
     async def scenario():
@@ -71,7 +71,7 @@ def test_a_long_request_comes_in_parts_beside_short_ones():
     assert asyncio.run(scenario()) == [i * 10 for i in range(1, 15)]
     assert all(len(batch) <= 8 for batch in slow.batches)
     mixed = slow.batches[1]
-    assert sum(question < 100 for question in mixed) == 6  # a quarter of the places is the long one's
+    assert sum(question < 100 for question in mixed) == 6  # a quarter of the batch belongs to the long request
     assert sum(question >= 100 for question in mixed) == 2
 
 
@@ -93,10 +93,10 @@ def test_two_long_requests_take_turns():
 
 
 def test_queues_take_turns():
-    slow, asked = Slow(), []
+    slow, num_batches = Slow(), []
 
     def other(questions):
-        asked.append(len(slow.batches))
+        num_batches.append(len(slow.batches))
         return questions
 
     async def scenario():
@@ -109,7 +109,7 @@ def test_queues_take_turns():
         await asyncio.gather(*tasks)
 
     asyncio.run(scenario())
-    assert asked[0] <= 2
+    assert num_batches[0] <= 2
 
 
 def test_too_many_that_wait_are_refused():
@@ -130,7 +130,7 @@ def test_too_many_that_wait_are_refused():
     assert (refusal.status, refusal.headers["Retry-After"]) == (503, "1")
 
 
-def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
+def test_requests_that_time_out_are_dropped_and_not_computed():
     slow = Slow()
 
     async def scenario():
@@ -148,7 +148,7 @@ def test_what_takes_too_long_is_no_longer_waited_for_and_not_computed():
     assert slow.batches == [[0], [7]]
 
 
-def test_more_than_can_be_answered_in_time_is_refused_before_it_is_begun():
+def test_requests_that_cannot_be_answered_in_time_are_refused_at_once():
     slow = Slow()
     slow.go.set()
 
@@ -194,7 +194,7 @@ def test_too_many_questions_that_wait_are_refused_but_not_single_ones():
 
     async def scenario():
         executor, queue = make_executor(max_questions=10), RequestQueue(A, slow)
-        tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but nothing else waits
+        tasks = [asyncio.create_task(executor.ask(queue, list(range(30))))]  # too many, but no other request waits
         await begun(slow)
         with pytest.raises(RequestError, match="30 questions wait already"):
             await executor.ask(queue, [1, 2])
@@ -224,7 +224,7 @@ def test_a_failure_reaches_only_the_requests_of_its_batch():
     assert asyncio.run(scenario()) == 0
 
 
-def test_after_stopping_nothing_is_taken():
+def test_after_stopping_no_request_is_accepted():
     async def scenario():
         executor, queue = BatchingExecutor("ending", 10, 20), RequestQueue(A, lambda questions: questions)
         await executor.ask(queue, [1])

@@ -1,4 +1,4 @@
-"""The explorer page in a real browser: a person's walk, by keyboard and mouse, wide and narrow, light and dark."""
+"""Test the explorer page in a real browser: keyboard and mouse, wide and narrow, light and dark."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ EXPLORER = Path(__file__).parents[2] / "src" / "rgcn" / "serve" / "explorer"
 CLASSIFIER, PREDICTOR, UNCALIBRATED = "classes", "links", "uncalibrated"
 SETTINGS = {
     CLASSIFIER: ("rgcn/nc-world", ["training.epochs=20"]),
-    # Trained until facts that are known are among its first guesses.
+    # Trained until known triples are among its best answers.
     PREDICTOR: ("rgcn/lp-world", ["training.steps=30", "model.embedding=32", "training.learning_rate=0.05"]),
 }
 TOKEN = "open-sesame-1234"
@@ -38,10 +38,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def site(chromium, tmp_path_factory):
-    """Where two models of `world` are served, and one of a graph with nothing held out.
-
-    Not made where there is no browser to look with.
-    """
+    """Serve two models of `world`, and one of a graph without held-out data. Skipped without a browser."""
     here, kg = tmp_path_factory.mktemp("looked-at"), rgcn.load("world")
     for name, (configuration, changes) in SETTINGS.items():
         train(load_configuration(configuration, changes), kg, here / name)
@@ -55,7 +52,7 @@ def site(chromium, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded_site(chromium, tmp_path_factory):
-    """A server that asks for a token, with a model of things whose names try to break out of the page."""
+    """Start a server that requires a token, with a model whose names contain HTML."""
     people = [*HOSTILE, *(f"p{i}" for i in range(7))]
     graph = rgcn.KnowledgeGraph.from_triples([(name, "reads<i>", f"book{i % 2}") for i, name in enumerate(people)])
     labels = {name: ["<em>one</em>", "http://example.org/classes#two"][i % 2] for i, name in enumerate(people)}
@@ -67,7 +64,7 @@ def guarded_site(chromium, tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium, request):
-    """A fresh page; afterwards the console is empty, and no other host was contacted."""
+    """Return a browser; after the test its console must be empty, and no other host contacted."""
     chromium.fresh()
     yield chromium
     chromium.offline(False)
@@ -84,7 +81,7 @@ def address(site, model, node, **more):
 
 
 def choose(browser, select, value):
-    """Takes one of the options of a select."""
+    """Choose an option of a select element."""
     from selenium.webdriver.support.ui import Select
 
     Select(browser.see(f"#{select}")).select_by_value(value)
@@ -100,12 +97,12 @@ def test_the_page_is_small_and_contacts_no_other_host():
         )
     page = (EXPLORER / "index.html").read_text(encoding="utf-8")
     assert not re.search(r'\s(on\w+|style)=|<style|<script(?! type="module" src="/assets/)', page)
-    # Modules that the page names ahead are those that it imports, so that none waits for another.
+    # The preloaded modules are those that the page imports, so that they load in parallel.
     named = set(re.findall(r'modulepreload" href="/assets/([\w.]+)"', page)) | {"explorer.js"}
     assert named == {file.name for file in files if file.suffix == ".js"}
 
 
-def test_a_walk_with_a_classifier(browser, site):
+def test_exploring_a_classifier(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     browser.open(site)
@@ -125,7 +122,7 @@ def test_a_walk_with_a_classifier(browser, site):
     browser.screenshot("search")
     browser.press(Keys.ENTER)
 
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     assert browser.focused.tag_name == "h1"
     assert browser.driver.title.startswith("Switzerland")
     assert "Switzerland" in browser.run("return document.getElementById('announcement').textContent")
@@ -150,17 +147,17 @@ def test_a_walk_with_a_classifier(browser, site):
     name = others[0].find_element("css selector", "[data-node]").get_attribute("data-node")
     browser.run("arguments[0].scrollIntoView({block: 'center'})", others[0])
     others[0].click()
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     assert browser.focused.tag_name == "h1"
     browser.driver.back()
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.driver.forward()
-    browser.settled(name)
+    browser.wait_until_loaded(name)
 
 
-def test_a_walk_with_a_link_predictor(browser, site):
+def test_exploring_a_link_predictor(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.see(".about", "first ten guesses")
     browser.see(".sides", "Switzerland member of …?")
     assert len(browser.all(".links > li")) == 10
@@ -185,12 +182,12 @@ def test_a_walk_with_a_link_predictor(browser, site):
 
     browser.click(".sides label", "Who or what is member of Switzerland?")
     browser.until(lambda: "ask=subject" in browser.driver.current_url, "the question in the address")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     choose(browser, "kind", "borders")
     browser.see(".sides", "Switzerland borders …?")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("#hide-known")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
 
     why = browser.see(".links .why-button")
     assert why.get_attribute("aria-label").startswith("Why ")
@@ -203,19 +200,19 @@ def test_a_walk_with_a_link_predictor(browser, site):
 
     answer = browser.texts(".links .node-link")[0]
     browser.click(".links .node-link")
-    browser.settled(answer)
+    browser.wait_until_loaded(answer)
     browser.driver.back()
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.see(".sides", "Switzerland borders …?")  # the question that was asked, not the first one again
 
     choose(browser, "model", CLASSIFIER)
     browser.see(".guess", "The data say: Europe")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
 
 
-def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
+def test_without_calibration_scores_are_shown_with_a_note(browser, site):
     browser.open(address(site, UNCALIBRATED, "p0"))
-    browser.settled("p0")
+    browser.wait_until_loaded("p0")
     browser.see(".answers", "Not calibrated: the order counts, not the number.")
     browser.see(".answers", "No probabilities, only scores")
     browser.click("#hide-known")
@@ -234,7 +231,7 @@ def test_without_calibration_there_are_scores_and_a_word_on_them(browser, site):
     browser.whole_screenshot("uncalibrated")
 
 
-def test_the_keyboard_alone_leads_everywhere(browser, site):
+def test_every_control_can_be_used_by_keyboard(browser, site):
     from selenium.webdriver.common.keys import Keys
 
     def tab_to(selector):
@@ -254,20 +251,20 @@ def test_the_keyboard_alone_leads_everywhere(browser, site):
     name = browser.texts(".examples a")[0]
     tab_to(".examples a")
     browser.press(Keys.ENTER)
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     tab_to(".why-button")
     browser.press(Keys.ENTER)
     browser.see(".drawing svg")
     tab_to(".drawing a:has([data-node]:not(.asked))")
     name = browser.focused.get_attribute("aria-label")
     browser.press(Keys.ENTER)
-    browser.settled(name)
+    browser.wait_until_loaded(name)
     assert browser.focused.tag_name == "h1"
 
 
-def test_facts_of_a_busy_thing_are_folded_and_come_in_pages(browser, site):
+def test_facts_of_a_hub_are_collapsed_and_paginated(browser, site):
     browser.open(address(site, CLASSIFIER, "China"))
-    browser.settled("China")
+    browser.wait_until_loaded("China")
     shown = len(browser.all(".things li"))
     browser.click(".things + button", "Show all")
     assert len(browser.all(".things li")) > shown
@@ -284,7 +281,7 @@ def test_a_phone_never_scrolls_sideways(browser, site, model):
     browser.see(".examples a")
     assert browser.sideways == 0
     browser.open(address(site, model, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("button.why-button")
     browser.see(".drawing svg")
     assert browser.sideways == 0
@@ -302,11 +299,11 @@ return [...document.querySelectorAll(arguments[0])].map((element) => {
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_what_stands_beside_a_bar_is_seen_whole(browser, site, size):
+def test_texts_next_to_bars_are_not_clipped(browser, site, size):
     if size == "phone":
         browser.phone()
     browser.open(address(site, PREDICTOR, "Switzerland", relation="member_of"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     assert {"✓ in the data"} < set(browser.texts(".links > li > .value"))
     browser.click("button.why-button")
     browser.see(".reasons > li > .value", "for")
@@ -322,22 +319,23 @@ def test_names_are_shown_as_people_write_them(browser, guarded_site):
     browser.open(guarded_site)
     thing = {"name": "libstdc%2B%2B6", "title": "libstdc++6", "kind": "name"}
     assert named(thing) == '<bdi dir="auto" title="libstdc%2B%2B6">libstdc++6</bdi>'
-    assert named({"name": '"42"', "title": "42", "kind": "literal"}).startswith('<q dir="auto" ')  # a text, no thing
+    # A literal and not a node with a page.
+    assert named({"name": '"42"', "title": "42", "kind": "literal"}).startswith('<q dir="auto" ')
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_ground(browser, site, scheme):
+def test_text_has_enough_contrast(browser, site, scheme):
     browser.colors(scheme)
     browser.open(address(site, CLASSIFIER, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.click("button.why-button")
     browser.see(".drawing svg")
-    browser.settled("Switzerland")
-    # Waits come and go by fading; what is measured is what stays.
+    browser.wait_until_loaded("Switzerland")
+    # Disable transitions, so that final states are measured.
     rows = browser.until(lambda: browser.contrasts(), "text")
     browser.whole_screenshot(f"{scheme}-classifier")
     browser.open(address(site, PREDICTOR, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.press("/")
     browser.press("a")
     browser.see("#found [role=option]")
@@ -347,9 +345,9 @@ def test_text_stands_out_from_its_ground(browser, site, scheme):
     assert [row for row in rows if row[2] < 4.5] == []
 
 
-def test_every_control_has_a_name_and_every_landmark_is_there(browser, site):
+def test_every_control_has_a_name_and_all_landmarks_exist(browser, site):
     browser.open(address(site, PREDICTOR, "Switzerland"))
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     tree = [node for node in browser.command("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
     seen = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in tree]
     controls = {"button", "link", "combobox", "checkbox", "radio", "textbox"}
@@ -382,11 +380,11 @@ def test_answers_out_of_order_are_dropped(browser, site):
     assert "Japan" not in browser.see("#found").text
 
 
-def test_what_goes_wrong_is_reported_where_it_happens(browser, site):
+def test_errors_are_shown_in_the_section_where_they_occur(browser, site):
     browser.open(address(site, CLASSIFIER, "Swizerland"))
     browser.see(".trouble", "Swizerland")
     browser.click(".trouble a", "Switzerland")
-    browser.settled("Switzerland")
+    browser.wait_until_loaded("Switzerland")
     browser.offline(True)
     browser.click("button.why-button")
     browser.see(".panel .trouble", "does not answer")
@@ -404,7 +402,7 @@ HOSTILE_DRAWING = """<svg viewBox="0 0 9 9" onload="window.broken = 1"><script>w
 <g data-node="&lt;b&gt; &amp; c" tabindex="0" role="button" aria-label="b"><circle r="2"/></g></svg>"""
 
 
-def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
+def test_a_drawing_contains_no_script(browser, site):
     browser.open(site)
     browser.see(".examples a")
     drawn = browser.imported(
@@ -419,17 +417,17 @@ def test_a_drawing_brings_nothing_but_a_drawing(browser, site):
     assert browser.run("return window.broken") is None
     broken = browser.imported(f"{site}/assets/why.js", "m.drawing('<svg><g></svg>', {})")
     assert "is broken" in broken
-    # The browser saw what it would have refused too: the page's policy is the lock behind this one.
+    # The content security policy of the page would have refused it too.
     assert all("Content Security Policy" in row for row in browser.complaints())
 
 
-def test_relations_read_as_words(browser, site):
+def test_relations_are_shown_as_readable_phrases(browser, site):
     browser.open(site)
 
-    def said(expression, *arguments):
+    def evaluate(expression, *arguments):
         return browser.imported(f"{site}/assets/words.js", expression, *arguments)
 
-    for name, out, into, asked in [
+    for name, out, into, question in [
         ("exports_to", "exports to", "… exports to it", "Bern exports to …?"),
         ("capital", "capital", "named as capital of", "capital of Bern: …?"),
         ("borders", "borders", "… borders it", "Bern borders …?"),
@@ -440,15 +438,15 @@ def test_relations_read_as_words(browser, site):
     ]:
         relation = {"name": name, "title": name}
         expression = "[m.outgoing(a[0]), m.incoming(a[0]), m.question(a[0], 'Bern', 'object')]"
-        assert said(expression, relation) == [out, into, asked]
-    for name, asked in [
+        assert evaluate(expression, relation) == [out, into, question]
+    for name, question in [
         ("learns", "Who or what learns Surf?"),
         ("has_part", "Who or what has part Surf?"),
         ("part_of", "Who or what is part of Surf?"),
         ("move", "What has Surf as move?"),
     ]:
-        assert said("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == asked
-    assert said("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
+        assert evaluate("m.question(a[0], 'Surf', 'subject')", {"name": name, "title": name}) == question
+    assert evaluate("a.map(m.percent)", 0, 0.00001, 0.5, 0.99999, 1) == [
         "0.0 %",
         "< 0.1 %",
         "50.0 %",
@@ -472,7 +470,7 @@ def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
     browser.press("script")
     browser.see("#found [role=option]", "<script>")
     browser.press("\n")
-    browser.settled("<script>window.broken = 1</script>")
+    browser.wait_until_loaded("<script>window.broken = 1</script>")
     browser.see("dt", "reads<i>")
     browser.see(".guess .bars", "<em>one</em>")
     browser.see(".guess", "Not calibrated: the order counts, not the number.")
@@ -490,7 +488,7 @@ def test_a_token_is_asked_for_and_names_stay_text(browser, guarded_site):
     assert browser.run("return document.querySelectorAll('main img, main script, main em, main b, main i').length") == 0
 
 
-def test_without_its_token_the_page_says_so(browser, guarded_site):
+def test_a_missing_token_is_reported_on_the_page(browser, guarded_site):
     browser.open(guarded_site)
     browser.see("#token-dialog")
     browser.click("#token-cancel")

@@ -17,7 +17,7 @@ from rgcn.serve.server import distinct_names
 
 
 def refused(*arguments):
-    """What `rgcn serve` says when it does not start."""
+    """Return the message of an `rgcn serve` that does not start."""
     done = subprocess.run([*RGCN, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1, done
     assert "Traceback" not in done.stderr
@@ -29,15 +29,15 @@ def test_a_port_in_use_is_reported_in_a_sentence(runs):
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        said = refused(runs[LINKS], "--port", port)
-    assert said == f"rgcn: port {port} is in use: stop the program that uses it, or choose --port {port + 1}\n"
+        message = refused(runs[LINKS], "--port", port)
+    assert message == f"rgcn: port {port} is in use: stop the program that uses it, or choose --port {port + 1}\n"
 
 
 def test_another_address_needs_a_token(runs):
     assert "--token-file" in refused(runs[LINKS], "--host", "0.0.0.0", "--port", "0")
 
 
-def test_a_folder_that_is_no_run(tmp_path):
+def test_a_folder_without_a_run_is_refused(tmp_path):
     assert "nowhere" in refused(tmp_path / "nowhere")
 
 
@@ -76,7 +76,7 @@ def _read_to_the_end(connection):
 
 
 def test_a_server_from_start_to_stop(runs, tmp_path):
-    """One process for all of it: two runs of one name, a token, a slow client, requests under way, a signal."""
+    """One process tests two runs of one name, a token, a slow client, running requests, and a signal."""
     token = tmp_path / "token"
     token.write_text("a-token-for-tests", encoding="utf-8")
     options = ("--token-file", token, "--slow-client", "0.5", "--host", "127.0.0.1")
@@ -100,7 +100,7 @@ def test_a_server_from_start_to_stop(runs, tmp_path):
         with socket.create_connection(address, timeout=20) as silent:
             assert b" 408 " in _read_to_the_end(silent)
 
-        # A signal comes while a long request is being answered: it is answered all the same.
+        # A signal arrives during a long request, which is still answered.
         queries = [{"subject": "Peru", "relation": "exports_to"}] * 1000
         with httpx.Client(headers=right, timeout=60) as client:
             client.get(f"{server.url}/api/health")

@@ -1,4 +1,4 @@
-"""Groups of endpoints: a model has those of the questions its task answers, and those that the task brings."""
+"""Test groups of endpoints: those for the kinds of answers of a task, and those that the task declares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEOPLE = [f"person {i}" for i in range(12)]
 
 @pytest.fixture(scope="module")
 def graph():
-    """People who read one of two books, and belong to a group for it; nothing is held out to calibrate on."""
+    """Return people who read one of two books, which is their class; no labels are held out for calibration."""
     triples = [(name, "reads", f"book {i % 2}") for i, name in enumerate(PEOPLE)]
     kg = rgcn.KnowledgeGraph.from_triples(triples, name="readers")
     return kg.with_labels({"train": {name: f"group {i % 2}" for i, name in enumerate(PEOPLE)}})
@@ -31,7 +31,7 @@ def graph():
 
 @pytest.fixture
 def serving(graph, tmp_path):
-    """Saves an estimator and serves what was saved."""
+    """Save an estimator and serve the saved model."""
 
     def served(estimator):
         estimator.fit(graph).save(str(tmp_path / "tiny"))
@@ -40,14 +40,14 @@ def serving(graph, tmp_path):
     return served
 
 
-def test_no_module_of_the_subpackage_knows_which_tasks_there_are():
-    room = Path(rgcn.__file__).parent / "serve"
-    files = [*room.glob("*.py"), *room.glob("explorer/*.js"), room.parent / "cli" / "serve.py"]
-    said = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]
-    assert said == []
+def test_no_module_of_the_subpackage_names_a_task():
+    package = Path(rgcn.__file__).parent / "serve"
+    files = [*package.glob("*.py"), *package.glob("explorer/*.js"), package.parent / "cli" / "serve.py"]
+    found = [file.name for file in files for name in TASKS.names() if name in file.read_text(encoding="utf-8")]
+    assert found == []
 
 
-def test_a_task_from_outside_brings_its_endpoints(serving):
+def test_an_external_task_adds_its_endpoints(serving):
     with asking(serving(CousinFinder(hidden=4, epochs=2, device="cpu"))) as client:
         found = client.get(MODEL + "/cousins", params={"node": "Person 2"})
         msgspec.json.decode(found.content, type=CousinsAnswer)
@@ -73,19 +73,19 @@ def test_a_model_that_answers_both_kinds_has_both_groups(serving):
         msgspec.json.decode(one.content, type=ClassAnswer)
         links = client.get(MODEL + "/links", params={"subject": "person 2", "relation": "reads", "k": 3})
         msgspec.json.decode(links.content, type=LinkAnswer)
-        for asked in ({"node": "person 2"}, {"subject": "person 2", "relation": "reads", "object": "book 0"}):
-            why = client.get(MODEL + "/explain", params=asked)
+        for query in ({"node": "person 2"}, {"subject": "person 2", "relation": "reads", "object": "book 0"}):
+            why = client.get(MODEL + "/explain", params=query)
             assert why.status_code == 200, why.text
             msgspec.json.decode(why.content, type=ExplainAnswer)
 
 
-def test_what_was_calibrated_on_classes_gives_no_probabilities_of_links(tmp_path):
+def test_a_calibration_on_classes_gives_no_probabilities_of_links(tmp_path):
     BothAtOnce("distmult", embedding=8, epochs=2, device="cpu").fit(rgcn.load("world")).save(str(tmp_path / "tiny"))
     with asking(create_app(load_models([tmp_path / "tiny"], device="cpu"))) as client:
         assert client.get(MODEL + "/class", params={"node": "Peru"}).json()["probability"] is not None
         triple = {"subject": "Peru", "relation": "borders", "object": "Chile"}
-        asked = {key: triple[key] for key in ("subject", "relation")}
-        links = client.get(MODEL + "/links", params=asked).json()["links"]
+        query = {key: triple[key] for key in ("subject", "relation")}
+        links = client.get(MODEL + "/links", params=query).json()["links"]
         scored = client.post(MODEL + "/score", json={"triples": [triple]}).json()["triples"]
         assert {row["probability"] for row in (*links, *scored)} == {None}
 

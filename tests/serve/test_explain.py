@@ -1,4 +1,4 @@
-"""Why, over HTTP: made once, remembered, refused with words where a model cannot say."""
+"""Test explanations over HTTP: computed once, cached, and refused with a message if a model cannot explain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRIPLE = {"subject": "Peru", "relation": "borders", "object": "Chile"}
 
 
 @pytest.mark.parametrize("method", tuple(EXPLAINERS.built_in)[1:])
-def test_why_a_class(client, method):
+def test_a_class_is_explained_over_http(client, method):
     parameters = {"node": "switzerland", "class": "europe", "method": method, "edges": 4}
     response = client.get(NC + "/explain", params=parameters)
     assert response.status_code == 200, response.text
@@ -29,13 +29,13 @@ def test_why_a_class(client, method):
     assert (why["question"]["node"]["name"], why["question"]["class"]["name"]) == ("Switzerland", "Europe")
     assert (why["method"], len(why["edges"])) == (method, 4)
     assert why["svg"].startswith("<svg")
-    asked = client.get(NC + "/class", params={"node": "switzerland"}).json()
-    assert why["score"] == pytest.approx(asked["score"], rel=1e-3)
-    assert why["probability"] == pytest.approx(asked["probability"], rel=1e-3)
+    answer = client.get(NC + "/class", params={"node": "switzerland"}).json()
+    assert why["score"] == pytest.approx(answer["score"], rel=1e-3)
+    assert why["probability"] == pytest.approx(answer["probability"], rel=1e-3)
     assert why["fidelity"]["probability"]["full"] == pytest.approx(why["probability"])
 
 
-def test_why_a_link(client):
+def test_a_link_is_explained_over_http(client):
     response = client.get(LP + "/explain", params=TRIPLE)
     msgspec.json.decode(response.content, type=ExplainAnswer)
     why = response.json()
@@ -43,8 +43,8 @@ def test_why_a_link(client):
     scored = client.post(LP + "/score", json={"triples": [TRIPLE]}).json()["triples"][0]
     assert why["score"] == pytest.approx(scored["score"], rel=1e-4)
     assert why["probability"] is scored["probability"] is None  # it is in the data
-    asked = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
-    (new,) = client.get(LP + "/links", params=asked).json()["links"]
+    query = {"subject": TRIPLE["subject"], "relation": TRIPLE["relation"], "k": 1, "known": "drop"}
+    (new,) = client.get(LP + "/links", params=query).json()["links"]
     unknown = {**TRIPLE, "object": new["node"]["name"]}
     why = client.get(LP + "/explain", params=unknown).json()
     scored = client.post(LP + "/score", json={"triples": [unknown]}).json()["triples"][0]
@@ -55,7 +55,7 @@ def test_why_a_link(client):
         assert [one["score"], one["probability"]] == pytest.approx([new["score"], sum(shares) / len(shares)], rel=1e-4)
 
 
-def test_asked_again_it_is_not_made_again(models, monkeypatch):
+def test_a_repeated_explanation_is_cached(models, monkeypatch):
     made = []
     really = explaining.explain
     monkeypatch.setattr(explaining, "explain", lambda *a, **k: made.append(a) or really(*a, **k))
@@ -66,7 +66,7 @@ def test_asked_again_it_is_not_made_again(models, monkeypatch):
         assert "rgcn_explanations_kept 1.0" in client.get("/metrics").text
 
 
-def test_only_so_many_are_remembered(monkeypatch):
+def test_the_cache_of_explanations_is_bounded(monkeypatch):
     monkeypatch.setattr(batching, "CACHED_ANSWERS", 3)
     slow, made = BatchingExecutor("test", 10, 20), []
     dispatcher = Dispatcher([], slow, slow, Limits())
@@ -77,12 +77,12 @@ def test_only_so_many_are_remembered(monkeypatch):
         return list(dispatcher.cache)
 
     assert asyncio.run(ask(0, 1, 2, 3, 4)) == [2, 3, 4]
-    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # what was asked for least lately is forgotten
+    assert asyncio.run(ask(2, 5)) == [4, 2, 5]  # the least recently used explanation is dropped
     assert made == [0, 1, 2, 3, 4, 5]
     slow.stop()
 
 
-def test_what_takes_too_long_is_503_and_others_go_on(models, monkeypatch):
+def test_a_timeout_returns_503_and_other_requests_continue(models, monkeypatch):
     go = threading.Event()
     monkeypatch.setattr(explaining, "explain", lambda *a, **k: go.wait(30))
     with asking(create_app(models, Limits(timeout_s=0.2, max_explaining=2))) as client:
@@ -108,7 +108,7 @@ def test_too_many_explanations_are_503(models, monkeypatch):
         go.set()
 
 
-def test_a_failure_is_500_in_our_shape_and_the_server_goes_on(models, monkeypatch, caplog):
+def test_a_failure_returns_a_500_error_document_and_the_server_continues(models, monkeypatch, caplog):
     def fails(*arguments, **how):
         raise RuntimeError("a secret of the implementation")
 

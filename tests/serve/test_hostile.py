@@ -34,7 +34,7 @@ def with_k(k):
     return a_body('{"queries":[{"subject":"Peru","relation":"borders"}],"k":' + k + "}")
 
 
-# what, method, path, further settings of httpx, status, a word that must be in the message
+# description, method, path, further arguments of httpx, status, text that the message must contain
 HOSTILE = [
     ("a path out of the assets", "GET", "/assets/../../etc/passwd", {}, 404, "nothing at this path"),
     ("the same, encoded", "GET", "/assets/%2e%2e%2f%2e%2e%2fetc%2fpasswd", {}, 404, "nothing at this path"),
@@ -75,7 +75,7 @@ HOSTILE = [
     ("an explanation of both", "GET", NC + "/explain?node=Peru&subject=Peru", {}, 422, "a node"),
     ("an unknown method of explaining", "GET", NC + "/explain?node=Peru&method=magic", {}, 422, "integrated-gradients"),
     ("a wrong method", "DELETE", LP + "/links", {}, 405, "GET, HEAD, POST"),
-    ("a method nobody knows", "BREW", "/api/health", {}, 405, "GET, HEAD"),
+    ("an unknown HTTP method", "BREW", "/api/health", {}, 405, "GET, HEAD"),
     ("OPTIONS of another site", "OPTIONS", LP + "/links", {"headers": EVIL}, 405, "GET, HEAD, POST"),
     ("another site's script", "GET", "/api/health", {"headers": {"Sec-Fetch-Site": "cross-site"}}, 403, "web site"),
     ("a body with GET", "GET", "/api/health", a_body("{}"), 400, "takes no body"),
@@ -108,7 +108,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("case", HOSTILE, ids=lambda case: case[0])
-def test_a_hostile_request_is_refused_with_words(client, case):
+def test_a_hostile_request_is_refused_with_a_message(client, case):
     _, method, path, settings, status, word = case
     response = client.request(method, path, **settings)
     assert response.status_code == status, response.text
@@ -129,7 +129,7 @@ def test_a_body_without_a_length_is_counted(client):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_a_length_that_lies_is_not_believed(client):
+def test_a_wrong_content_length_is_not_trusted(client):
     response = client.post(NC + "/classes", **a_body('{"nodes":["Peru"]}', **{"Content-Length": "9" * 30}))
     assert response.json()["error"]["code"] == "too_large"
 
@@ -180,7 +180,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("case", RAW, ids=lambda case: case[0])
-def test_what_is_no_proper_http_is_refused(live_server, case):
+def test_malformed_http_is_refused(live_server, case):
     _, raw, status = case
     with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:
         connection.sendall(raw)
@@ -197,7 +197,7 @@ def test_what_is_no_proper_http_is_refused(live_server, case):
 
 TO_SCORE = b"POST " + LP.encode() + b"/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-# what, the request up to its trailers, what comes again and again
+# description, the request up to its trailers, bytes that are sent repeatedly
 ENDLESS = [
     ("trailers of an answered request", POST_HEALTH + CHUNKED + b"0\r\n", b"X: " + b"y" * 1000 + b"\r\n"),
     ("trailers of a request that is waited for", TO_SCORE + CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n" * 200),
@@ -207,13 +207,13 @@ ENDLESS = [
 
 
 def memory_of(server):
-    """Bytes it takes; 0 where the system does not tell."""
+    """Return its resident bytes; 0 if the system does not report them."""
     rows = httpx.get(f"{server.url}/metrics").text.splitlines()
     return next((float(row.split()[1]) for row in rows if row.startswith("process_resident_memory_bytes ")), 0)
 
 
 @pytest.mark.parametrize("case", ENDLESS, ids=lambda case: case[0])
-def test_what_never_ends_is_cut_and_not_kept(live_server, case):
+def test_endless_requests_are_cut_off(live_server, case):
     _, begin, again = case
     sent, most, before = 0, 64 << 20, memory_of(live_server)
     with socket.create_connection(("127.0.0.1", live_server.port), timeout=20) as connection:
@@ -224,7 +224,7 @@ def test_what_never_ends_is_cut_and_not_kept(live_server, case):
                 sent += len(again) * 16
         except (ConnectionResetError, BrokenPipeError):
             pass  # cut off, as it should be; how soon is asserted below
-    assert sent < most / 4  # what the system's own buffers take
+    assert sent < most / 4  # the size of the system's buffers
     assert memory_of(live_server) - before < most / 2
 
 

@@ -1,4 +1,4 @@
-"""One triple has one score: the command line, HTTP and Python say the same of it, asked from either end."""
+"""Test that a triple has one score in the command line, HTTP and Python, asked from either end."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def served(request, tmp_path_factory):
 
 
 def from_end(served, triple, end):
-    """The triple's row where one end is given and the other asked for: in Python, as a command prints it, by HTTP."""
+    """Return the row of the triple as an answer to a question with one end: in Python, by a command, by HTTP."""
     _, place, opened, client = served
     subject, relation, object_ = triple
     given, answer = ("subject", object_) if end == "subject" else ("object", subject)
-    asked = {given: triple[0 if end == "subject" else 2], "relation": relation}
+    query = {given: triple[0 if end == "subject" else 2], "relation": relation}
     other = "object" if end == "subject" else "subject"
-    rows = named_rows(opened.model.predict_frame(**asked, k=100))
+    rows = named_rows(opened.model.predict_frame(**query, k=100))
     (python,) = [row for row in rows if getattr(row, other) == answer]
-    words = [part for key, value in asked.items() for part in (f"--{key}", value)]
+    words = [part for key, value in query.items() for part in (f"--{key}", value)]
     done = command("predict", place, *words, "-k", 100, "--device", "cpu", "--json")
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)["answers"]
-    links = client.get(f"/api/models/{place.name}/links", params={**asked, "k": 100}).json()["links"]
+    links = client.get(f"/api/models/{place.name}/links", params={**query, "k": 100}).json()["links"]
     assert [row[other] for row in printed] == [link["node"]["name"] for link in links]
     assert [row[other] for row in printed] == [getattr(row, other) for row in rows]
     assert [row.score for row in rows] == sorted((row.score for row in rows), reverse=True)
@@ -82,7 +82,7 @@ def from_end(served, triple, end):
 
 
 def scored(served, triple):
-    """What a score of the triple says: in Python, by HTTP, and in explanations of either."""
+    """Return the score of the triple: in Python, by HTTP, and in explanations of both."""
     _, place, opened, client = served
     (python,) = named_rows(opened.model.triples_frame([triple]))
     named = dict(zip(("subject", "relation", "object"), triple, strict=True))
@@ -149,10 +149,10 @@ def test_of_hundreds_of_known_answers_few_are_shown_and_the_note_says_so(tmp_pat
     links = next(group for group in model.groups if group.tag == "links")
     at_once = model.opened.scorer().questions_per_batch
     assert [links.queue(known, 10).max_batch for known in ("mark", "drop")] == [at_once // 8, at_once]
-    asked = {"subject": "hub", "relation": "has"}
+    query = {"subject": "hub", "relation": "has"}
     with asking(create_app(models)) as client:
         for k, note in ((5, False), (100, True)):
-            answer = client.get("/api/models/hub/links", params={**asked, "k": k}).json()
+            answer = client.get("/api/models/hub/links", params={**query, "k": k}).json()
             assert sum(link["known"] for link in answer["links"]) <= 20
             assert ("280 more known answers are not shown" in (answer["note"] or "")) is note
     words = ("--subject", "hub", "--relation", "has", "-k", 100, "--device", "cpu", "--json")

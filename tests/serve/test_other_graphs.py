@@ -56,7 +56,7 @@ LONG = ["x" * 2500, "日本" * 1500, '"' + "POLYGON ((7.1 46.9, " * 5000 + '))"'
 
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory):
-    """Names too long for anybody to type, as a table has them, with classes; a relation's and a class's too."""
+    """Return a graph with very long names of nodes, relations and classes."""
     triples = [(name, relation, other) for name in LONG for relation in ("r", "s" * 3000) for other in (*LONG, "short")]
     kg = rgcn.KnowledgeGraph.from_triples(triples, name="long", labels={name: name for name in LONG})
     folder = tmp_path_factory.mktemp("models")
@@ -66,15 +66,15 @@ def long_names(tmp_path_factory):
         yield client
 
 
-def test_whatever_an_answer_names_can_be_asked_for(long_names):
-    def ask(model, what, **asked):
-        response = long_names.get(f"/api/models/{model}{what}", params=asked)
+def test_every_name_in_an_answer_can_be_queried(long_names):
+    def ask(model, what, **query):
+        response = long_names.get(f"/api/models/{model}{what}", params=query)
         assert response.status_code == 200, response.text[:300]
-        assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # what headers may take
+        assert len(response.request.url.raw_path) < Limits().max_head_bytes - 4096  # the limit for headers
         return response.json()
 
     given = [link["node"]["name"] for link in ask("links", "/links", subject="short", relation="r", k=10)["links"]]
-    assert set(given) > {LONG[0], LONG[3]}  # a moderate one as it is
+    assert set(given) > {LONG[0], LONG[3]}  # a moderately long one is unchanged
     assert max(map(len, given)) < 9000
     for name in given:
         assert ask("links", "/neighbors", node=name)["node"]["name"] == name
@@ -83,23 +83,23 @@ def test_whatever_an_answer_names_can_be_asked_for(long_names):
     for relation in ask("links", "")["relations"]:
         for end in given:
             ask("links", "/links", object=end, relation=relation["name"])
-            asked = {"subject": end, "relation": relation["name"], "object": given[0]}
-            told = ask("links", "/explain", edges=1, **asked)
-            assert all(edge["subject"]["name"] in given for edge in told["edges"])
-            scored = long_names.post("/api/models/links/score", json={"triples": [asked]}).json()["triples"][0]
+            query = {"subject": end, "relation": relation["name"], "object": given[0]}
+            explained = ask("links", "/explain", edges=1, **query)
+            assert all(edge["subject"]["name"] in given for edge in explained["edges"])
+            scored = long_names.post("/api/models/links/score", json={"triples": [query]}).json()["triples"][0]
             assert (scored["subject"]["name"], scored["object"]["name"]) == (end, given[0])
     examples = long_names.get("/openapi.json").json()["paths"]["/api/models/{model}/neighbors"]["get"]["parameters"]
     ask("links", "/neighbors", node=next(one["example"] for one in examples if one["name"] == "node"))
 
 
-def test_a_long_name_can_be_asked_for_as_it_is(long_names):
+def test_a_long_name_can_be_queried_unshortened(long_names):
     whole = {"nodes": [LONG[0], LONG[2]]}
     assert long_names.post("/api/models/classes/classes", json=whole).status_code == 200
     refused = long_names.post("/api/models/classes/classes", json={"nodes": ["x" * 200_000]})
     assert f"at most {len(LONG[2]):,} characters" in refused.json()["error"]["message"]
 
 
-def test_a_plain_name_is_no_iri(long_names, tiny):
+def test_a_plain_name_is_not_an_iri(long_names, tiny):
     def kind(client, model, name):
         return client.get(f"/api/models/{model}/neighbors", params={"node": name}).json()["node"]["kind"]
 
@@ -127,7 +127,7 @@ def test_links_search_and_card_of_a_saved_model(tiny):
     assert "saved outside a run" in tiny.get(MODEL + "/card").text
 
 
-def test_a_model_that_passes_no_messages_cannot_say_why(tiny):
+def test_a_model_without_messages_cannot_explain(tiny):
     assert tiny.get(MODEL).json()["explain_methods"] == []
     response = tiny.get(MODEL + "/explain", params={"subject": ADA, "relation": "knows", "object": BOB})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "cannot_explain")
@@ -139,12 +139,12 @@ def test_a_very_large_graph_is_searched_by_the_models_thread(monkeypatch, tmp_pa
     rgcn.LinkPredictor(encoder="none", embedding=4, steps=1).fit(kg).save(str(tmp_path / "tiny"))
     (served,) = load_models([tmp_path / "tiny"], device="cpu")
     assert not served.names.is_search_fast
-    asked = []
+    calls = []
     (group,) = (group for group in served.groups if isinstance(group, GraphEndpoints))
-    monkeypatch.setattr(group.searches, "answer", lambda questions: asked.append(questions) or [[2]])
+    monkeypatch.setattr(group.searches, "answer", lambda questions: calls.append(questions) or [[2]])
     with asking(create_app([served])) as client:
         found = client.get(MODEL + "/search", params={"q": "zea", "limit": 1}).json()["nodes"]
         error = client.get(MODEL + "/neighbors", params={"node": "New Zeeland"}).json()["error"]
-    assert asked == [[("zea", 1)]]
+    assert calls == [[("zea", 1)]]
     assert [node["name"] for node in found] == ["Old Zealand"]
     assert error["suggestions"][0] == "New Zealand"

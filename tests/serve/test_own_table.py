@@ -1,4 +1,4 @@
-"""One's own table, trained, served and reported: pages and answers for others name no folder of this machine."""
+"""Test a user's own table, trained, served and reported: pages and answers contain no folder names."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def place(tmp_path_factory):
     rows = [f"p{i},lives_in,town{i % TOWNS}\np{i},knows,p{(i + 1) % PEOPLE}\n" for i in range(PEOPLE)]
     (folder / "mine.csv").write_text("subject,relation,object\n" + "".join(rows) + "town0,in,land\ntown1,in,land\n")
     for name in ("people", "others"):
-        told = [f"p{i},{'odd' if i % 2 else 'even'},{'test' if i > 3 else 'train'}\n" for i in range(6)]
-        (folder / f"{name}.csv").write_text("node,label,split\n" + "".join(told))
+        label_rows = [f"p{i},{'odd' if i % 2 else 'even'},{'test' if i > 3 else 'train'}\n" for i in range(6)]
+        (folder / f"{name}.csv").write_text("node,label,split\n" + "".join(label_rows))
     for name, labels in (("one", "people.csv"), ("two", {"train": "people.csv"}), ("three", "others.csv")):
         given = {k: str(folder / v) for k, v in labels.items()} if isinstance(labels, dict) else str(folder / labels)
         data = {"path": str(folder / "mine.csv"), "labels": given}
@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     return folder
 
 
-def test_no_page_and_no_answer_names_a_folder(place):
+def test_no_page_or_answer_contains_a_folder_name(place):
     hidden = str(place.parent)
     with asking(create_app(load_models([place / "one", place / "mine.csv"], device="cpu"))) as client:
         for model in ("one", "mine.csv"):
@@ -83,22 +83,22 @@ def test_classes_are_offered_for_the_kind_that_has_labels(place):
     graph = rgcn.KnowledgeGraph.from_triples(rows, labels={"a0": "x", "a1": "y"})
     assert [graph.nodes[node] for node in nodes_like_labeled(graph)] == [f"a{i}" for i in range(6)]
     alone = rgcn.KnowledgeGraph.from_triples([("a", "r", "b"), ("c", "s", "d")], labels={"a": "x", "d": "y"})
-    assert len(nodes_like_labeled(alone)) == 4  # they share nothing: who knows
+    assert len(nodes_like_labeled(alone)) == 4  # they share no trait, so all nodes are classified
 
 
 def test_a_path_network_computes_classes_on_request(place, monkeypatch):
-    asked = []
+    calls = []
     [served] = load_models([place / "mine.csv"], device="cpu", classes=True, labels=str(place / "people.csv"))
     whole, logits = np.asarray(served.opened.logits(range(PEOPLE))), type(served.opened).logits
-    monkeypatch.setattr(type(served.opened), "logits", lambda self, nodes: asked.extend(nodes) or logits(self, nodes))
+    monkeypatch.setattr(type(served.opened), "logits", lambda self, nodes: calls.extend(nodes) or logits(self, nodes))
     group = ClassEndpoints(served, lambda words: None)
-    assert asked == []
+    assert calls == []
     with asking(create_app([served])) as client:
-        asked.clear()
+        calls.clear()
         one = client.get("/api/models/mine.csv/class", params={"node": "p7"}).json()
         many = client.post("/api/models/mine.csv/classes", json={"nodes": ["p7", "p2"]}).json()["predictions"]
         number = served.names.node("p7")
-        assert asked == [number, number, served.names.node("p2")]
+        assert calls == [number, number, served.names.node("p2")]
     assert one["class"] == many[0]["class"]
     np.testing.assert_allclose(one["score"], whole[number].max(), rtol=1e-4)
     assert group.answers([number])[0].class_.name == one["class"]["name"]

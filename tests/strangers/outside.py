@@ -19,14 +19,14 @@ __all__ = ["command", "forgotten", "installed", "written_package"]
 
 
 def written_package(folder: Path, name: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of this name that can be imported, and that is not allowed."""
+    """Write a module that can be imported, but is not allowed."""
     (folder / f"{name}.py").write_text(textwrap.dedent(code))
     monkeypatch.syspath_prepend(str(folder))
     forgotten(name, monkeypatch)
 
 
 def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a new process: the module is not loaded, and nothing is allowed."""
+    """Restore the state of a new process: the module is not loaded, and no package is allowed."""
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setenv(plugins.ALLOW_VARIABLE, "")
     monkeypatch.setattr(plugins, "_allowed", [])
@@ -34,7 +34,7 @@ def forgotten(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def installed(folder: Path, group: str, line: str) -> Iterator[None]:
-    """As if a package with this entry point were installed."""
+    """Pretend that a package with this entry point is installed."""
     about = folder / "stranger-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")

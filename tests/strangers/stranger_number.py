@@ -1,7 +1,6 @@
-"""A kind of answers from outside: a number for each node, and the regression that learns to give it.
-
-Everything is in this file, and rgcn knows nothing of it. The labels of the graph are numbers: "2.5". A configuration
-names the task, `task: stranger_number:Regression`; everything else follows from what the task and the kind bring.
+"""A kind of answer from another package: a number for each node, with the regression task that predicts it. Everything
+is in this file. The labels of the graph are numbers: "2.5". A configuration names the task, `task:
+stranger_number:Regression`; everything else follows from what the task and the kind bring.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class NumberPredictor(NodeClassifier):
 
 
 class Numbers(AnswerKind):
-    """Which number does a node have?"""
+    """The kind of answer: a number of a node."""
 
     name = "number"
     topic = "nodes"
@@ -156,7 +155,7 @@ class Regression(NodeClassification):
 
 
 class NumberTables(NodeTables):
-    """`rgcn predict`: a row a node."""
+    """`rgcn predict`: one row per node."""
 
     answer = "number"
 
@@ -172,12 +171,12 @@ class NumberQuestion(Question):
     strength_name = "the number"
 
     @classmethod
-    def of(cls, opened: Any, *asked: int) -> NumberQuestion:
+    def of(cls, opened: Any, *queried: int) -> NumberQuestion:
         model, network = opened.model, frozen_copy(opened.model.network_)
-        subgraph = ComputationGraph.of_model(model, list(asked))
+        subgraph = ComputationGraph.of_model(model, list(queried))
         with torch.no_grad():
             full = network(subgraph.field)
-        made = cls(subgraph, opened.calibration, full_output=full, nodes=asked)
+        made = cls(subgraph, opened.calibration, full_output=full, nodes=queried)
         object.__setattr__(made, "network", network)
         return made
 
@@ -197,7 +196,7 @@ class NumberQuestion(Question):
         return output[0, 0]
 
     def log_probability(self, output: Tensor) -> Tensor:
-        """As of a normal distribution around the full answer."""
+        """The log density of a normal distribution around the full answer."""
         return -(self.score(output) - self.full_output[0, 0]).square() / 2
 
 

@@ -73,7 +73,7 @@ def test_an_installed_source_is_found_by_the_ending_of_its_files(cities: Path, m
         assert kg.features.tolist() == [[542], [0], [593]]
 
 
-def test_a_reader_adds_numbers_beside_its_triples(cities: Path) -> None:
+def test_a_reader_adds_numbers_to_its_triples(cities: Path) -> None:
     kg = rgcn.read(cities / "swiss.cities", format=Cities)
     assert kg.features is not None
     assert (list(kg.nodes), kg.features.tolist()) == (["Bern", "Zug", "Chur"], [[134, 542], [31, 425], [0, 0]])
@@ -98,14 +98,14 @@ def test_a_graph_that_is_built_on_disk_has_them_too(cities: Path) -> None:
     assert rgcn.read(cities / "built").features.tolist() == [[134, 542], [31, 425], [0, 0]]
 
 
-def test_a_model_learns_from_them(cities: Path) -> None:
+def test_a_model_uses_the_features(cities: Path) -> None:
     (cities / "labels.csv").write_text("Bern,large\nZug,small\nChur,small\n")
     kg = rgcn.read(cities / "swiss.cities", format=Cities, labels=cities / "labels.csv")
     model = rgcn.NodeClassifier(epochs=2).fit(kg)
     assert model.predict(["Bern"])[0] in ("large", "small")
 
 
-def test_an_unknown_option_is_answered_with_the_one_that_was_meant(cities: Path) -> None:
+def test_an_unknown_option_is_reported_with_the_closest_known_one(cities: Path) -> None:
     with pytest.raises(ConfigError, match=r"read\(\) has no option 'feature'; did you mean 'features'\?"):
         rgcn.read(cities / "swiss.cities", feature="heights.txt")
     with pytest.raises(ConfigError, match="no option 'xyz'; there are labels, labels_from"):

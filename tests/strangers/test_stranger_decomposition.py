@@ -1,6 +1,6 @@
 """A decomposition of the relations' weight matrices from outside the package: W_r = U_r V_r, of low rank.
 
-`LowRank` is all that a package has to write. The tests below train it from Python, by its name on the command line and
+A package only needs to define `LowRank`. The tests below train it from Python, by its name on the command line and
 by an entry point, save it, load it, and compare it with its definition.
 """
 
@@ -105,9 +105,9 @@ def test_links_are_learned_explained_saved_and_described(tmp_path):
     model = rgcn.LinkPredictor("rgcn", decomposition=LowRank, embedding=6, steps=4, batch_edges=60, seed=1).fit(kg)
     model.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
-    asked = kg.named(kg.split_triples("test"))[:5]
-    assert [t.score for t in named_rows(opened.model.triples_frame(asked))] == [
-        t.score for t in named_rows(model.triples_frame(asked))
+    triples = kg.named(kg.split_triples("test"))[:5]
+    assert [t.score for t in named_rows(opened.model.triples_frame(triples))] == [
+        t.score for t in named_rows(model.triples_frame(triples))
     ]
     why = explain_link(opened, 0, 0, 1, edges=3, draws=2)
     assert why.score == pytest.approx(named_rows(model.triples_frame([(0, 0, 1)]))[0].score, rel=1e-4, abs=1e-5)
@@ -125,9 +125,9 @@ def test_the_command_line_trains_it_by_its_place(tmp_path):
     assert done.returncode == 0, done.stderr
     opened = rgcn.load_model(tmp_path / "run")
     assert opened.network_.layers[1].weights.left.shape[2] == 3
-    asked = command("predict", "run", "--node", "Peru", "--json", cwd=tmp_path)
-    assert asked.returncode == 0, asked.stderr
-    assert opened.predict(["Peru"])[0] in asked.stdout
+    predicted = command("predict", "run", "--node", "Peru", "--json", cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    assert opened.predict(["Peru"])[0] in predicted.stdout
 
 
 def test_an_entry_point_gives_it_a_name(tmp_path, monkeypatch):

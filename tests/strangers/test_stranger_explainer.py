@@ -1,4 +1,4 @@
-"""An explanation method from outside: by its class, its dotted name, and as an installed entry point."""
+"""Test an explanation method from another package: by class, dotted name, and entry point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rgcn.predict import OpenModel, open_model
 
 
 class LeaveOneOut(Explainer):
-    """What the answer loses when one triple is left out, the others normalized as if it had never been."""
+    """How much the strength falls without one triple, with the graph normalized as if it did not exist."""
 
     words = "leaving out one triple after the other"
 
@@ -34,7 +34,7 @@ class LeaveOneOut(Explainer):
                 without = question.strength_with(subgraph.keep_triples(keep))
                 lost.append(float(question.strength(question.full_output) - without))
         on_step()
-        # The triple's edges share what it changes; self-loops, the last place, change nothing.
+        # The edges of a triple share its effect; self-loops, at the last index, have none.
         places = [place.cpu().numpy() for place in subgraph.edge_triples]
         count = np.bincount(np.concatenate(places), minlength=len(subgraph) + 1)
         return Attribution(subgraph, tuple(np.append(lost, 0.0)[place] / count[place] for place in places), None)
@@ -59,7 +59,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenModel:
 def test_a_class_is_a_method(opened: OpenModel) -> None:
     why = explain_class(opened, opened.node("p3"), method=LeaveOneOut, edges=2, draws=3)
     assert (why.method, why.edges[0].text) == (f"{__name__}:LeaveOneOut", "p3 —reads→ book1")
-    # What is said to be lost is lost.
+    # The reported importance equals the change of the score.
     alone = explain_class(opened, opened.node("p3"), method=LeaveOneOut, edges=1, draws=1)
     assert alone.edges[0].importance == pytest.approx(alone.fidelity.strength.without.named, rel=1e-4)
     assert "leaving out one triple after the other" in why.as_text()
@@ -68,7 +68,7 @@ def test_a_class_is_a_method(opened: OpenModel) -> None:
         explain_class(opened, 0, method=dict)
 
 
-def test_it_says_which_models_it_suits() -> None:
+def test_it_states_the_models_it_supports() -> None:
     graph = KnowledgeGraph.from_triples([("a", "r", "b"), ("b", "r", "c")], labels={"a": "x", "b": "y"})
     with pytest.raises(
         DataError, match="answers by walking: use the method paths or integrated-gradients or edge-mask"
@@ -84,11 +84,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def test_the_command_line_takes_a_dotted_name(opened: OpenModel, elsewhere: Path) -> None:
-    asked = ("explain", opened.path, "p3", "--draws", 2, "--json")
-    found = command(*asked, "--method", "stranger_method:LeaveOneOut", cwd=elsewhere)
+    arguments = ("explain", opened.path, "p3", "--draws", 2, "--json")
+    found = command(*arguments, "--method", "stranger_method:LeaveOneOut", cwd=elsewhere)
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["edges"][0]["object"]["name"] == "book1"
-    refused = command(*asked, "--method", "edge-mas", cwd=elsewhere)
+    refused = command(*arguments, "--method", "edge-mas", cwd=elsewhere)
     assert "unknown explanation method 'edge-mas'; did you mean 'edge-mask'?" in refused.stderr
 
 

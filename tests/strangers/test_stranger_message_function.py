@@ -1,6 +1,6 @@
 """A message function from outside the package: attention computed from both ends of each edge, as in GATv2 and RGAT.
 
-`Attention` is all that a package has to write. The tests below compare its values and gradients with a loop over nodes
+A package only needs to define `Attention`. The tests below compare its values and gradients with a loop over nodes
 and edges, train it from Python, by its name on the command line and by an entry point, save it and load it.
 """
 
@@ -208,9 +208,9 @@ def test_links_are_learned_explained_saved_and_described(tmp_path):
     assert layer.message_function.of_relation.shape == (layer.num_edge_relations, 6)
     model.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
-    asked = kg.named(kg.split_triples("test"))[:5]
-    assert [t.score for t in named_rows(opened.model.triples_frame(asked))] == [
-        t.score for t in named_rows(model.triples_frame(asked))
+    triples = kg.named(kg.split_triples("test"))[:5]
+    assert [t.score for t in named_rows(opened.model.triples_frame(triples))] == [
+        t.score for t in named_rows(model.triples_frame(triples))
     ]
     why = explain_link(opened, 0, 0, 1, edges=3, draws=2)
     assert why.score == pytest.approx(named_rows(model.triples_frame([(0, 0, 1)]))[0].score, rel=1e-4, abs=1e-5)
@@ -229,9 +229,9 @@ def test_the_command_line_trains_it_by_its_place(tmp_path):
     assert done.returncode == 0, done.stderr
     opened = rgcn.load_model(tmp_path / "run")
     assert opened.network_.layers[0].message_function.slope == 0.3
-    asked = command("predict", "run", "--node", "Peru", "--json", cwd=tmp_path)
-    assert asked.returncode == 0, asked.stderr
-    assert opened.predict(["Peru"])[0] in asked.stdout
+    predicted = command("predict", "run", "--node", "Peru", "--json", cwd=tmp_path)
+    assert predicted.returncode == 0, predicted.stderr
+    assert opened.predict(["Peru"])[0] in predicted.stdout
 
 
 def test_an_entry_point_gives_it_a_name(tmp_path, monkeypatch):

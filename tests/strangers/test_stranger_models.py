@@ -1,6 +1,5 @@
-"""Encoders, decoders, objectives, samplers and heads from outside go wherever built-in ones do.
-
-One of them has no vectors of nodes, and computes each question anew: everything that answers must do without.
+"""Test encoders, decoders, objectives, samplers and heads of another package wherever built-in ones are used. One of
+them has no node vectors and computes each question separately.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def fitted(request):
     return rgcn.LinkPredictor(steps=6, evaluate_every=3, seed=1, **request.param).fit(small_world())
 
 
-def test_it_is_measured_asked_and_calibrated(fitted):
-    figures = fitted.evaluate(split="test")
-    assert 0 < figures["mrr"] <= 1
+def test_it_is_evaluated_queried_and_calibrated(fitted):
+    metrics = fitted.evaluate(split="test")
+    assert 0 < metrics["mrr"] <= 1
     answers = named_rows(fitted.predict_frame(subject=0, relation=0, k=5))
     assert [t.score for t in answers] == sorted((t.score for t in answers), reverse=True)
     assert fitted.calibration_.fitted
@@ -80,8 +79,8 @@ def test_saved_and_loaded_it_answers_the_same(fitted, tmp_path):
     fitted.save(str(tmp_path))
     opened = rgcn.open_model(tmp_path)
     nodes = torch.arange(10)
-    asked = Questions(nodes, nodes % 3, nodes % 2 == 0)
-    ours, theirs = answer_links(fitted, asked, 4), answer_links(opened, asked, 4)
+    questions = Questions(nodes, nodes % 3, nodes % 2 == 0)
+    ours, theirs = answer_links(fitted, questions, 4), answer_links(opened, questions, 4)
     assert torch.equal(ours.node, theirs.node)
     assert torch.equal(ours.score, theirs.score)
     found = complete(opened, [0, 1], limit=20, min_probability=0.0)
@@ -113,7 +112,7 @@ def test_it_is_served(fitted, tmp_path):
     best = named_rows(fitted.predict_frame(subject=0, relation=0, k=3))
     (served,) = models = load_models([tmp_path / "mine"], device="cpu")
     links = next(group for group in served.groups if group.tag == "links")
-    most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as suit the scorer
+    most = 64 if isinstance(fitted.network_, VectorNetwork) else 16  # as many as the scorer takes at once
     assert [links.queue("mark", k).max_batch for k in (10, 100, 1000)] == [most, most // 2, most // 8]
     with asking(create_app(models)) as client:
         query = {"subject": names[0], "relation": relation, "k": 3}
@@ -139,16 +138,16 @@ def test_a_model_without_node_vectors_needs_nothing_fitted_for_new_nodes(tmp_pat
     before, after = model.network_.state_dict(), larger.model.network_.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert len(named_rows(larger.model.predict_frame(subject="Atlantis", relation="borders", k=3))) == 3
-    with pytest.raises(DataError, match="no vectors of nodes"):
+    with pytest.raises(DataError, match="no node vectors"):
         model.embeddings()
 
 
-def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
+def test_any_link_model_can_rank_classes(tmp_path):
     kg = rgcn.load("world")
     for settings in ({"model": "c-rgcn", "embedding": 16, "bottleneck": 8, "steps": 5}, MODELS["encoder"]):
         classifier = LinkClassifier(**{"steps": 2, **settings, "edge_dropout": 0.2}).fit(kg)
-        figures = classifier.measure()
-        assert set(figures) == {"train", "valid", "test"}
+        metrics = classifier.measure()
+        assert set(metrics) == {"train", "valid", "test"}
         classifier.save(str(tmp_path))
         opened = rgcn.open_model(tmp_path)
         assert opened.answers("classes")
@@ -156,10 +155,10 @@ def test_a_link_model_of_any_kind_is_asked_among_the_classes(tmp_path):
         assert ours.equals(opened.model.predict_frame(["Peru"]))
         why = explain_class(opened, opened.node("Peru"), draws=2, edges=3)
         assert why.score == pytest.approx(ours["score"][0], rel=1e-4, abs=1e-5)
-    assert figures["test"]["count"] == 51
+    assert metrics["test"]["count"] == 51
 
 
-def test_a_head_from_outside():
+def test_an_external_head():
     classifier = rgcn.NodeClassifier(head=Doubled, epochs=30, validation=0.2, patience=8, watch="accuracy")
     classifier.fit(rgcn.load("world"))
     assert classifier.measure()["test"]["accuracy"] > 0.5
@@ -225,7 +224,7 @@ def test_options_in_a_file_and_on_the_command_line_are_checked_where_they_stand(
 
 
 def test_a_run_with_options_that_are_no_longer_declared_can_still_be_read(tmp_path):
-    """It was trained by another version of the class."""
+    """The run was trained by another version of the class."""
     (tmp_path / "config.yaml").write_text(OPTIONS)
     (tmp_path / "run.json").write_text("{}")
     assert load_configuration(str(tmp_path)).model.options == {"scael": 2.0}
@@ -255,7 +254,7 @@ def configuration(tmp_path):
 
 
 def in_a_process(*arguments, cwd, **variables):
-    """`rgcn ARGUMENTS` in a process of its own, which finds the stranger's module."""
+    """`rgcn ARGUMENTS` in its own process, which can import the external module."""
     place = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), **variables}
     code = "import sys; from rgcn.cli import main; sys.argv[0] = 'rgcn'; main()"
     return subprocess.run(
@@ -292,22 +291,22 @@ def test_it_trains_stops_resumes_to_the_same_bits_reports_and_tunes(configuratio
     assert tuned.returncode == 0, tuned.stderr
 
 
-def test_a_file_that_names_code_is_believed_only_where_the_user_says_so(configuration, tmp_path, monkeypatch):
+def test_a_file_that_names_code_is_trusted_only_if_the_user_allows_it(configuration, tmp_path, monkeypatch):
     assert command("train", configuration, "--out", tmp_path / "run", "--quiet").returncode == 0
-    asked = ("predict", "run", "--subject", small_world().nodes[0], "--relation", "borders", "--json")
-    refused = in_a_process(*asked, cwd=tmp_path, RGCN_ALLOW="")
+    arguments = ("predict", "run", "--subject", small_world().nodes[0], "--relation", "borders", "--json")
+    refused = in_a_process(*arguments, cwd=tmp_path, RGCN_ALLOW="")
     assert refused.returncode == 1
     assert "stranger_models:Walks" in refused.stderr
     assert "--allow stranger_models" in refused.stderr
-    allowed = in_a_process("--allow", "stranger_models", *asked, cwd=tmp_path, RGCN_ALLOW="")
+    allowed = in_a_process("--allow", "stranger_models", *arguments, cwd=tmp_path, RGCN_ALLOW="")
     assert allowed.returncode == 0, allowed.stderr
     assert json.loads(allowed.stdout)["answers"]
-    missing = in_a_process("--allow", "stranger_models", *asked, cwd=tmp_path, RGCN_ALLOW="", PYTHONPATH="")
+    missing = in_a_process("--allow", "stranger_models", *arguments, cwd=tmp_path, RGCN_ALLOW="", PYTHONPATH="")
     assert missing.returncode == 1
     assert "needs the package 'stranger_models', which is not installed" in missing.stderr
 
 
-def test_an_entry_point_needs_no_word(tmp_path, monkeypatch):
+def test_an_entry_point_needs_no_permission(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     with installed(tmp_path, "rgcn.encoders", "walks = stranger_models:Walks"):
         model = rgcn.LinkPredictor(encoder="walks", embedding=4, steps=2, batch_edges=20).fit(small_world())

@@ -1,4 +1,4 @@
-"""A kind `number` from one file outside the package: it trains, goes on, is tuned, reported, asked and served."""
+"""Test the kind `number` of another package: training, resuming, tuning, reports, predictions and serving."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def answered(*arguments: object, cwd: Path) -> dict:
 def test_it_is_measured_and_reported(here: Path) -> None:
     measured = json.loads((here / "run" / "result.json").read_text())["metrics"]["test"]
     assert (measured["rmse"] < 0.8, measured["count"]) == (True, 12)
-    told = answered("report", "run", cwd=here)
-    assert told["measured"] == {"split": "test", **measured}
+    result = answered("report", "run", cwd=here)
+    assert result["measured"] == {"split": "test", **measured}
     page = (here / "run" / "report.html").read_text()
     assert "test root mean square error" in page
     card = done("card", "run", cwd=here)
@@ -85,7 +85,7 @@ def test_it_is_tuned(here: Path) -> None:
     assert load_configuration(str(here / "study" / "best.yaml")).task == "stranger_number:Regression"
 
 
-def test_nodes_are_asked_for_their_number(here: Path) -> None:
+def test_numbers_of_nodes_are_predicted(here: Path) -> None:
     (here / "names.txt").write_text("p30\np31\n")
     model = rgcn.load_model(here / "run")
     assert isinstance(model, stranger_number.NumberPredictor)
@@ -115,9 +115,9 @@ def test_the_triples_behind_a_number_are_found(here: Path, method: str) -> None:
     assert (why["question"]["kind"], why["question"]["node"]["name"], why["method"]) == ("number", "p31", method)
     assert why["probability"] is None
     assert why["fidelity"]["strength"]["name"] == "the number"
-    said = done("explain", "run", "p31", "--draws", 3, "--out", "why.html", cwd=here)
-    assert said.startswith(f"Why {why['score']:.3g} for p31?")
-    assert "reads" in said
+    output = done("explain", "run", "p31", "--draws", 3, "--out", "why.html", cwd=here)
+    assert output.startswith(f"Why {why['score']:.3g} for p31?")
+    assert "reads" in output
     assert "Without" in (here / "why.html").read_text()
 
 

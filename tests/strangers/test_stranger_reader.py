@@ -1,4 +1,4 @@
-"""A reader from outside reads its files wherever a built-in one would, and gets what those get."""
+"""Test that a reader of another package works wherever a built-in one does."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def edges(tmp_path: Path) -> Path:
     return tmp_path / "graph.edges"
 
 
-def test_a_class_fits_wherever_a_format_does(edges: Path) -> None:
+def test_a_class_is_accepted_as_a_format(edges: Path) -> None:
     from stranger_reading import EdgeList
 
     kg = rgcn.read(edges, format=EdgeList)
     assert (list(kg.nodes), list(kg.relations), kg.triples.tolist()) == (["Bern", "Zug", "Chur"], ["linked"], TRIPLES)
     assert kg.metadata == {"source": ["graph.edges"], "format": MINE, "duplicates": 1, "skipped_lines": 0}
-    with pytest.raises(DataError, match="does not follow from its name"):  # by ending, only if it is installed
+    with pytest.raises(DataError, match="does not follow from its name"):  # by suffix, only if it is installed
         rgcn.read(edges)
 
 
-def test_a_dotted_name_does_too(edges: Path) -> None:
+def test_a_dotted_name_is_accepted_as_a_format(edges: Path) -> None:
     assert rgcn.read(edges, format=MINE).triples.tolist() == TRIPLES
 
 
@@ -91,7 +91,7 @@ def test_an_installed_reader_is_found_by_the_ending_of_its_files(edges: Path) ->
 @pytest.mark.parametrize(
     ("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("zst", zstandard.compress)]
 )
-def test_it_need_not_know_of_compression(tmp_path: Path, suffix: str, compress) -> None:
+def test_it_reads_compressed_files(tmp_path: Path, suffix: str, compress) -> None:
     path = tmp_path / f"graph.edges.{suffix}"
     path.write_bytes(compress(EDGES.encode()))
     with installed(tmp_path / "site", "rgcn.readers", f"edge-list = {MINE}"):
@@ -109,7 +109,7 @@ def test_bad_lines_stop_or_are_counted(edges: Path) -> None:
     assert kg.metadata["skipped_examples"][1].startswith(f"{edges}:3: not UTF-8")
 
 
-def test_limits_hold_for_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limits_apply_to_it(edges: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = edges.with_name("bomb.edges.gz")
     bomb.write_bytes(gzip.compress(b"a b\n" * 2_000_000))
     monkeypatch.setattr(files, "EXPANSION_ALWAYS_ALLOWED", 1 << 20)
@@ -172,11 +172,11 @@ def _train(folder: Path, format: str) -> str:
 
 def test_a_training_reads_with_it_by_dotted_name(labeled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"format: {MINE}" in _train(labeled, f"format: {MINE}")
-    # A new process has the name from the run's folder, and that is no reason to import anything.
+    # A new process gets the name from the run folder and must not import it.
     forgotten(PACKAGE, monkeypatch)
     READERS._classes.clear()
     monkeypatch.chdir(labeled)
-    assert rgcn.open_model("a")  # whose graph is with the model, so that nothing has to be read
+    assert rgcn.open_model("a")  # the graph is stored with the model, so no file is read
     (labeled / "graph.edges").write_text(EDGES + "\nBern Chur\n")
     with pytest.raises(DataError, match=f"--allow {PACKAGE}"):
         rgcn.open_model("a")
@@ -206,17 +206,17 @@ def test_a_class_is_kept_by_its_name(edges: Path) -> None:
     ("choice", "words"),
     [
         (f"{PACKAGE}:NoReader", "NoReader is no reader: it does not derive from rgcn.data.readers:TripleReader"),
-        (f"{PACKAGE}:Nobody", "there is no Nobody"),
+        (f"{PACKAGE}:Missing", "there is no Missing"),
         ("not_there_at_all:Mine", "'not_there_at_all', which is not installed"),
         (f"{PACKAGE}:Forgetful", "a triple with an empty name"),
     ],
 )
-def test_what_is_wrong_is_reported(edges: Path, choice: str, words: str) -> None:
+def test_errors_of_the_reader_are_reported(edges: Path, choice: str, words: str) -> None:
     with pytest.raises((ConfigError, DataError), match=words):
         rgcn.read(edges, format=choice)
 
 
-def test_a_broken_package_is_no_obstacle_to_others_files(edges: Path) -> None:
+def test_a_broken_package_does_not_affect_files_of_other_readers(edges: Path) -> None:
     (edges.parent / "graph.nt").write_text("<a:a> <a:b> <a:c> .\n")
     with installed(edges.parent / "site", "rgcn.readers", "broken = not_there_at_all:Mine"):
         assert len(rgcn.read(edges.with_name("graph.nt"))) == 1

@@ -1,4 +1,4 @@
-"""A task from outside, by its dotted name or as an entry point: it trains, is listed, reported, compared and tuned."""
+"""Test a task of another package, by dotted name or entry point: training, lists, reports, comparison and tuning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import rgcn
 from rgcn.models import task_of
 from rgcn.runs import load_configuration
 
-# What it brings to pages and to the command line comes last, and may be left out.
+# Its parts for pages and the command line come last, and are optional.
 CODE = """
 from markupsafe import Markup
 from pydantic import Field
@@ -82,7 +82,7 @@ BRINGS = {"Reporting": "MODULE:Pages", "Outcome": "MODULE:Said"}
 
 @pytest.fixture(params=["dotted name", "entry point", "with nothing brought"])
 def stranger(request, tmp_path, monkeypatch):
-    """(configuration, the task's name in it, whether it brings anything): a package with a task, in a folder."""
+    """Write a package with a task; return (configuration, name of the task in it, whether the task has parts)."""
     module = f"stranger_task_{request.param.replace(' ', '_')}"
     name = "counting" if request.param == "entry point" else f"{module}:Mistakes"
     parts = {} if "nothing" in request.param else BRINGS
@@ -113,21 +113,21 @@ def done(*arguments, cwd):
 def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     configuration, name, parts = stranger
     folder = configuration.parent
-    said = done("train", configuration, "--out", "runs/one", "-q", cwd=folder)
-    assert "test   share of mistakes" in said
-    assert ("(as people do)" in said) == parts
+    output = done("train", configuration, "--out", "runs/one", "-q", cwd=folder)
+    assert "test   share of mistakes" in output
+    assert ("(as people do)" in output) == parts
     done("train", configuration, "--out", "runs/two", "--set", "training.learning_rate=0.5", "-q", cwd=folder)
     measured = [json.loads((folder / "runs" / run / "result.json").read_text()) for run in ("one", "two")]
     assert [result["task"] for result in measured] == [name, name]
-    figures = [result["metrics"]["test"]["mistakes"] for result in measured]
+    mistakes = [result["metrics"]["test"]["mistakes"] for result in measured]
 
     listed = done("runs", cwd=folder)
     assert listed.count("mistakes ") >= 2
-    assert f"test share of mistakes {100 * figures[0]:.1f} %" in " ".join(listed.split())
+    assert f"test share of mistakes {100 * mistakes[0]:.1f} %" in " ".join(listed.split())
     assert "share of mistakes" in done("evaluate", "runs/one", cwd=folder)
 
-    told = json.loads(done("report", "runs/one", "--json", cwd=folder))
-    assert (told["task"], told["measured"]["mistakes"], told["measured"]["count"]) == (name, figures[0], 16)
+    report = json.loads(done("report", "runs/one", "--json", cwd=folder))
+    assert (report["task"], report["measured"]["mistakes"], report["measured"]["count"]) == (name, mistakes[0], 16)
     page = (folder / "runs" / "one" / "report.html").read_text()
     for expected in ("how often is it wrong", "test share of mistakes", "2 relational convolutions", "Loss"):
         assert expected in page, expected
@@ -139,7 +139,7 @@ def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     assert ("It cannot do better" in card) == parts
 
     compared = json.loads(done("compare", "runs/one", "runs/two", "--out", "both.html", "--json", cwd=folder))
-    best = [run for run, figure in zip(("one", "two"), figures, strict=True) if figure == min(figures)]
+    best = [run for run, figure in zip(("one", "two"), mistakes, strict=True) if figure == min(mistakes)]
     assert compared["best"]["test"]["mistakes"] == (best if len(best) == 1 else [])
     assert "share of mistakes (lower is better)" in (folder / "both.html").read_text()
 
@@ -150,7 +150,7 @@ def test_it_trains_and_is_listed_reported_compared_and_tuned(stranger):
     assert "must be loss or accuracy, not 'mistakes'" in command(*tuned, "--metric", "mistakes", cwd=folder).stderr
 
 
-def test_several_seeds_go_on_and_it_is_opened_again(stranger):
+def test_several_seeds_are_resumed_and_the_run_can_be_opened(stranger):
     configuration, name, _ = stranger
     folder = configuration.parent
     lines = command("train", configuration, "--runs", 2, "--out", "many", cwd=folder)

@@ -1,4 +1,4 @@
-"""A model that holds nothing of nodes, over graphs it has never seen: the same answers for the same graph renamed."""
+"""Test models without node weights on unseen graphs: a renamed graph gets the same answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def walks(request) -> rgcn.LinkPredictor:
 
 
 def renamed(kg: KnowledgeGraph, seed: int = 0) -> KnowledgeGraph:
-    """The same graph: other names of nodes, nodes and relations and triples in another order."""
+    """Return the same graph with other names, and nodes, relations and triples in another order."""
     order = np.random.default_rng(seed).permutation(len(kg))
     named = [kg.named()[number] for number in order]
     triples = [(f"new {s}", r, f"new {o}") for s, r, o in named]
@@ -44,16 +44,16 @@ def test_the_same_graph_under_other_names_gets_the_same_ranks(walks):
     kg = small_world()
     other = walks.over(renamed(kg))
     assert other.graph_.relations == kg.relations
-    mine, theirs = (model.evaluate(split="test", of=20) for model in (walks, other))
+    ours, theirs = (model.evaluate(split="test", of=20) for model in (walks, other))
     # Sums are taken in another order: two answers that score nearly the same may change places.
-    assert theirs["mrr"] == pytest.approx(mine["mrr"], abs=1e-3)
-    assert theirs["hits@10_of_20"] == pytest.approx(mine["hits@10_of_20"], abs=1e-3)
-    assert set(theirs["by_relation"]) == set(mine["by_relation"])
-    for relation, figures in mine["by_relation"].items():
-        assert theirs["by_relation"][relation]["count"] == figures["count"]
-    asked = {"subject": f"new {kg.nodes[0]}", "relation": "borders", "k": 4}
-    best = named_rows(walks.predict_frame(**{**asked, "subject": kg.nodes[0]}))
-    assert [t.score for t in named_rows(other.predict_frame(**asked))] == pytest.approx(
+    assert theirs["mrr"] == pytest.approx(ours["mrr"], abs=1e-3)
+    assert theirs["hits@10_of_20"] == pytest.approx(ours["hits@10_of_20"], abs=1e-3)
+    assert set(theirs["by_relation"]) == set(ours["by_relation"])
+    for relation, metrics in ours["by_relation"].items():
+        assert theirs["by_relation"][relation]["count"] == metrics["count"]
+    query = {"subject": f"new {kg.nodes[0]}", "relation": "borders", "k": 4}
+    best = named_rows(walks.predict_frame(**{**query, "subject": kg.nodes[0]}))
+    assert [t.score for t in named_rows(other.predict_frame(**query))] == pytest.approx(
         [t.score for t in best], abs=1e-5
     )
 
@@ -83,7 +83,7 @@ def test_names_of_relations_written_as_rdf_are_read_back(walks, tmp_path):
         ([], "no training triples"),
     ],
 )
-def test_graphs_that_cannot_be(walks, graph, words):
+def test_unsupported_graphs_are_refused(walks, graph, words):
     with pytest.raises(DataError, match=words):
         walks.over(KnowledgeGraph.from_triples(graph))
 
@@ -102,20 +102,20 @@ def test_an_empty_split_and_an_unknown_node_are_reported(walks):
 
 
 @pytest.mark.parametrize("settings", [{"model": "c-rgcn"}, {"encoder": "none"}, {"model": "rgcn", "input": "one-hot"}])
-def test_models_that_hold_something_of_nodes_say_why_not(settings):
+def test_models_with_node_weights_state_why_they_are_not_transferable(settings):
     model = rgcn.LinkPredictor(embedding=4, steps=1, edge_dropout=0.1, **settings).fit(small_world())
     assert model.network_.has_node_weights
     with pytest.raises(DataError, match=r"weights for every node.*--with FILE.*path/lp-fb237-v1"):
         model.over(small_world())
 
 
-def test_a_classifier_says_why_not():
+def test_a_classifier_states_why_it_is_not_transferable():
     model = rgcn.NodeClassifier(epochs=1).fit(rgcn.load("world"))
     with pytest.raises(DataError, match=r"classifies nodes; .* needs one that predicts links"):
         model.over(small_world())
 
 
-def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path):
+def test_new_nodes_among_known_ones_are_queried_and_explained(walks, tmp_path):
     walks.save(str(tmp_path / "model"))
     first, second = walks.graph_.nodes[0], walks.graph_.nodes[1]
     (tmp_path / "new.tsv").write_text(f"Atlantis\tborders\t{first}\nMu\tborders\tAtlantis\nMu\tborders\t{second}\n")
@@ -123,9 +123,9 @@ def test_new_nodes_beside_the_known_ones_are_asked_and_explained(walks, tmp_path
     assert not larger.model.network_.has_node_weights
     # Scores over the extended graph equal those of the same weights over the same graph read as one.
     whole = walks.over(larger.graph)
-    asked = {"subject": "Atlantis", "relation": "borders", "k": 5}
-    assert [t.score for t in named_rows(larger.model.predict_frame(**asked))] == [
-        t.score for t in named_rows(whole.predict_frame(**asked))
+    query = {"subject": "Atlantis", "relation": "borders", "k": 5}
+    assert [t.score for t in named_rows(larger.model.predict_frame(**query))] == [
+        t.score for t in named_rows(whole.predict_frame(**query))
     ]
     why = explain_link(larger, larger.node("Mu"), larger.relation("borders"), larger.node(first), edges=3, draws=2)
     asked_again = named_rows(larger.model.triples_frame([("Mu", "borders", first)]))[0]
@@ -184,7 +184,7 @@ def test_evaluate_on_another_graph(run, tmp_path):
     assert "_of_" not in command("evaluate", run, "--json").stdout
 
 
-def test_evaluate_on_what_cannot_be(run, tmp_path):
+def test_evaluate_on_unsupported_data_is_refused(run, tmp_path):
     def refused(*arguments) -> str:
         done = command("evaluate", run, *arguments)
         assert done.returncode == 1, done.stdout
@@ -207,7 +207,7 @@ def test_a_run_that_knows_nodes_and_one_of_classes(run, tmp_path):
         "training: {epochs: 1}}"
     )
     assert command("train", tmp_path / "links.yaml", "--out", tmp_path / "links", "--quiet").returncode == 0
-    done = command("evaluate", tmp_path / "links", "--on", "nations")  # the graph is not even looked for
+    done = command("evaluate", tmp_path / "links", "--on", "nations")  # the error comes before the graph is read
     assert "--with FILE" in done.stderr
     assert command("train", "rgcn/nc-world", "--set", "training.epochs=1", "--out", tmp_path / "run").returncode == 0
     assert "needs one that predicts links" in command("evaluate", tmp_path / "run", "--on", "world").stderr

@@ -1,4 +1,4 @@
-"""Writing whole files: errors of the system are reported as such, in whichever library they occur."""
+"""Test writing whole files: errors of the operating system are reported, in whichever library they occur."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_building_a_graph_that_grows_too_large_goes_on_later(tmp_path: Path, gra
     assert rgcn.read(tmp_path / "split", out=tmp_path / "built").num_triples == 2000
 
 
-def test_a_command_ends_with_a_sentence(
+def test_a_command_exits_with_one_message(
     tmp_path: Path, graph: KnowledgeGraph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_splits(graph, tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Importing rgcn and calling it writes no environment variable; one module does, for processes of rgcn's own."""
+"""Test that importing and calling rgcn writes no environment variable, except in one module for its own processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ READS = {"get", "keys", "items"}
 
 
 def writes(tree: ast.Module) -> Iterator[int]:
-    """Lines that use `os.environ` for more than to read it, or write the environment by another way."""
+    """Return lines that use `os.environ` other than for reading, or write the environment in another way."""
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "os":
@@ -75,7 +75,7 @@ def writes(tree: ast.Module) -> Iterator[int]:
 
 
 def names_in(tree: ast.AST) -> set[str]:
-    """Names that code imports, or looks up as such or as attributes."""
+    """Return the names that code imports, uses, or accesses as attributes."""
     nodes = list(ast.walk(tree))
     found = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
     found |= {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -88,7 +88,8 @@ def test_one_module_writes_variables():
 
 
 def test_only_processes_of_its_own_write_variables():
-    """Of the functions of that module that write, or call one that does, all but `wait_passively`, a user's own."""
+    """Return the functions of that module that write, directly or indirectly, except `wait_passively`, which users
+    call."""
     module = structure.parse_files(SOURCE)["system/threads"]
     functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
     writers = {function.name for function in functions if list(writes(function))}
@@ -115,7 +116,7 @@ def test_writes_are_recognized(line):
     assert list(writes(ast.parse(line))) == [1]
 
 
-def test_what_the_user_set_stays(monkeypatch):
+def test_variables_set_by_the_user_are_kept(monkeypatch):
     for name in WRITTEN:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DO_NOT_TRACK", "0")

@@ -1,4 +1,4 @@
-"""Threads without work sleep, and there are as many as were asked for."""
+"""Test that idle threads sleep, and that the number of threads is the requested one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rgcn.system.threads import (
 
 
 def fresh(code: str, *options: str, **given: str) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own, whose user has chosen nothing but what is given."""
+    """Run Python in its own process with only the given environment variables."""
     env = {name: value for name, value in os.environ.items() if name not in (*THREAD_VARIABLES, *WAIT_POLICY_VARIABLES)}
     command = [sys.executable, *options, "-c", code]
     return subprocess.run(command, env={**env, **given}, capture_output=True, text=True, check=True, timeout=120)
@@ -59,7 +59,7 @@ def test_threads_wait_passively_in_commands_and_on_request_unless_the_user_chose
 
 
 def test_openmp_uses_the_setting() -> None:
-    """OpenMP says itself, when PyTorch loads it, how its threads wait."""
+    """OpenMP prints how its threads wait when PyTorch loads it."""
     code = "import rgcn; rgcn.system.threads.wait_passively(); rgcn.NodeClassifier"
     option_hint = fresh(code, OMP_DISPLAY_ENV="TRUE").stderr.replace(" ", "")
     if WAIT_POLICY_VARIABLE not in option_hint:
@@ -78,7 +78,7 @@ def test_pytorch_first_gives_one_hint_and_no_error() -> None:
 @pytest.mark.parametrize(
     ("number", "chosen", "hints"), [(1, {}, 0), (2, {}, 1), (2, {WAIT_POLICY_VARIABLE: "ACTIVE"}, 0)]
 )
-def test_the_hint_comes_only_where_it_matters(
+def test_the_hint_is_shown_only_where_it_applies(
     number: int,
     chosen: dict[str, str],
     hints: int,
@@ -87,7 +87,7 @@ def test_the_hint_comes_only_where_it_matters(
     restore_threads: None,
 ) -> None:
     for name in WAIT_POLICY_VARIABLES:
-        monkeypatch.setenv(name, "")  # noted, so that all is as it was afterwards
+        monkeypatch.setenv(name, "")  # monkeypatch restores the value afterward
         monkeypatch.delenv(name)
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
@@ -109,7 +109,7 @@ def test_the_number_asked_for_is_this_process_s_and_every_child_s(
     assert [threads_per_process(jobs) for jobs in (1, 3, 20)] == [8, 2, 1]
     use_threads(3)
     assert torch.get_num_threads() == 3
-    assert threads_per_process(20) == 3  # what was asked for, not a share
+    assert threads_per_process(20) == 3  # the requested number, not a share
     assert thread_limits(threads_per_process(20)) == dict.fromkeys(THREAD_VARIABLES, "3")
 
 

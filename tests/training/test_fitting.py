@@ -1,4 +1,4 @@
-"""A training stopped after any step and continued elsewhere ends with the very same weights."""
+"""Test that a training stopped after any step and resumed elsewhere ends with identical weights."""
 
 import pytest
 import torch
@@ -93,7 +93,7 @@ def assert_same(ours, theirs):
 
 
 def through_memory(state):
-    """As a checkpoint would keep it: nothing shared with the training that goes on."""
+    """Copy the state as a checkpoint does, without shared memory."""
     return TrainingState({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.values))
 
 
@@ -131,7 +131,7 @@ def test_a_report_after_resuming_is_the_mean_since_the_report_before(world):
     settings = {"encoder": "none", "embedding": 4, "steps": 300, "batch_edges": 50, "device": "cpu"}
     whole = rgcn.LinkPredictor(**settings).fit(world)
     with rgcn.LinkPredictor(**settings).fitting(world) as fitting:
-        while fitting.steps_taken < 100:  # a report comes every third step: one loss stands alone
+        while fitting.steps_taken < 100:  # every third step makes a report; one report has a single loss
             fitting.step()
         state = through_memory(fitting.state())
     resumed = rgcn.LinkPredictor(**settings)
@@ -153,8 +153,8 @@ def test_a_state_of_another_model_or_device_is_refused(world):
         same.restore(TrainingState(state.tensors, {**state.values, "device": "cuda"}))
 
 
-def test_predictions_follow_the_weights_that_were_put_back(world):
-    """The best weights come back after the last measurement: nothing encoded before may be used."""
+def test_predictions_follow_restored_weights(world):
+    """The best weights come back after the last measurement: encodings computed before must not be used."""
     predictor = rgcn.LinkPredictor(encoder="none", embedding=8, steps=2, evaluate_every=1)
     with predictor.fitting(world) as fitting:
         for _ in fitting:

@@ -1,4 +1,4 @@
-"""Training steps of networks that must not read the triples in question, and of objectives over all nodes."""
+"""Test training steps of networks that hide the queried triples, and of objectives over all nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HidingWalks(Encoder):
 
 
 def parallel(length=20, weighted=False):
-    """A ring under three relations, with every fourth step doubled, answered back, and said under another relation."""
+    """Return a ring of three relations; every fourth triple also occurs twice, reversed, and with another relation."""
     triples = [(i, i % 3, (i + 1) % length) for i in range(length)]
     for s, r, o in triples[::4]:
         triples += [(s, r, o), (o, r, s), (s, (r + 1) % 3, o)]
@@ -43,14 +43,14 @@ def hiding(kg, **settings):
 
 
 def hidden_by(positives, hidden):
-    asked = {tuple(t) for t in positives.tolist()}
-    pairs = {frozenset((s, o)) for s, _, o in asked}
-    return lambda s, r, o: (s, r, o) in asked if hidden == "triple" else frozenset((s, o)) in pairs
+    positive_set = {tuple(t) for t in positives.tolist()}
+    pairs = {frozenset((s, o)) for s, _, o in positive_set}
+    return lambda s, r, o: (s, r, o) in positive_set if hidden == "triple" else frozenset((s, o)) in pairs
 
 
 @pytest.mark.parametrize("hidden", ["triple", "pair"])
 @pytest.mark.parametrize("sampler", ["uniform", "shuffled", "neighborhood"])
-def test_messages_pass_along_all_triples_but_those_asked_about(hidden, sampler):
+def test_messages_pass_along_all_triples_except_the_queried_ones(hidden, sampler):
     kg = parallel()
     trainer = hiding(kg, hidden=hidden, sampler=sampler, edge_dropout=0.0, self_loop_dropout=0.0)
     with trainer.running():
@@ -65,7 +65,7 @@ def test_messages_pass_along_all_triples_but_those_asked_about(hidden, sampler):
             torch.testing.assert_close(adjacency.to_dense().double(), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_others_are_dropped_at_their_rate_and_nothing_hidden_comes_back():
+def test_other_triples_are_dropped_at_the_given_rate_and_hidden_ones_stay_hidden():
     kg = parallel(100)
     trainer = hiding(kg, edge_dropout=0.3, self_loop_dropout=0.0)
     positives, shares = trainer.triples[:5], []
@@ -136,7 +136,7 @@ def test_distmult_with_softmax_learns_world():
     assert predictor.fit(kg).evaluate(split="valid")["mrr"] > 10 * untrained
 
 
-def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
+def test_scores_that_exceed_the_memory_are_refused_before_training(monkeypatch):
     monkeypatch.setattr("rgcn.training.objectives.MAX_SCORES_PER_STEP", 200)
     predictor = LinkPredictor(encoder="none", embedding=4, objective="softmax", device="cpu")
     with pytest.raises(ConfigError, match=r"20 nodes for each of 35 triples.*batch_edges to 10 or less"):
@@ -148,7 +148,7 @@ def test_scores_that_do_not_fit_are_refused_before_work_begins(monkeypatch):
 
 @pytest.mark.parametrize("most", [1 << 30, 100])
 def test_new_nodes_are_fitted_with_an_objective_over_all_nodes(most, monkeypatch):
-    """Also where the new triples are too many for a step: then some of them at a time."""
+    """New triples are fitted in batches if they are too many for one step."""
     kg = parallel(30)
     settings = {"embedding": 8, "bottleneck": 4, "steps": 5, "batch_edges": 3, "device": "cpu"}
     predictor = LinkPredictor("c-rgcn", objective="softmax", **settings).fit(kg)

@@ -1,4 +1,4 @@
-"""Batches of labels: every label once an epoch, chosen where the graph is large, and nothing new where it is small."""
+"""Test batches of labels: every label once per epoch, used for large graphs, and equal to full steps on small ones."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def test_an_epoch_is_every_label_once_in_another_order_each_time(world):
     epochs = []
     for epoch in range(2):
         batches = [trainer.batch(3 * epoch + part) for part in range(3)]
-        asked = torch.cat([field.outputs for field, *_ in batches])
+        nodes_seen = torch.cat([field.outputs for field, *_ in batches])
         assert max(len(target) for _, target, _ in batches) - min(len(target) for _, target, _ in batches) <= 1
-        told = dict(zip(asked.tolist(), torch.cat([target for _, target, _ in batches]).tolist(), strict=True))
-        assert told == dict(zip(nodes.tolist(), classes.tolist(), strict=True))
-        epochs.append(asked.tolist())
+        class_of = dict(zip(nodes_seen.tolist(), torch.cat([target for _, target, _ in batches]).tolist(), strict=True))
+        assert class_of == dict(zip(nodes.tolist(), classes.tolist(), strict=True))
+        epochs.append(nodes_seen.tolist())
     assert epochs[0] != epochs[1]
-    again = trainer.batch(1)[0]  # whatever was drawn in between
+    again = trainer.batch(1)[0]  # independent of other random draws in between
     assert torch.equal(again.outputs, torch.tensor(epochs[0])[len(trainer.batch(0)[1]) :][: len(again.outputs)])
 
 
 def test_one_batch_of_all_labels_and_all_edges_is_a_step_on_the_whole_graph(world):
-    """Not bit for bit: sums are taken in another order."""
+    """Equal up to rounding, because sums have another order."""
     shared = {"seed": 2, "model": "e-rgcn", "epochs": 4, "weight_decay": 0.005, "dropout": 0.0}
     whole = rgcn.NodeClassifier(**shared).fit(world)
     most = max(np.bincount(world.triples[:, [0, 2]].ravel()))

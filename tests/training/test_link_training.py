@@ -68,7 +68,7 @@ def test_score_batch_equals_the_scores_of_the_triples_written_out(biases, count,
 
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize(("count", "rate", "chunk"), [(6, 3, 2), (5, 2, 3), (1, 1, 1), (4, 2, 100)])
-def test_shared_negatives_score_as_the_triples_written_out(biases, count, rate, chunk):
+def test_shared_negatives_have_the_scores_of_explicit_triples(biases, count, rate, chunk):
     decoder, vectors = decoder_and_nodes(biases)
     positives = random_triples(count)
     negatives = share(positives, NODES, rate=rate, chunk=chunk, generator=torch.Generator().manual_seed(2))
@@ -92,7 +92,7 @@ def compare_with_triples_written_out(decoder, vectors, positives, negatives, eve
         torch.testing.assert_close(a, b)
 
     nodes = decoder.prepare(vectors)
-    # What every decoder has, without a shorter way.
+    # The generic implementation of every decoder.
     for a, b in zip(Decoder.score_batch(decoder, nodes, positives, negatives), scores, strict=True):
         torch.testing.assert_close(a, b)
     s, r, o = every.unbind(1)
@@ -150,7 +150,7 @@ def test_the_optimizer_is_given_the_scheduled_rate():
 
 
 class SlowNodes(torch.optim.SGD):
-    """Moves the first parameter, the node table, at a tenth of the rate of all others."""
+    """Trains the first parameter, the node table, at a tenth of the rate of all others."""
 
     def __init__(self, params, lr, weight_decay):
         first, *others = params
@@ -202,7 +202,7 @@ def trainer_of(kg, encoder="rgcn", **settings):
 
 
 def edges_of(adjacency):
-    """(data edges with weight, inverse edges with weight, self-loops with weight), as sets of triples."""
+    """Return (edges, inverse edges, self-loops), each as a set of triples with weights."""
     s, r = adjacency.structure, adjacency.structure.num_data_relations
     rows = zip(s.source.tolist(), s.relation.tolist(), s.target.tolist(), s.direction.tolist(), strict=True)
     out = [[], [], []]
@@ -225,12 +225,12 @@ def test_sampled_messages_pass_over_a_part_of_the_sampled_edges_and_leak_no_othe
         adjacency = trainer.message_graph(positives)
         along, inverse, loops = edges_of(adjacency)
         assert len(along) == max(1, round(10 * (1 - rate)))
-        assert inverse == along  # nothing dropped comes back by its inverse
+        assert inverse == along  # inverses of dropped edges are dropped too
         remaining = [tuple(row) for row in positives.tolist()]
         for edge in along:
-            remaining.remove(edge)  # each is one of the sampled, as often as it was sampled
+            remaining.remove(edge)  # each is a sampled triple, as often as it was sampled
         assert loops == list(range(kg.num_nodes))
-        graph = SmallGraph(along, kg.num_nodes, kg.num_relations)  # normalized over what was kept, nothing else
+        graph = SmallGraph(along, kg.num_nodes, kg.num_relations)  # normalized over the kept edges only
         torch.testing.assert_close(adjacency.to_dense().double(), naive_adjacency(graph), rtol=1e-6, atol=1e-6)
         seen.add(tuple(along))
     batches.close()
@@ -325,7 +325,7 @@ def test_a_batch_larger_than_the_graph_is_the_graph():
 
 
 def test_a_step_is_adam_on_loss_and_penalty(monkeypatch):
-    """One step, retold: the same draws, the definition of the loss, plain Adam."""
+    """Compute one step by definition: the same random draws, the loss, plain Adam."""
     kg = chains()
     settings = {"edge_dropout": 0.0, "self_loop_dropout": 0.0, "penalty": 0.3, "decoder_biases": True, "clip": 0.05}
     trainer, twin = (trainer_of(kg, **settings) for _ in range(2))
@@ -368,7 +368,7 @@ def test_filtered_negatives_are_no_training_triples(monkeypatch):
     assert not known & set(map(tuple, negatives.triples(trainer.triples).tolist()))
 
 
-def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is_forgotten():
+def test_a_step_after_an_evaluation_is_in_training_mode_and_drops_cached_encodings():
     kg = chains()
     predictor = LinkPredictor("rgcn", embedding=4, steps=5, device="cpu").prepare(kg)
     trainer = predictor.trainer()
@@ -382,7 +382,7 @@ def test_a_step_after_measuring_is_a_training_step_again_and_what_was_encoded_is
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("batch", [None, 10])
-def test_recorded_steps_on_a_gpu_are_the_steps_that_were_asked_for(batch):
+def test_captured_steps_on_a_gpu_equal_uncaptured_ones(batch):
     kg = chains()
     settings = {"batch_edges": batch, "steps": 8, "device": "cuda", "schedule": "cosine"}
     recorded, plain = (trainer_of(kg, **settings) for _ in range(2))
@@ -402,13 +402,13 @@ def test_the_operator_of_a_step_is_marked_as_passing():
 
 
 def test_a_step_does_not_check_its_rows_again(monkeypatch):
-    """The check asks the device a question, and a step that waits cannot be recorded."""
+    """The check synchronizes with the device, and a step that synchronizes cannot be captured."""
     trainer = trainer_of(chains(), batch_edges=10)
 
-    def asked(*_):
+    def fail(*_):
         raise AssertionError("the numbers were checked in a step")
 
-    monkeypatch.setattr("rgcn.adjacency.operator.check_triple_ids", asked)
+    monkeypatch.setattr("rgcn.adjacency.operator.check_triple_ids", fail)
     trainer.step_on(trainer.triples[:10])
     with pytest.raises(AssertionError):
         RelationalAdjacency.from_triples(trainer.triples, 1000, 1000, transient=True)
@@ -444,7 +444,7 @@ def test_only_rows_that_a_batch_touched_move(encoder, optimizer, shared_by):
 
 @pytest.mark.parametrize("encoder", ["none", "c-rgcn", "rgcn"])
 def test_the_first_lazy_step_is_that_of_adam(encoder):
-    """Moments begin at zero: where rows get a gradient at all, both take the same first step."""
+    """Moments begin at zero, so rows with a gradient take the same first step in both."""
     settings = {"embedding": 4, "bottleneck": 2, "batch_edges": 8, "decoder_biases": True, "edge_dropout": 0.0}
     settings |= {"self_loop_dropout": 0.0}
     states = []
@@ -457,12 +457,12 @@ def test_the_first_lazy_step_is_that_of_adam(encoder):
         torch.testing.assert_close(value, states[1][name], rtol=1e-6, atol=1e-8)
 
 
-def test_an_optimizer_from_outside_fits():
+def test_an_external_optimizer_can_be_used():
     predictor = LinkPredictor(encoder="none", embedding=4, epochs=2, optimizer=torch.optim.SGD).fit(chains())
     assert predictor.settings_["optimizer"] == "torch.optim.sgd:SGD"
 
 
-def test_settings_that_a_large_graph_wants(monkeypatch):
+def test_settings_for_large_graphs(monkeypatch):
     def chosen(kg, free=1 << 40, encoder="none", **settings):
         monkeypatch.setattr(plans, "available_bytes", lambda device: free)
         predictor = LinkPredictor(encoder=encoder, **settings)

@@ -1,5 +1,5 @@
-"""The objectives that look at all nodes, and self-adversarial negatives, against their definition: loops over python
-sets, in float64."""
+"""Compare objectives over all nodes and self-adversarial negatives with their definition, loops over Python sets in
+float64."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rgcn.training.objectives import (
 
 
 class Table:
-    """A network whose scores are a table [R, N, N], of (relation, subject, object), and remembers what it was asked."""
+    """A network whose scores are a table [R, N, N], of (relation, subject, object), and which records its queries."""
 
     def __init__(self, num_nodes, num_relations, seed=0, dtype=torch.float64):
         generator = torch.Generator().manual_seed(seed)
@@ -38,10 +38,10 @@ class Table:
 
     def score_nodes(self, adjacency, questions):
         self.questions = questions
-        asked = zip(
+        queries = zip(
             questions.node.tolist(), questions.relation.tolist(), questions.is_for_objects().tolist(), strict=True
         )
-        return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in asked])
+        return torch.stack([self.table[r, v] if for_objects else self.table[r, :, v] for v, r, for_objects in queries])
 
     def score_batch(self, adjacency, positives, negatives):
         def scored(triples):
@@ -67,7 +67,7 @@ def weighted(positive, negatives, temperature):
 
 
 def wrong_answers(triples, num_nodes, positive, asks_object):
-    """The nodes that are no known answer to the question that a positive is asked as."""
+    """Return the nodes that are not known answers to the question of a positive."""
     s, r, o = positive
     known = set(triples)
     return [v for v in range(num_nodes) if ((s, r, v) if asks_object else (v, r, o)) not in known]
@@ -100,7 +100,7 @@ def assert_same_value_and_gradient(ours, expected, table):
     st.sampled_from([0.0, 0.5, 2.0]),
     st.sampled_from([1, 3, 1 << 22]),
 )
-def test_all_nodes_but_other_known_answers_count(kind, graph, data, heads, temperature, most_places):
+def test_other_known_answers_are_excluded_from_the_loss(kind, graph, data, heads, temperature, most_places):
     triples, num_nodes, num_relations = graph
     positives = data.draw(st.lists(st.sampled_from(triples), min_size=1, max_size=5)) if triples else [(0, 0, 0)]
     objective = built(
@@ -163,7 +163,7 @@ def test_shared_negatives(kind, graph, data, filtered, chunk):
                 losses.append(weighted(positive, wrong, 1.0))
             elif kind is SampledSoftmax:
                 losses.append(torch.log(sum(torch.exp(x) for x in [positive, *wrong])) - positive)
-            else:  # of those left out nothing is added, and the mean is over all that were drawn
+            else:  # excluded answers add no loss, and the mean is over all drawn ones
                 losses += [softplus(x) for x in wrong]
         counted += [softplus(-table[r, s, o])]
     if kind is SampledCrossEntropy:
@@ -217,7 +217,7 @@ def test_losses_of_half_precision_scores_are_computed_in_float32(kind):
 
 
 @pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
-def test_a_question_that_every_node_answers_teaches_only_that(kind):
+def test_a_question_that_every_node_answers_has_a_finite_loss(kind):
     triples = [(0, 0, v) for v in range(4)]
     objective, rows = built(kind, triples, 4, 1, head_probability=0.0, negatives=3), torch.tensor(triples[:1])
     network = Table(4, 1)
@@ -228,8 +228,8 @@ def test_a_question_that_every_node_answers_teaches_only_that(kind):
 
 
 @pytest.mark.parametrize("kind", [SoftmaxCrossEntropy, BinaryCrossEntropy, SelfAdversarial])
-def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
-    """What would wait for a device, and cannot be recorded."""
+def test_losses_do_not_synchronize_with_the_device(kind, monkeypatch):
+    """Operations that synchronize with the device cannot be captured."""
     triples = [(s, 0, (s * 3 + 1) % 20) for s in range(20)]
     objective, rows = built(kind, triples, 20, 1, temperature=0.5), torch.tensor(triples)
     table = torch.randn(20, 20, requires_grad=True)
@@ -240,13 +240,13 @@ def test_nothing_asks_a_tensor_for_its_numbers(kind, monkeypatch):
 
     network = Recorded(20, 1)
 
-    def asked(*_, **__):
+    def fail(*_, **__):
         raise AssertionError("a number was asked for")
 
     for name in ("item", "tolist", "nonzero", "__bool__", "__int__", "__index__", "cpu", "numpy"):
-        monkeypatch.setattr(torch.Tensor, name, asked)
+        monkeypatch.setattr(torch.Tensor, name, fail)
     for name in ("nonzero", "masked_select", "unique"):
-        monkeypatch.setattr(torch, name, asked)
+        monkeypatch.setattr(torch, name, fail)
     drawn = objective.draw(rows, torch.Generator().manual_seed(0))
     objective.loss(network, None, rows, drawn)
 

@@ -1,4 +1,4 @@
-"""Adam with factored gradients against PyTorch's own; optimizers that move rows against their dense definition."""
+"""Compare Adam with factored gradients with PyTorch's Adam, and row-wise optimizers with their dense definition."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ NODES, RATE, DECAY = 6, 0.1, 0.01
 
 
 def naive_rows(kind, table, other, steps, decay):
-    """Every row by itself, in Python's own numbers: those that a step did not touch are not looked at."""
+    """Update each row separately in Python; rows without a gradient are skipped."""
     table, other = table.tolist(), other.tolist()
     width = len(table[0])
     m, v, count, total = ([[0.0] * width for _ in table] for _ in range(4))
@@ -165,7 +165,7 @@ def adam(g, m, v, k, t):
     st.sampled_from([1, 8, 11]),
     st.sampled_from(["once", "twice", "padded"]),
 )
-def test_touched_rows_move_as_the_definition_says_and_no_others_do(kind, decay, batches, width, how):
+def test_only_rows_with_gradients_are_updated_as_defined(kind, decay, batches, width, how):
     generator = torch.Generator().manual_seed(sum(map(len, batches)))
     numbers = partial(torch.randn, generator=generator, dtype=torch.float64)
     rows_of_nodes, other = NodeTable(numbers(NODES, width)), torch.nn.Parameter(numbers(width))
@@ -231,7 +231,7 @@ def test_a_table_used_as_a_whole_moves_in_every_row():
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
-def test_distinct_ids_without_knowing_how_many(ids):
+def test_distinct_ids_of_unknown_number(ids):
     found, place = padded_unique(torch.tensor(ids))
     rows = sorted(set(ids))
     assert found.tolist() == rows + rows[-1:] * (len(ids) - len(rows))

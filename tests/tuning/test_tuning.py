@@ -1,4 +1,4 @@
-"""A study searches settings without reading the test split, and can be continued after a kill."""
+"""Test that a study does not read the test split, and that it can be resumed after a kill."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SEARCH = ["training.learning_rate=0.001:0.1:log", "model.hidden=4,8"]
 
 @pytest.fixture
 def people(tmp_path: Path) -> Path:
-    """A configuration file: people whose class follows, mostly, from what they read; a third of them for testing."""
+    """Write a configuration: people whose class mostly follows from what they read; a third are in test."""
     (tmp_path / "graph.tsv").write_text(
         "".join(
             f"p{i}\treads\tbook{i % 2 if i % 5 else (i + 1) % 2}\np{i}\tlikes\tp{(i * 7) % 30}\n" for i in range(30)
@@ -90,7 +90,7 @@ def test_a_study_killed_and_continued_ends_as_an_uninterrupted_one(people: Path,
     result = tune(plan, 5)
     assert _trials(result) == _trials(whole)
     assert len(result.trials) == 5
-    assert tune(plan, 5).best == result.best  # nothing left to do
+    assert tune(plan, 5).best == result.best  # all trials are finished
 
     folder = plan.folder
     best, unchanged = result.best, result.unchanged
@@ -131,7 +131,7 @@ def test_other_test_labels_give_the_same_study(people: Path) -> None:
     (people.parent / "test.tsv").write_text("".join(f"p{i}\tnonsense{i % 3}\n" for i in range(29, 19, -1)))
     after = tune(_plan(people, "other", folds=2), 3)
     assert _trials(after) == _trials(before)
-    assert len(tune(_plan(people, folds=2), 3).trials) == 3  # and the first study does not even notice: same identity
+    assert len(tune(_plan(people, folds=2), 3).trials) == 3  # the study has the same identity
 
 
 def test_a_folder_of_another_study_is_refused_and_says_what_differs(people: Path) -> None:
@@ -178,7 +178,7 @@ def test_settings_that_cannot_be_trained_are_failed_trials(people: Path) -> None
     assert result.best.is_unchanged
 
 
-def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
+def test_incompatible_settings_are_drawn_again(people: Path) -> None:
     plan = _plan(people, search=["model.hidden=6,8", "model.decomposition=none,block", "model.blocks=4"])
     result = tune(plan, 5)
     assert len(result.trials) == 5
@@ -189,14 +189,14 @@ def test_settings_that_cannot_be_together_are_drawn_again(people: Path) -> None:
     assert not any(v["model.hidden"] == 6 and v["model.decomposition"] == "block" for v in drawn)
 
 
-def test_a_process_that_dies_costs_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crashed_process_fails_one_trial(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ThreadWorkers(monkeypatch, [dies_at_work])
     result = tune(_plan(people), 4, jobs=2)
     assert len(result.trials) == 4
     assert [t.error for t in result.trials if t.error] == ["its process ended without an error message (exit code -9)"]
 
 
-def test_processes_that_die_without_a_trial_cost_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_crash_without_a_trial_fail_none(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ThreadWorkers(monkeypatch, [dies_at_once, dies_after_sending(TaskResult)])
     numbers: list[int] = []
     result = tune(_plan(people), 4, jobs=2, on_trial=lambda trial, _: numbers.append(trial.number))
@@ -262,7 +262,7 @@ def _labeled() -> KnowledgeGraph:
     )
 
 
-def test_nothing_of_the_test_labels_remains() -> None:
+def test_test_labels_are_removed_completely() -> None:
     seen = _labeled().without_test_labels().labels
     assert seen is not None
     assert seen.counts() == {"train": 8}
@@ -270,7 +270,7 @@ def test_nothing_of_the_test_labels_remains() -> None:
 
 
 def test_trials_fail_if_a_test_label_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even through the graph's attributes: whatever reads the test split of what trials see finds it empty."""
+    """The test split of the graph that trials get is empty in every attribute."""
     config = load_configuration("rgcn/nc-world", ["training.epochs=2"])
     seen: list[KnowledgeGraph] = []
     from rgcn.models import NodeClassifier
@@ -325,7 +325,7 @@ Course = list[tuple[float, float]]  # validation accuracy and loss of each epoch
 
 
 def _script(monkeypatch: pytest.MonkeyPatch, *courses: Course, before: Any = None) -> None:
-    """Trainings that take these courses, one after another and from the first again."""
+    """Simulate trainings with these metrics, in turn and repeatedly."""
     turns = itertools.cycle(courses)
 
     class Scripted:
@@ -396,7 +396,7 @@ def test_declared_spaces_follow_the_configuration() -> None:
     assert "model.hidden" in ours
     assert "model.embedding" not in ours
     assert "model.embedding" in theirs
-    assert "training.epochs" not in ours  # the best epoch is found by looking
+    assert "training.epochs" not in ours  # the best epoch is found by validation
     assert list(ours).index("model.decomposition") < list(ours).index("model.bases")
     assert "model.decomposition" not in choose_spaces(_aifb(), fixed=["model.decomposition"])
     assert "model.bases" not in choose_spaces(_aifb(), fixed=["model.decomposition"])

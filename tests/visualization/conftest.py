@@ -1,4 +1,4 @@
-"""Small trained models to look into."""
+"""Small trained models for visualizations."""
 
 import pytest
 
@@ -9,7 +9,7 @@ HOSTILE = "</script><script>alert(1)</script>\u2028'\"&"
 
 
 def small_graph():
-    """Two kinds of readers, typed and labeled in three splits, with a name that tries to leave its element."""
+    """Return two kinds of readers, with types and labels in three splits; one name contains HTML."""
     triples, labels = [], {"train": {}, "valid": {}, "test": {}}
     for number in range(24):
         reader = HOSTILE if number == 0 else f"http://x.org/reader{number}"

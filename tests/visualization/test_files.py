@@ -34,7 +34,7 @@ def read_back(path):
 
 @pytest.mark.parametrize("ending", WRITERS)
 @pytest.mark.parametrize("sizes", [(5,), (2, 3), (1, 1, 1, 2)])
-def test_what_is_written_is_read_back(tmp_path, ending, sizes):
+def test_written_vectors_are_read_back(tmp_path, ending, sizes):
     path = tmp_path / "folder" / f"nodes{ending}"
     write_table(path, 5, parts(sizes))
     names, vectors = read_back(path)
@@ -56,7 +56,7 @@ def test_parquet_keeps_vectors_as_lists_of_fixed_size(tmp_path):
 
 
 @pytest.mark.parametrize("ending", WRITERS)
-def test_a_write_that_fails_leaves_what_was_there(tmp_path, ending):
+def test_a_failed_write_keeps_the_old_content(tmp_path, ending):
     path = tmp_path / f"nodes{ending}"
     path.write_text("before")
 
@@ -76,7 +76,7 @@ def test_unknown_endings_are_refused_with_the_known_ones(tmp_path, name):
         write_table(tmp_path / name, 5, parts())
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_is_refused_as_a_file(tmp_path):
     (tmp_path / "nodes.csv").mkdir()
     with pytest.raises(ConfigError, match="is a folder"):
         write_table(tmp_path / "nodes.csv", 5, parts())

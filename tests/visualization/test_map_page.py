@@ -1,4 +1,4 @@
-"""The page: what it shows, what it hides, and that data cannot leave its place."""
+"""Test the page of the map: its content, and that data are escaped."""
 
 import base64
 import hashlib
@@ -75,26 +75,26 @@ def test_of_too_many_labeled_nodes_a_sample_is_shown_and_the_page_says_so(classi
 
 
 def test_a_map_asks_the_classifier_once(classifier, monkeypatch):
-    asked = []
+    calls = []
 
     def counting(*arguments):
-        asked.append(arguments)
+        calls.append(arguments)
         return vectors.predictions(*arguments)
 
     monkeypatch.setattr(node_map, "predictions", counting)
     made = NodeMap(NodeVectors.of(classifier), np.arange(12), method="pca")
-    assert len(asked) == 1
+    assert len(calls) == 1
     (by_prediction,) = (one for one in made.colorings if one.key == "predicted")
     titles = [by_prediction.groups[group].title for group in by_prediction.group_of]
     assert titles == [classifier.titles.class_(number) for number in made.answers.class_.tolist()]
 
 
 def test_mistakes_are_shown_on_validation_nodes_unless_test_is_asked_for(classifier):
-    usual, asked = page_of(classifier), page_of(classifier, "test")
+    usual, with_test = page_of(classifier), page_of(classifier, "test")
     assert "has the validation nodes" in usual
     assert "of 5 validation nodes" in usual
-    assert "has the test nodes" in asked
-    assert "of 5 test nodes" in asked
+    assert "has the test nodes" in with_test
+    assert "of 5 test nodes" in with_test
     shown = [title for title, _, _ in data_in(usual)["colorings"][0]["groups"]]
     assert "test nodes, class not shown" in shown
 
@@ -161,8 +161,8 @@ def test_a_browser_draws_it(classifier, tmp_path):
     path.write_text(page_of(classifier), encoding="utf-8")
     quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     quiet += ["--disable-component-update", "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}"]
-    asked = [CHROMIUM, *quiet, "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True)
+    command = [CHROMIUM, *quiet, "--virtual-time-budget=2000", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.count('aria-pressed="true"') == 4  # two classes, test nodes, nodes without a class
     assert "Point at a node to see its name" in done.stdout
 
@@ -170,12 +170,12 @@ def test_a_browser_draws_it(classifier, tmp_path):
 # -- relations that are alike ------------------------------------------------------------------------------
 
 
-def test_a_zero_vector_is_like_nothing():
+def test_a_zero_vector_is_similar_to_nothing():
     assert cosines(np.array([[0, 0], [1, 0]], np.float32)).tolist() == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_alike_stands_together(seed):
+def test_similar_relations_are_adjacent(seed):
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.repeat(np.arange(4), 5))
     vectors = (np.eye(4)[group] + 0.1 * rng.normal(size=(20, 4))).astype(np.float32)
@@ -189,7 +189,7 @@ def test_the_order_of_one_and_of_none():
     assert clustered_order(np.ones((0, 0))).tolist() == []
 
 
-def test_pairs_come_likest_first():
+def test_pairs_are_sorted_by_similarity():
     similarity = cosines(np.array([[1, 0], [1, 0.1], [0, 1]], np.float32))
     pairs = most_similar_pairs(similarity, 2)
     assert [(one, other) for one, other, _ in pairs] == [(0, 1), (1, 2)]

@@ -1,4 +1,4 @@
-"""What a map shows, and what it is colored by."""
+"""Test the nodes and colors of a map."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_labeled_nodes_come_first(classifier):
 
 
 def many_labeled(sizes, test=0):
-    """A graph of labeled nodes, so many of each class, and some test nodes."""
+    """Return a graph with these numbers of labeled nodes per class, and some test nodes."""
     names = [f"{kind}-{i}" for kind, size in sizes.items() for i in range(size)]
     hidden = [f"test-{i}" for i in range(test)]
     graph = rgcn.KnowledgeGraph.from_triples([(name, "in", "middle") for name in (*names, *hidden)])
@@ -50,7 +50,7 @@ def test_of_too_many_labeled_nodes_each_class_has_as_many_or_all_it_has():
     assert drawn_of(graph, 2)[1].keys() == {"common", "usual"}
 
 
-def test_classes_of_test_nodes_decide_nothing_about_the_draw():
+def test_classes_of_test_nodes_do_not_influence_the_sample():
     graph = many_labeled({"one": 50, "two": 50}, test=50)
     assert drawn_of(graph, 30)[1] == {"one": 10, "two": 10, "test": 10}
     # Only candidates are drawn from.
@@ -66,8 +66,8 @@ def test_classes_of_test_nodes_are_shown_only_when_asked_for(classifier):
     assert titles["test nodes, class not shown"].count == 5
     assert titles["nodes without a class"].is_muted
     assert "--split test" in usual.explanation
-    asked = node_map.colorings(classifier, nodes, split="test")[0]
-    assert sum(group.count for group in asked.groups if not group.is_muted) == 24
+    coloring = node_map.colorings(classifier, nodes, split="test")[0]
+    assert sum(group.count for group in coloring.groups if not group.is_muted) == 24
 
 
 def test_a_classifier_is_colored_by_class_and_a_link_predictor_by_kind(classifier, predictor):

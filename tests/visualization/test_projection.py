@@ -1,4 +1,4 @@
-"""Maps: PCA against the singular value decomposition, t-SNE against its formulas written out; how far both hold."""
+"""Compare PCA with the singular value decomposition and t-SNE with its formulas; test trustworthiness."""
 
 import importlib.util
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from rgcn.visualization.projection import nearest, project_to_plane, same_class_
 
 
 def blobs(each=30, width=6, seed=0):
-    """Three groups, well apart."""
+    """Return three well-separated groups."""
     rng = np.random.default_rng(seed)
     centers = 8 * rng.normal(size=(3, width))
     classes = np.repeat(np.arange(3), each)
@@ -40,7 +40,7 @@ def test_nearest_among_few():
     assert nearest(np.zeros((3, 3), np.float32), 4).numbers.tolist() == [[1, 2], [0, 2], [0, 1]]
 
 
-def test_pca_is_the_shadow_along_the_first_singular_vectors():
+def test_pca_projects_onto_the_first_singular_vectors():
     vectors, _ = blobs()
     centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     left, size, _ = np.linalg.svd(centered, full_matrices=False)
@@ -112,16 +112,16 @@ def test_equal_vectors_do_not_stop_a_map():
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
-def test_few_points_have_places_too(n):
+def test_few_points_can_be_projected(n):
     places = project_to_plane(np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32), "tsne")
     assert places.shape == (n, 2)
     assert np.isfinite(places).all()
 
 
 def test_steps_are_reported():
-    told = []
-    project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: told.append(1))
-    assert len(told) == projection.STEPS["tsne"]
+    steps = []
+    project_to_plane(blobs(each=5)[0], "tsne", on_step=lambda: steps.append(1))
+    assert len(steps) == projection.STEPS["tsne"]
 
 
 def test_an_unknown_map_and_broken_vectors_are_refused():
@@ -152,7 +152,7 @@ def test_umap_keeps_groups_together():
 
 
 def ranks(points):
-    """[n, n]: the place of j among the others of i."""
+    """Return [n, n]: the rank of j among the neighbors of i."""
     wide = points.astype(np.float64)
     distance = ((wide[:, None] - wide[None]) ** 2).sum(axis=2)
     np.fill_diagonal(distance, -1)
@@ -172,7 +172,7 @@ def test_trustworthiness_is_its_definition(monkeypatch, rows_at_once):
     assert 0.5 < expected < 1
 
 
-def test_what_is_not_changed_is_trusted_and_what_is_shuffled_is_not():
+def test_trustworthiness_is_high_for_unchanged_and_low_for_shuffled_points():
     vectors = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     assert trustworthiness(vectors, 3 * vectors + 1) == 1.0
     assert trustworthiness(vectors, np.random.default_rng(1).permutation(vectors)) == pytest.approx(0.5, abs=0.05)

@@ -1,4 +1,4 @@
-"""Vectors of nodes and relations, and the tables they stand in."""
+"""Test vectors of nodes and relations, and their tables."""
 
 import numpy as np
 import polars as pl

@@ -1,1 +1,1 @@
-"""How the embedded graph `world` is made: the factbook's prose in, clean triples out."""
+"""Make the embedded graph `world`: convert the prose of the factbook to triples."""

@@ -1,4 +1,4 @@
-"""All triples: which field of the factbook gives which relation, and what its objects are called."""
+"""Make all triples: map each field of the factbook to a relation and the names of its objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from world.wheel import Country
 
 Triple = tuple[str, str, str]
 
-# In this order a country's facts stand in the file.
+# The order of a country's facts in the file.
 RELATIONS = (
     "borders",
     "capital",
@@ -47,7 +47,7 @@ RELATIONS = (
     "imports_commodity",
 )
 
-# Objects named by one country only say nothing about another; a capital or a currency is worth knowing all the same.
+# Objects that only one country has are dropped, except for these relations.
 KEEP_SINGLE = {"capital", "currency", "official_language", "speaks", "river", "lake", "borders", "independent_from"}
 
 _SENTENCES = {
@@ -142,7 +142,7 @@ def land(country: Country) -> Iterator[Triple]:
 
 
 def described(country: Country) -> Iterator[Triple]:
-    """Fields that are sentences, read through a fixed vocabulary."""
+    """Triples from fields that are sentences, by fixed vocabularies."""
     for relation, (section, field, vocabulary, suffix) in _SENTENCES.items():
         text = without_notes(plain(country.text(section, field)))
         if relation == "natural_hazard":  # the long story of each volcano mentions other hazards in passing

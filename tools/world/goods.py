@@ -1,4 +1,4 @@
-"""Resources, crops, industries and commodities: one set of lower-case nodes, so that gold mined is gold exported."""
+"""Resources, crops, industries and commodities share one set of lower-case nodes, so mined gold is exported gold."""
 
 from __future__ import annotations
 
@@ -169,15 +169,15 @@ def settle(mentions: list[tuple[str, str, str]], at_least: int = 2) -> list[tupl
     """
     spelled = merge_spellings(g for _, _, g in mentions)
     counts = Counter(spelled[g] for _, _, g in mentions)
-    settled = []
+    facts = []
     for country, relation, name in mentions:
         name = spelled[name]
         if counts[name] >= at_least:
-            settled.append((country, relation, name))
+            facts.append((country, relation, name))
             continue
         for part in re.split(r" and ", name):
             part = good(part)
             part = spelled.get(part, part)
             if counts[part] >= at_least:
-                settled.append((country, relation, part))
-    return list(dict.fromkeys(settled))
+                facts.append((country, relation, part))
+    return list(dict.fromkeys(facts))

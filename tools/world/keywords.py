@@ -1,4 +1,4 @@
-"""Vocabularies for fields that are sentences: a term holds for a country when its pattern occurs in the sentence."""
+"""Vocabularies for fields that are sentences: a country has a term if its pattern occurs in the sentence."""
 
 from __future__ import annotations
 

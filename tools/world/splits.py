@@ -1,4 +1,4 @@
-"""Which labels and triples are learned from, which are held out: fixed by a hash, so that it never changes."""
+"""Split labels and triples by a hash, so that the splits never change."""
 
 from __future__ import annotations
 

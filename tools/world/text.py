@@ -1,4 +1,4 @@
-"""From the factbook's prose to lists of plain phrases."""
+"""Convert the prose of the factbook to lists of phrases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the factbook's wheel: its JSON files, never its code."""
+"""Read the JSON files of the factbook's wheel without running its code."""
 
 from __future__ import annotations
 

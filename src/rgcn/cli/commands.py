@@ -408,7 +408,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except (Exception, KeyboardInterrupt) as error:
-        message = str(error) if isinstance(error, RgcnError) else None  # None for a bug
+        message = str(error) if isinstance(error, RgcnError) else None  # None if the error is a bug
         if isinstance(error, OSError):
             message = disk_error_message(error, error.filename or Path.cwd())
         elif isinstance(error, KeyboardInterrupt):

@@ -61,7 +61,7 @@ def _describe(dataset: Dataset, location: str) -> dict[str, Any]:
     counts = graph_counts(load(dataset.name)) if dataset.embedded else dataset.counts
     pruned = dataset.published_after_pruning
     return {
-        **{key: getattr(dataset, key) for key in ("name", "title", "licence", "homepage", "citation")},
+        **{key: getattr(dataset, key) for key in ("name", "title", "license", "homepage", "citation")},
         "tasks": list(dataset.tasks),
         "counts": {**vars(counts), "labels": counts.labels},
         "published_after_pruning": None if pruned is None else {**vars(pruned), "labels": pruned.labels},
@@ -80,7 +80,7 @@ def _row(values: dict[str, Any]) -> tuple[str, ...]:
         "\n".join(values["tasks"]),
         # An estimate: archives are not measured before they are downloaded.
         "none" if values["where"] == "embedded" else f"~{values['download_bytes'] / 1_000_000:.2g} MB",
-        values["licence"],
+        values["license"],
         values["where"],
     )
 

@@ -332,8 +332,8 @@ class CompleteOptions(AnswerFilterOptions, NewNodeOptions, OutputOptions):
     """Find missing triples, over all subjects and relations.
 
     The triples are ranked, the best first. The most promising questions are asked first. After Ctrl-C, --minutes or a
-    crash, the same command continues, with the same result as without interruption. Its state is kept beside --out, or
-    in the folder of the run; for a graph without --out it is lost.
+    crash, the same command continues, with the same result as without interruption. Its state is stored next to the
+    file of --out, or in the folder of the run; for a graph without --out it is lost.
 
     Examples:
       rgcn complete runs/rgcn-lp-world --out new.nt

@@ -118,7 +118,7 @@ def _is_terminal() -> bool:
 
 @contextmanager
 def busy(description: str, quiet: bool, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """Show the steps of a task on standard error: beside a bar on a terminal, else as lines.
+    """Show the steps of a task on standard error: next to a progress bar on a terminal, else as lines.
 
     Args:
         description: The task.
@@ -150,8 +150,9 @@ def late_progress(
         description: The task.
         unit: What is counted.
         show: As in `progress`.
-        forecast: Returns a line to print, or "", for the seconds that the rest will take and the number left at first.
-            It is called once, after a second. The first part is not timed, because it may compile something.
+        forecast: Called once, after a second, with the estimated remaining seconds and the number of units that were
+            left at the beginning. Returns a line to print, or "". The first part is not timed, because it may include
+            compilation.
 
     Yields:
         A function that takes the number done and the total.
@@ -175,11 +176,11 @@ def late_progress(
 
 
 class TrainingProgress:
-    """Shows the progress of a training: beside a bar on a terminal, else as lines.
+    """Shows the progress of a training: next to a progress bar on a terminal, else as lines.
 
     Args:
         training: Its length and unit.
-        metric: The metric to show beside the loss.
+        metric: The metric to show next to the loss.
         meter: The bar.
         quiet: Show nothing.
     """

@@ -271,7 +271,7 @@ def complete_graph(options: CompleteOptions) -> None:
         answer_tables.format_of(options.out)
     opened = open_for(options.run, options, options.quiet or options.as_json)
     opened.require_kind_for("triples")
-    # The state of an interrupted completion is stored beside --out, or in the run if it is writable.
+    # The state of an interrupted completion is stored next to --out, or in the run if it is writable.
     state = None if options.out is None else options.out.with_name(f"{options.out.name}.unfinished")
     if state is None and opened.folder is not None and os.access(opened.folder, os.W_OK):
         state = opened.folder / "completion.unfinished"

@@ -250,7 +250,7 @@ class PretrainingConfig(LinkTrainingConfig):
     """Share of synthetic graphs; shares are relative to their sum."""
     altered: float = Field(0.5, ge=0, le=1)
     """Share of the views of a graph that are a part of it, with relations dropped, merged, split or inverted."""
-    labelled: float = Field(0.2, ge=0, le=1)
+    labeled: float = Field(0.2, ge=0, le=1)
     """Share of all views in which one relation has few known triples, like labels; half of the questions ask for it."""
     pairs_hidden_in: list[str] = Field([])
     """Graphs for which half of the views remove every triple between the two nodes of a question (`hidden: pair`)."""

@@ -112,7 +112,7 @@ class Dataset:
         title: Its name as the literature writes it.
         tasks: What it is used for.
         counts: How much its files hold.
-        licence: Its licence.
+        license: Its license.
         homepage: Its page.
         citation: How to cite it.
         files: Its files; none if it comes with the package.
@@ -130,7 +130,7 @@ class Dataset:
     title: str
     tasks: tuple[str, ...]
     counts: DatasetCounts
-    licence: str
+    license: str
     homepage: str
     citation: str
     files: tuple[DataFile, ...] = ()

@@ -134,7 +134,7 @@ def existing_path(path: PathLike, kind: str = "file or folder") -> Path:
 
 
 def similar_paths(path: Path) -> list[str]:
-    """Return the files and folders beside a path that has nothing whose names are most similar to its name."""
+    """Return the files and folders with the names most similar to that of a missing path, in the same folder."""
     names = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
     return [str(path.parent / name) for name in close_matches(path.name, names)]
 

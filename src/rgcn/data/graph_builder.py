@@ -137,7 +137,7 @@ class GraphBuild:
         try:
             content = store.read_json(path, "rgcn-building", STATE_VERSION, oldest=1) if path.exists() else {}
         except DataError as error:
-            raise DataError(f"{error}. To build anew, remove {self.folder}") from None
+            raise DataError(f"{error}. To start the build again, remove {self.folder}") from None
         if content.get("of") == self._inputs and content["version"] == STATE_VERSION:
             with store.report_damage(f"{path}: damaged; remove {self.folder} and build again"):
                 parts, state = content["parts"], dict(content["known"])

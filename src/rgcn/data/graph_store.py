@@ -363,6 +363,6 @@ def read_json(path: Path, format_name: str, version: int, oldest: int | None = N
         writer = content.get("rgcn")
         raise DataError(
             f"{path}: written by rgcn {writer if isinstance(writer, str) else 'of an earlier version'}, whose "
-            "settings and weights mean other things here. Train it anew, or use it with the version that wrote it"
+            "settings and weights have another meaning here. Train it again, or use it with the version that wrote it"
         )
     return content

@@ -500,7 +500,7 @@ def _write_manifest(dataset: Dataset, folder: Path, source: str, origins: Mappin
         "source": source,
         "source_sha256": dict(origins),
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "licence": dataset.licence,
+        "license": dataset.license,
         "files": {path.name: {"sha256": file_sha256(path), "bytes": path.stat().st_size} for path in paths},
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

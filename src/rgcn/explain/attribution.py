@@ -17,7 +17,7 @@ from rgcn.explain.question import ComputationGraph
 
 Numbers = NDArray[np.float64]
 Ids = NDArray[np.int64]
-MIN_OPPOSING_SHARE = 0.05  # of the largest importance; less is noise of the method
+MIN_OPPOSING_SHARE = 0.05  # share of the largest importance; smaller importances are noise of the method
 MAX_PATH_EDGES = 200  # most important edges that are combined into paths: a path is no more important than its edges
 MAX_PREFIXES = 20_000  # prefixes of paths that are expanded for each length
 

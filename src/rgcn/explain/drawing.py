@@ -29,7 +29,7 @@ LEGENDS = {FOR: "supports the answer", AGAINST: "opposes it", JOINING: "only con
 
 @dataclass
 class _Stop:
-    """A node in the drawing, with the triple that leads to it and the nodes below it."""
+    """A node in the drawing, with the triple that connects it to its parent and the nodes below it."""
 
     node: Named
     step: Step | None = None

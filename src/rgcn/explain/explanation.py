@@ -308,7 +308,7 @@ class Explanation:
         heading = "Paths to the answer, best first:" if self.walked else "Paths:"
         paths = {heading: [f"  {path.text}" for path in self.paths[:NUM_SHOWN_PATHS]]}
         parts = {
-            **(paths if self.walked else {}),  # the first place of a key counts
+            **(paths if self.walked else {}),  # a dict keeps the position where a key was first inserted
             "Supporting triples:": [_line(edge, max_share) for edge in self.edges],
             "Opposing triples:": [_line(edge, max_share) for edge in opposing],
             "Neighbors:": [_line(neighbor, max_neighbor_share) for neighbor in neighbors],

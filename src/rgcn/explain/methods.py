@@ -70,7 +70,7 @@ class Explainer(ABC):
 
 
 class PathGradients(Explainer):
-    """The importance of an edge by one gradient: what the answer would lose without it, if it were linear.
+    """The importance of an edge by one gradient: how much the strength falls without it, to first order.
 
         importance(e in layer l) = w_e · ∂f / ∂w_e
 
@@ -126,7 +126,7 @@ class IntegratedGradients(Explainer):
 
 
 class EdgeMask(Explainer):
-    """The importance of a triple as how long a learned mask keeps it while its price rises.
+    """The importance of a triple: how long a learned mask keeps it while the price per triple rises.
 
     The messages of each triple are multiplied by a mask σ(m) between 0 and 1, the same in all layers, and Adam
     minimizes
@@ -149,7 +149,8 @@ class EdgeMask(Explainer):
         subgraph = question.subgraph
         # The last mask belongs to no triple: it shows the effect of the price alone.
         logits = subgraph.field.layers[0].weight.new_zeros(len(subgraph) + 1).requires_grad_()
-        optimizer = torch.optim.Adam([logits], lr=MASK_LEARNING_RATE * self.steps / steps)  # fewer steps go as far
+        # With fewer steps, the learning rate is higher in proportion.
+        optimizer = torch.optim.Adam([logits], lr=MASK_LEARNING_RATE * self.steps / steps)
         mean_mask = torch.zeros_like(logits)
         for price in np.geomspace(MIN_PRICE, MAX_PRICE, steps).tolist():
             mask = torch.sigmoid(logits)

@@ -1,4 +1,4 @@
-"""What is explained: an answer of a network as a function of edge weights, and the triples that it depends on."""
+"""Questions to explain: the answer of a network as a function of edge weights, and the triples that it depends on."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ComputationGraph:
 
     @classmethod
     def of_nodes(cls, rows: RowSource, triples: Ids, nodes: Sequence[int], num_layers: int) -> ComputationGraph:
-        """Find the receptive field of some nodes; triples `[n, 3]` are all that `rows` was made of, in its order."""
+        """Find the receptive field of some nodes; triples `[n, 3]` are those of `rows`, in the same order."""
         distinct = tuple(dict.fromkeys(nodes))
         device = rows.device if isinstance(rows, RelationalAdjacency) else "cpu"
         max_edges = None if isinstance(rows, RelationalAdjacency) else MAX_COMPUTATION_EDGES
@@ -193,7 +193,7 @@ class Question(ABC):
         own_triple: Index in the subgraph of the triple that is asked about; None if it is not there.
         known: Whether the answer is in the data.
         ruled_out: Whether the data rule the answer out.
-        argument_kinds: What the arguments are, in order: "node", "relation" or "class".
+        argument_kinds: The kinds of the arguments, in order: "node", "relation" or "class".
         strength_name: What `strength` is called in texts.
     """
 
@@ -394,7 +394,8 @@ class LinkQuestion(Question):
         question = cls(subgraph, opened.calibration, network, subject, relation, object_, scores, **options)
         with torch.no_grad():
             output = question.output(subgraph.field)
-        shift = output.double() - scores.scores[:, 0].to(output.device)  # exact, for float64 has twice the digits
+        # The difference is exact, because float64 has twice the digits of float32.
+        shift = output.double() - scores.scores[:, 0].to(output.device)
         return replace(question, shift=shift, full_output=output - shift)
 
     def about(self, opened: OpenModel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From scores to answers: the best ones, which of them are known, and how probable they are."""
+"""Turn scores into answers: ranking, relation constraints, top-k, calibrated probabilities and completion."""
 
 from typing import TYPE_CHECKING
 

@@ -179,7 +179,7 @@ def calibration_quality(probability: Floats, right: Floats) -> CalibrationQualit
 class ClassCorrection(NamedTuple):
     """A correction scale · logits + offset [classes], for models that were not trained on these classes.
 
-    Such a model prefers some classes for reasons that have nothing to do with them.
+    Such a model scores some classes higher for all nodes alike.
     """
 
     scale: Tensor
@@ -309,8 +309,8 @@ class LinkCurve:
                     g = np.stack(sums) + slot_prior * per_slot
                     a, b, c = (np.bincount(slot, curvature * u**power, num_slots) for power in range(3))
                     a, c = a + slot_prior[0], c + slot_prior[1]
-                    towards = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
-                    step = (np.zeros_like(weights), towards)
+                    slot_step = np.stack([c * g[0] - b * g[1], a * g[1] - b * g[0]]) / (a * c - b * b)
+                    step = (np.zeros_like(weights), slot_step)
                 size = 1.0
                 while (after := loss(weights - size * step[0], per_slot - size * step[1])) > current and size > 1e-6:
                     size /= 2
@@ -368,7 +368,7 @@ class Calibration:
         hidden: True if it was fitted on known triples or labels, each hidden while it was predicted; False if on
             validation data.
         curve: Curve of link probabilities.
-        is_cut: True if time was too short for all examples; `UNLIMITED_BUDGET` uses more of them.
+        is_cut: True if the time limit left out examples; `UNLIMITED_BUDGET` uses all of them.
         meaning: What the numbers mean, in one sentence for users.
 
     >>> Calibration("classes", True, "on nothing", temperature=2.0).class_probabilities(torch.tensor([1.0, 1.0]))
@@ -427,7 +427,7 @@ class Calibration:
 
 
 class AnsweringModel(Protocol):
-    """What predictions need: a trained model with its graph. Every `Estimator` implements it, and `OpenModel`."""
+    """The interface that predictions need, a trained model with its graph; `Estimator` and `OpenModel` implement it."""
 
     @property
     def graph_(self) -> KnowledgeGraph:

@@ -54,12 +54,12 @@ def _score_sample(
     """Score sampled triples or labels block by block until the time is up.
 
     The sample depends on hashes of names, not on the order of the rows in the input. Sample size and block size follow
-    from counts alone. The clock only decides how many whole blocks are used.
+    from counts alone. The time limit only determines how many whole blocks are used.
 
     Args:
         index: Positions of the sampled triples or labels.
-        work: Work for each.
-        at_once: How many suit one call; None: all.
+        work: Work to score one of them (`Scorer.work`).
+        at_once: How many are scored in one call; None: all.
         budget: If not even `MIN_EXAMPLES` fit its work, nothing is scored.
         kind: What is sampled, for messages.
         score: Called with the positions of a block, those of all earlier blocks, and a progress callback.
@@ -83,13 +83,13 @@ def _score_sample(
             while done < len(index) and not is_too_much:
                 parts.append(score(index[done : done + block], index[:done], on_examples))
                 done = min(done + block, len(index))
-    advice = "`rgcn predict --reliability` takes the time, once, and keeps the result."
+    advice = "Run `rgcn predict --reliability` once to calibrate without a time limit; the result is stored."
     message, seconds = "", f"{budget.seconds:g} s"
     if not parts:
         reason = "takes too long on a graph of this size" if is_too_much else f"took over {seconds}"
-        message = f"they are calibrated on {MIN_EXAMPLES} {kind} at least, and asking about so many {reason}. {advice}"
+        message = f"calibration needs at least {MIN_EXAMPLES} {kind}, and scoring these {reason}. {advice}"
     elif done < len(index):
-        message = f" Of {len(index)} drawn, {done} could be asked about in {seconds}: {advice}"
+        message = f" Only {done} of {len(index)} sampled {kind} were scored in {seconds}. {advice}"
     return index[:done], parts, message
 
 
@@ -105,8 +105,8 @@ def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Bu
         model: A model that predicts classes, with its graph.
         note: What to tell users about a calibration on known labels, which `model.logits` hides. None if the
             model cannot be calibrated on them. Empty if its weights were trained on other graphs.
-        budget: Time for questions that are asked for the calibration alone, `DEFAULT_BUDGET` by default. The validation
-            labels of a trained model have no limit.
+        budget: Limit for predictions that are made for the calibration alone, `DEFAULT_BUDGET` by default. The
+            validation labels of a trained model have no limit.
 
     Returns:
         The calibration, which is not `fitted` if there are too few labels or too little time.
@@ -120,18 +120,18 @@ def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Bu
     if not len(nodes):
         return Calibration.unfitted(
             "classes",
-            "they are calibrated on validation nodes, and none were held out. Train with --set training.validation=0.1 "
-            "to have some; until then the model only says which class is likeliest.",
+            "they are calibrated on validation nodes, and none were held out. To hold some out, train with "
+            "--set training.validation=0.1.",
         )
     kind = "labeled nodes" if hidden else "validation nodes"
-    too_few = f"{len(nodes)} {kind} are too few to calibrate on; {MIN_EXAMPLES} would do."
+    too_few = f"{len(nodes)} {kind} are too few to calibrate on; at least {MIN_EXAMPLES} are needed."
     size, work, at_once = len(nodes), 0, None
     if hidden or note == "":
         if len(nodes) < MIN_EXAMPLES:
             return Calibration.unfitted("classes", too_few, examples=len(nodes))
         work, at_once = model.scorer().work, model.scorer().questions_per_batch
         size = _affordable(min(size, MAX_HIDDEN), work)
-        model.logits([])  # computes what all questions share
+        model.logits([])  # computes and caches what all questions share
     else:
         budget = UNLIMITED_BUDGET
 
@@ -153,13 +153,13 @@ def calibrate_classes(model: AnsweringModel, note: str | None = None, budget: Bu
         return Calibration.unfitted("classes", too_few, reliability=bins_before, **fields)
     temperature = curves.fit_temperature(logits, classes)
     after, bins = curves.class_reliability(logits, classes, temperature)
-    how = ", the label of each hidden while it was asked about" if hidden else ""
+    how = ", the label of each hidden while its class was predicted" if hidden else ""
     words = (
         f"Calibrated on {len(index):,} {kind}{how}, with temperature {temperature:.3g}: the expected calibration "
         f"error there is {after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
     if (logits.argmax(1) == classes).all():
-        words += " The model is right about every one of them, so that only a prior keeps probabilities from 1."
+        words += " The model predicts all of them correctly, so only the prior keeps the probabilities below 1."
     words += (note if hidden and note else "") + message
     fields |= {"after": after, "reliability": bins, "meaning": curves.CLASS_MEANING}
     return Calibration("classes", True, words, temperature, **fields)
@@ -184,8 +184,8 @@ def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budg
         triples = triples[triples[:, 0] != triples[:, 2]]  # the inverse edge of a hidden loop would remain
     kind = "known triples" if hidden else "validation triples"
     if len(triples) < MIN_EXAMPLES:
-        purpose = "between two nodes are too few to calibrate on" if hidden else "are too few to fit three numbers on"
-        reason = f"{len(triples)} {kind} {purpose}; {MIN_EXAMPLES} would do"
+        purpose = "between two nodes are too few to calibrate on" if hidden else "are too few to calibrate on"
+        reason = f"{len(triples)} {kind} {purpose}; at least {MIN_EXAMPLES} are needed"
         if not len(triples) and not hidden:
             reason = "they are calibrated on validation triples, and the graph has none"
         return Calibration.unfitted("links", f"{reason}.", examples=len(triples))
@@ -206,9 +206,9 @@ def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budg
     if not parts:
         return Calibration.unfitted("links", message, is_cut=True)
     examples, size = LinkExamples.concatenate(parts), len(index)
-    kind = "triples of the graph, each hidden while one end of it was asked for," if hidden else kind
+    kind = "triples of the graph, each hidden while one of its ends was predicted," if hidden else kind
     if not 0 < examples.true.sum() < len(examples.true):
-        reason = "the model finds none of them" if len(examples.true) else "rules leave no answer to ask for"
+        reason = "the model finds none of them" if len(examples.true) else "the constraints exclude every answer"
         return Calibration.unfitted("links", f"of {size:,} {kind} {reason}.")
     curve = LinkCurve.fit(examples, 2 * graph.num_relations)
     p = curve.probabilities_of(examples)
@@ -216,7 +216,7 @@ def calibrate_links(model: AnsweringModel, note: str | None = None, budget: Budg
     after = curves.calibration_quality(p, examples.true)
     words = (
         f"Calibrated on {size:,} {kind} against the first {NUM_ANSWERS} new answers to the questions they ask, for "
-        f"each relation; the best is given {p.max():.2g}. The expected calibration error there is "
+        f"each relation; the highest probability is {p.max():.2g}. The expected calibration error there is "
         f"{after.calibration_error:.3f}, and was {before.calibration_error:.3f} as trained."
     )
     truth = "hidden triples of the graph" if hidden else "validation triples"
@@ -255,7 +255,7 @@ def validation_examples(
         keys, old = (of[:, 0 if for_objects else 2] * graph.num_relations + of[:, 1] for of in (rows, skipped))
         keys = torch.unique(keys)
         for key in keys[~torch.isin(keys, old)].split(at_once):
-            on_examples(len(key) / 2)  # the other direction is the other half
+            on_examples(len(key) / 2)  # the questions of the other direction are the other half of the progress
             questions = Questions(key // graph.num_relations, key % graph.num_relations, for_objects)
             true = held_out.objects if for_objects else held_out.subjects
             row, node = true.expand(*true.ranges(key))

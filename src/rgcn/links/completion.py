@@ -52,9 +52,9 @@ class Completion(ScoredTriples):
 
     Args:
         calibration: How scores became probabilities.
-        num_asked: Number of (subject, relation) pairs that were asked.
-        num_skipped: Number of pairs that were not asked because the time was up or the user stopped.
-        num_found: Number of triples that were good enough, including those beyond the limit.
+        num_asked: Number of (subject, relation) pairs whose objects were scored.
+        num_skipped: Number of pairs that were not scored because the time was up or the user stopped.
+        num_found: Number of triples with at least `min_probability`, including those beyond the limit.
         best: Probability, or else score, of the best unknown triple that was scored; -inf if there is none.
     """
 
@@ -79,7 +79,7 @@ class CompletionSession:
     """Time limit, progress and intermediate results of a completion.
 
     Args:
-        minutes: Ask no longer than this, but at least one block of questions.
+        minutes: Time limit for scoring questions; at least one block of questions is scored.
         resume: File for intermediate results, which is written every few seconds. If it exists, the completion resumes
             from it, and the result is the same as without the interruption. A file of another model or of other
             questions is refused (`min_probability` may differ). The file is not removed.
@@ -181,15 +181,16 @@ def _is_better_direction(triples: Ids, is_one_way: NDArray[np.bool_]) -> NDArray
 def _questions(
     graph: KnowledgeGraph, relations: Sequence[int], answer_filter: AnswerFilter, least: float = -np.inf
 ) -> list[_RelationQuestions]:
-    """Return the questions, those with the most expected answers first.
+    """Return the questions, those with the largest `expected_answers` first.
 
-    Of each relation the subjects with known objects and the subjects without any are separate questions. Subjects that
-    lack an object with a probability below `least` are not asked: no answer could have a higher probability.
+    Each relation has two groups of questions: subjects with known objects, and subjects without any. Subjects whose
+    probability of lacking an object is below `least` are left out: no answer could have a higher probability.
 
-    If one training triple were hidden, asking its subject could recover it: a subject that still has objects if it had
-    several, and one without any if it had this one only. `expected_answers` counts these per question. So no second
-    capital is asked for before all countries have one. On FB15k-237, 85 of 100 validation triples answer the first
-    tenth of the questions (35 in the order of the relations); on `world` 48 (3).
+    `expected_answers` of a group is estimated by hiding each training triple once. The subject of the hidden triple
+    then has other objects or none, so the triple belongs to the first group or to the second. Its value is the number
+    of such triples per subject of the group. So all countries without a capital come before a second capital of any
+    country. On FB15k-237, the first tenth of the questions have 85 % of the validation triples as answers (35 % in the
+    order of the relations); on `world` 48 % (3 %).
     """
     constraints, triples, result = relation_constraints(graph), graph.split_triples("train"), list[_RelationQuestions]()
     new = np.array(answer_filter.new, dtype=np.int64)
@@ -226,7 +227,7 @@ def _min_probability(calibration: Calibration, min_probability: float | None) ->
 
 
 class _Search:
-    """Asks block after block and adds the answers to a pool."""
+    """Scores the questions block by block and adds the answers to a pool."""
 
     def __init__(
         self, model: AnsweringModel, k: int, pool: _Pool, known: Sequence[str], answer_filter: AnswerFilter
@@ -245,7 +246,7 @@ class _Search:
         unfinished: UnfinishedFile | None,
         total: int,
     ) -> None:
-        """Ask as many questions as the session allows; save intermediate results between blocks."""
+        """Score as many questions as the session allows; save intermediate results between blocks."""
         start, before, minutes = time.monotonic(), self.pool.num_asked, session.minutes
         on_progress = session.on_progress or (lambda done, total: None)
         is_saving = before > 0  # the results of a short completion are not worth a file
@@ -266,7 +267,7 @@ class _Search:
             unfinished.write(self.pool.state())
 
     def blocks(self, questions: list[_RelationQuestions], memory_budget: int) -> Iterator[int]:
-        """Ask all blocks that were not asked before; yields the size of each block before it is asked."""
+        """Score all blocks that were not scored before; yield the size of each block before it is scored."""
         before, passed, most = self.pool.num_asked, 0, self.scorer.questions_per_batch or MAX_SUBJECTS
         for question in questions:
             objects = torch.from_numpy(question.objects).to(self.scorer.device)
@@ -341,7 +342,7 @@ class _Pool:
     def best(self) -> tuple[Ids, NDArray[np.float32]]:
         """(triples [n, 3], value and score [n, 2]) of the best `limit`: by value, score, subject, relation, object."""
         triples, values = map(np.concatenate, zip(*self._parts, strict=True))
-        if len(values) > self.limit:  # to cut is faster than to sort
+        if len(values) > self.limit:  # selecting the best is faster than sorting all
             cut = np.partition(values[:, 0], len(values) - self.limit)[len(values) - self.limit]
             triples, values = triples[values[:, 0] >= cut], values[values[:, 0] >= cut]
         columns = triples[:, 2], triples[:, 1], triples[:, 0], -values[:, 1], -values[:, 0]
@@ -382,8 +383,8 @@ class UnfinishedFile:
             raise DataError(f"{self.path}: not an unfinished completion of this version of rgcn: {_INSTEAD}")
         if stored != self.options:
             changes = {name: (stored.get(name), now) for name, now in self.options.items() if stored.get(name) != now}
-            parts = (shorten(f"{name} {before}, now {now}", 80) for name, (before, now) in changes.items())
-            difference = f"that asked something else ({'; '.join(parts)})"
+            parts = (shorten(f"{name} was {before}, now {now}", 80) for name, (before, now) in changes.items())
+            difference = f"with other options ({'; '.join(parts)})"
             difference = "of another model, or over another graph" if "model" in changes else difference
             raise DataError(f"{self.path} holds an unfinished completion {difference}: {_INSTEAD}")
         return arrays

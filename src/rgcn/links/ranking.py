@@ -298,7 +298,7 @@ def count_ranks_among(
     begin = lower_bound(questions.known, questions.begin, questions.end, nodes.start)
     for first in range(nodes.start, nodes.stop, width):
         last = min(first + width, nodes.stop)
-        start = max(nodes.start, last - width)  # the last product has the size of all others
+        start = max(nodes.start, last - width)  # the last block has the same width as all others
         candidates = torch.arange(start, last, device=true_score.device)
         scores = _checked_scores(scorer, questions.distinct, candidates)[:, first - start :]
         end = lower_bound(questions.known, begin, questions.end, last)
@@ -340,7 +340,7 @@ class _Ranker:
         """Return `RankCounts.counts` of true answers [n] to n questions; `is_known` is 1 where they are known."""
         num_relations = answers.num_relations
         key = questions.node * num_relations + questions.relation
-        order = torch.argsort(key)  # equal questions become neighbors
+        order = torch.argsort(key)  # sorting makes equal questions adjacent
         key, target = key[order], target[order]
         (begin, end), parts = answers.ranges(key), []
         width, budget = self._block_size(key)

@@ -1,4 +1,4 @@
-"""Constraints on the answers to questions: which nodes fit a relation, how many at once, and in which direction.
+"""Constraints on answers: which nodes a relation may have as subject or object, how many, and in which direction.
 
 The constraints follow from the training triples, with support and confidence, and from RDFS and OWL declarations in the
 data. Models score a triple by how well its parts go together, and no training step asks about a subject and an object
@@ -38,9 +38,10 @@ MIN_NODES = 10  # fewer nodes (or triples) are no evidence that a relation is fu
 # validation triples: on WN18, `world` and FB-Toy 99 to 100 of 100 validation answers fit, while 45 %, 99 % and 97 % of
 # all possible triples do not.
 MIN_OVERLAP = 0.01
-# A slot is open to new nodes if more than this share of its triples has a node that occurs in it only once. By Good and
-# Turing this is the probability that the next triple brings a new node. The threshold is lower for subjects, because a
-# node that lacks a value is the one to ask about. Chosen on validation triples (docs/reference/answers.md).
+# A slot is open to new nodes if more than this share of its triples has a node that occurs in it only once. By the
+# Good-Turing estimate, this is the probability that the next triple has a new node in the slot. The threshold is lower
+# for subjects, because questions are mostly about subjects that lack an object. Chosen on validation triples
+# (docs/reference/answers.md).
 OPEN_SUBJECT_SHARE, OPEN_OBJECT_SHARE = 0.2, 0.5
 DEFAULT_MISSING_SHARE = 0.05  # assumed share of missing triples, for graphs without a validation split
 MIN_PROBABILITY_OF_MORE = 0.05  # below this probability of further answers, probably none is missing

@@ -142,7 +142,8 @@ def answer_links(
         known: Whether training triples are marked or dropped. A model that can hide triples scores known answers while
             they are hidden. Of each question it shows `max_known` of them, those with the best scores while nothing is
             hidden.
-        answer_filter: Which answers are allowed. If none is, only known ones are returned, and `status` tells why.
+        answer_filter: Which answers are allowed. If no new answer is allowed, only known answers are returned, and
+            `status` says why.
 
     Returns:
         The answers in the order of the questions.
@@ -414,7 +415,8 @@ class AnswerMask(NamedTuple):
             loops = torch.nonzero(is_irreflexive).squeeze(1)
             _set_nodes(is_excluded, candidates, torch.cat([row, loops]), torch.cat([node, given[loops]]))
         if hidden is not None:
-            # The hidden answer contributed to the constraints: of these only the nodes seen in the slot are used.
+            # The constraints were computed from all triples, also from the hidden one. Only the nodes seen in the slot
+            # are used here, since the other constraints would reveal the hidden answer.
             for i in torch.nonzero(hidden >= 0).flatten().tolist():
                 is_excluded[i] = constraints.excluded_nodes(slots[i], "seen").to(device)[chosen]
         stop = torch.cumsum(num_known, 0)
@@ -456,7 +458,8 @@ def best_of(scores: Tensor, k: int, mask: AnswerMask, drop: bool, names: Vocabul
     k = min(k, num_candidates)
     is_fast = not scores.is_cuda and k < MAX_INSERTION_K and kernels_for(scores) is not reference
     find = _compiled_best if is_fast else _plain_best
-    one_more, has_nan = find(scores, min(k + 1, num_candidates), mask, drop)  # is the next one as good as the last?
+    # Whether the best score that was left out equals the last one that was kept.
+    one_more, has_nan = find(scores, min(k + 1, num_candidates), mask, drop)
     if has_nan:
         raise DataError(
             "the scores contain NaN and cannot be ranked: the training has probably diverged, train again with a lower "

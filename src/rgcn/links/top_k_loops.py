@@ -1,4 +1,4 @@
-"""The inner loop of top-k on the CPU, in numba: one pass over a row of scores, without memory but for the k best."""
+"""The inner loop of top-k on the CPU, in numba: one pass over a row of scores, with memory for the k best only."""
 
 from __future__ import annotations
 

@@ -566,10 +566,10 @@ class Estimator(ABC):
 
         Raises:
             ConfigError: There is no such layer.
-            DataError: The model has no vectors of nodes.
+            DataError: The model has no node vectors.
         """
         raise DataError(
-            f"{self.model.title} computes every answer anew: it has no vectors of nodes to write, to draw or to compare"
+            f"{self.model.title} computes answers from the graph: it has no node vectors to write, draw or compare"
         )
 
     def _node_ids(self, nodes: Nodes | None) -> NDArray[np.int64]:
@@ -594,7 +594,7 @@ class Estimator(ABC):
         self._calibration = calibration
 
     def calibrate(self, budget: Budget | None = None) -> Calibration:
-        """Fit `calibration_` anew.
+        """Fit `calibration_` again.
 
         Args:
             budget: How much work it may take; None: a few seconds (`calibration_fitting.UNLIMITED_BUDGET`: no limit).

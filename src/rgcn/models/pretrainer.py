@@ -34,7 +34,7 @@ class Pretrainer(LinkPredictor):
         graphs: Names of data sets to learn from, and the share of steps each gets.
         drawn: The share of steps on synthetic graphs; shares are relative to their sum.
         altered: Share of the views of a graph that are augmented.
-        labelled: Share of all views with a relation of which few triples are known, as labels are.
+        labeled: Share of all views with a relation of which few triples are known, as labels are.
         pairs_hidden_in: Graphs half of whose views hide every triple between the queried nodes.
         round_steps: Number of steps until other views are drawn.
         round_views: Number of views among which steps alternate.
@@ -53,7 +53,7 @@ class Pretrainer(LinkPredictor):
         graphs: dict[str, float] | None = None,
         drawn: float = 1.0,
         altered: float = 0.5,
-        labelled: float = 0.2,
+        labeled: float = 0.2,
         pairs_hidden_in: list[str] | None = None,
         round_steps: int = 600,
         round_views: int = 6,
@@ -143,7 +143,7 @@ class PretrainingTrainer(Trainer):
         self.round, random = number, self._random(0, number)
         for place in range(self.training.round_views):
             name, seed = self.names[int(random.choice(len(self.names), p=self.shares))], int(random.integers(MAX_SEED))
-            view = self.view_of(name, seed, *random.random(3) < (self.training.altered, 0.5, self.training.labelled))
+            view = self.view_of(name, seed, *random.random(3) < (self.training.altered, 0.5, self.training.labeled))
             if samplers is not None:
                 view.restore(0, samplers[place])
             self._open.enter_context(view.running())

@@ -32,7 +32,7 @@ Ids = NDArray[np.int64]
 Numbers = NDArray[np.float32]
 
 CHUNK_ROWS = 1 << 16
-# A trait is shared if this share of the labeled nodes has it; a node is like them if it has this share of the traits.
+# Labeled nodes share a trait if this share of them has it. A node is like them if it has this share of these traits.
 SHARED_TRAIT, SHARED_TRAITS = 0.9, 0.8
 # Predicate of predictions as RDF, if the relation that the labels came from is unknown.
 PREDICATE = "urn:rgcn:predictedClass"
@@ -190,8 +190,8 @@ def nodes_to_classify(opened: OpenModel, every: bool = False) -> Ids:
 def nodes_like_labeled(graph: KnowledgeGraph) -> Ids:
     """Return the labeled nodes and nodes that have most of their shared traits, ascending, without literals.
 
-    A trait is to be the subject of a relation, its object, or its subject with a certain object. If the labeled nodes
-    share no traits, all nodes are returned.
+    Traits of a node are: being a subject of a relation, being an object of it, and having a certain object in it. If
+    the labeled nodes share no traits, all nodes are returned.
 
     >>> people = [("Ada", "lives_in", "London"), ("Bob", "lives_in", "Rome"), ("Eve", "lives_in", "Rome")]
     >>> graph = KnowledgeGraph.from_triples(people, labels={"Ada": "old", "Bob": "young"})

@@ -1,4 +1,4 @@
-"""Open a model to ask it by name: a trained model, or the pretrained model over any graph."""
+"""Open a model to query it by names: a trained model, or the pretrained model over any graph."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from rgcn.system.formatting import format_count
 from rgcn.system.progress import Budget
 
 PRETRAINED = "the pretrained model"
-MODEL_FILES = ("run.json", "model.json", "series.json")  # a folder with one of these is no graph
+MODEL_FILES = ("run.json", "model.json", "series.json")  # a folder with one of these files is not a graph
 KINDS = ("iri", "literal", "blank")
-# An IRI in a table: a colon alone is no sign of one there ("12:30", "section:libs").
+# Matches IRIs in a table, where a colon alone does not make an IRI ("12:30", "section:libs").
 _IRI_IN_TABLE = re.compile(r"([a-z][a-z0-9+.-]*://|urn:)\S+", re.IGNORECASE)
 CALIBRATION_FILE = "calibration.json"
 CALIBRATION_VERSION = 6
@@ -341,7 +341,7 @@ def load_calibration(model: Estimator, folder: Path | None) -> tuple[Calibration
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = Calibration.from_dict(values) if values.get("of") == key else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or a damaged one
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # the file is missing or damaged
         pass
     if found is not None and found.curve is not None and len(found.curve.offset) != 2 * model.graph_.num_relations:
         found = None
@@ -392,7 +392,7 @@ def with_new_triples(opened: OpenModel, path: str | Path, features: str | Path |
         titles=opened.titles.extend_to(graph),
         new_nodes=tuple(range(opened.graph.num_nodes, graph.num_nodes)),
     )
-    larger.__dict__["calibration"] = larger.model.calibration_ = opened.calibration  # of the same trained numbers
+    larger.__dict__["calibration"] = larger.model.calibration_ = opened.calibration  # the trained weights are the same
     return larger
 
 
@@ -433,7 +433,7 @@ def merge_new_triples(known: KnowledgeGraph, new: KnowledgeGraph, source: str) -
     index = KnownTriples.of(torch.tensor(known.split_triples("train")), **sizes)
     triples = triples[~index.contains(torch.from_numpy(triples)).numpy()]
     if not len(triples):
-        raise DataError(f"{source}: nothing new in it; the model knows all of its triples")
+        raise DataError(f"{source}: no new triples: the graph of the model has all of them")
     kinds = None
     if known.node_kinds is not None or new.node_kinds is not None:
         kinds = np.zeros(len(nodes), dtype=np.uint8)

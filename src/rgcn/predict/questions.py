@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rgcn.predict import OpenModel
 
 STANDARD_INPUT = Path("-")
-# Cells that name a column rather than a node.
+# Cells that are column headings and not names of nodes.
 HEADERS = ("node", "nodes", "name", "id", "iri", "uri", "entity", "subject", "object", "head", "tail", "relation")
 MAX_SHOWN_ERRORS = 5
 MAX_NAMED = 3  # known answers that a note names
@@ -71,7 +71,8 @@ def read_table(path: Path) -> NameTable:
         rows = list(_rows(_text(path, source), source, suffix == ".csv"))
         if suffix in (".csv", ".tsv") and rows:
             first = rows[0].cells
-            roles = columns_by_role([cell for cell in first if len(cell) > 1])  # a letter is rather a node's name
+            # A single letter is more likely the name of a node.
+            roles = columns_by_role([cell for cell in first if len(cell) > 1])
             if first[0].casefold() in HEADERS or ("relation" in roles and len(roles) > 1):
                 header, rows = tuple(cell.casefold() for cell in first), rows[1:]
     if not rows:
@@ -131,7 +132,7 @@ class Resolved(NamedTuple):
 def resolve_nodes(
     opened: OpenModel, names: Sequence[tuple[int, str]], source: str, *, skip_unknown: bool = False
 ) -> Resolved:
-    """Find the nodes that names stand for.
+    """Find the nodes with the given names.
 
     Args:
         opened: The model.
@@ -245,14 +246,14 @@ def question_note(
     """
     graph = titles.graph
     if status == IMPLAUSIBLE:
-        end, what = "subject" if for_objects else "object", titles.relation(relation)
-        return f"{what} is not a question for {titles.of(node)}: nothing like it is {end} of it"
+        end, what = "a subject" if for_objects else "an object", titles.relation(relation)
+        return f"{titles.of(node)} is not expected as {end} of {what}: no similar node is one"
     index = KnownTriples.of_graph(graph, "train")
     answers = index.objects if for_objects else index.subjects
     begin, end_ = (int(at) for at in answers.ranges(torch.tensor([node * graph.num_relations + relation])))
     if status == ANSWERED:
         known = [titles.of(one) for one in answers.node[begin : min(end_, begin + MAX_NAMED)].tolist()]
-        return f"known: {', '.join(known)}; nothing else is expected"
+        return f"known: {', '.join(known)}; no other answer is expected"
     place = relation if for_objects else relation + graph.num_relations
     all_wrong = math.prod(1 - share for share in probabilities if not math.isnan(share))
     if all_wrong < 1 - PROBABLE:

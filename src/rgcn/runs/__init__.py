@@ -1,4 +1,4 @@
-"""Everything that happens around a training."""
+"""Runs: configurations, run folders, checkpoints, trackers, series of seeds and model selection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rgcn.runs.folder import RunFolder
     from rgcn.runs.training import RunResult, resume, train
 else:
-    # Looking at run folders needs no PyTorch, so each name brings in its own file only when it is first used.
+    # Reading run folders needs no PyTorch, so the module of each name is imported on first use.
     _NAMES = {
         "assembly": ("evaluate", "load_data", "load_run_data"),
         "configuration": ("dump_configuration", "load_configuration", "builtin_configurations"),

@@ -1,4 +1,4 @@
-"""What a configuration stands for: its data, model and plan. Also the data and model of a stored run.
+"""Load the data, build the model and make the plan of a configuration or of a stored run.
 
 A run is planned once, before it begins, and refused if the machine lacks memory or disk.
 """

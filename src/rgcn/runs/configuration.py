@@ -38,9 +38,9 @@ FLAGS = {
     "trackers": "--track",
 }
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SETTINGS_WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and settings that no metric depends on
+SETTINGS_WITHOUT_EFFECT = ("checkpoints", "trackers")  # sections and settings that influence no metric
 DEFAULT_TASK = next(iter(TASKS.built_in))
-# A setting of the command line, and the keys of its section that it stands for: what a file says about them is dropped.
+# If the command line sets the first key, the other keys of the same section in a configuration file are ignored.
 REPLACED = {"model.name": ("encoder", "decoder"), "training.steps": ("epochs",)}
 PATHS = ("path", "labels", "features")  # keys of the section `data`
 
@@ -372,7 +372,7 @@ class _Layers:
 
 
 def _read(name: str) -> _Layers:
-    """Read the values of what `name` stands for."""
+    """Read the values of the configuration, run or graph called `name`."""
     if data := _graph(name):
         task = _default_task(needs_labels=False)
         return _Layers({"task": task, "data": data}, {("data",): Origin(name)}, is_graph=True)

@@ -44,7 +44,7 @@ from rgcn.system.memory import MEMINFO_FILE, read_proc_bytes
 from rgcn.version import __version__
 
 FORMAT_VERSION = 2
-LOCK_TIMEOUT_S = 1.0  # a process that only asks whether a run is being written holds the lock for a moment
+LOCK_TIMEOUT_S = 1.0  # a process that only checks whether a run is being written holds the lock for a moment
 ABOUT_KEYS = {"task", "dataset", "model", "seed", "created", "data", "configuration", "sessions"}
 LENGTH_KEYS = {"steps", "epochs"}  # one of them: "steps" of link prediction, for which rgcn 0.2.0 wrote "epochs", too
 RESULT_KEYS = {"parameters", "seconds", "metrics"}

@@ -1,4 +1,4 @@
-"""Read run folders: one run as a record, a list of runs, and the spread of the metrics of several runs.
+"""Read run folders: one run as a record, a list of runs, and mean and deviation of the metrics of several runs.
 
 Only small files are read, and PyTorch is not loaded.
 """

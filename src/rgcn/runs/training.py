@@ -152,7 +152,8 @@ def resume(
     run = RunFolder(folder)
     run.check()
     with run.writing() if run.result() is None else nullcontext():
-        if (result := run.result()) is not None:  # it may have finished while we waited for the lock
+        # Another process may have finished the run while this one waited for the lock.
+        if (result := run.result()) is not None:
             known = {"length": length_in(result), **{key: result[key] for key in RESULT_KEYS}}
             return RunResult(run.config(), load_trained(run), **known)
         config = run.config() if track else run.config().model_copy(update={"trackers": []})
@@ -335,7 +336,7 @@ class _Session(_Training):
             self.interrupt.at_once = False
             if self.interrupt.received is None:
                 raise
-            if current().is_distributed:  # the ranks are at different places, and have no common state to save
+            if current().is_distributed:  # the ranks are in different steps, so there is no common state to save
                 advice = f"`rgcn resume {self.folder.path}` continues from the last checkpoint"
                 raise self.interrupt.error(" while it was measured", advice) from None
             self._save_and_stop(fitting)

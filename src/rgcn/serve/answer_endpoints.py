@@ -1,4 +1,4 @@
-"""What models answer over HTTP: /class and /classes if they predict classes of nodes, /links and /score if links."""
+"""Endpoints for predictions: /class and /classes for classes of nodes, /links and /score for links."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Batching: one thread answers all questions that arrived while it was busy with the batch before."""
+"""Batching: one thread answers together all questions that arrived while it computed the previous batch."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class SecurityMiddleware:
 
     Args:
         app: Answers requests.
-        lifespan: Is told when the server starts and stops.
+        lifespan: Called with the start and stop events of the server.
         metrics: Counts requests.
         token: Token that protected paths require; None for none.
         hosts: Names accepted in the Host header; None for any.
@@ -150,7 +150,8 @@ class ServerMetrics:
     """Metrics for Prometheus: requests, times and queues. No label has a value that a client chooses."""
 
     def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()  # its own, for tests with several servers in a process
+        # Not the global registry: tests run several servers in one process.
+        registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         labels: tuple[str, ...] = ("endpoint", "method", "status")
@@ -225,7 +226,7 @@ class RequestHandler:
         if isinstance(answer, Response):
             await answer(scope, receive, send)
             return
-        body = ENCODER.encode(answer)  # sent without a Response, which takes longer to make than the bytes
+        body = ENCODER.encode(answer)  # sent directly: creating a Response object takes longer than encoding the bytes
         headers = [(b"content-length", b"%d" % len(body)), JSON_HEADER]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})

@@ -2,7 +2,7 @@
 
 Each schema is declared once; reading, writing and the OpenAPI document follow from it. Requests are pydantic models,
 which describe every problem in words; responses are msgspec structs, which are written in microseconds. The schemas
-here are shared by all groups of endpoints; each group declares its own beside its handlers.
+here are shared by all groups of endpoints; each group declares its own in the module of its handlers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A served model, and the groups of endpoints that answer for it.
 
 A model's task decides which groups it has: one for each kind of question the task answers, and one of its own if it
-declares one (`brings = {"Endpoints": "package.module:Class"}`). This module does not know which tasks exist.
+declares one (`parts = {"Endpoints": "package.module:Class"}`). This module does not know which tasks exist.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def endpoint(method: str, path: str) -> Callable[[H], H]:
 class Endpoints:
     """A group of endpoints of one served model.
 
-    It is created when the model is loaded: the time for work that the first request would otherwise wait for.
-    Handlers run on the event loop. Work that takes more than a millisecond goes into a `RequestQueue`, and the handler
-    waits for it: `await dispatcher.ask(queue, questions)`.
+    It is created when the model is loaded. Do slow preparations in the constructor, so that the first request does not
+    wait for them. Handlers run on the event loop. Work that takes more than a millisecond goes into a `RequestQueue`,
+    and the handler waits for it: `await dispatcher.ask(queue, questions)`.
 
     Args:
         served: The model.

@@ -1,6 +1,7 @@
-"""The server: loads models, puts the application together, and listens until it is told to stop.
+"""The server: load models, build the application, and listen until a signal stops the process.
 
-HTTP is spoken by uvicorn, extended against clients that are slow, send without end, or have disconnected.
+uvicorn implements HTTP. `LimitedProtocol` adds limits for clients that are slow, send without end, or have
+disconnected.
 """
 
 import asyncio
@@ -57,9 +58,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._timers: dict[str, asyncio.TimerHandle] = {}  # "request": must arrive, "reader": must go on reading
+        # "request": time until it has arrived; "reader": time until the client reads on
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._head_bytes = 0  # bytes since the last ones of a body: of a head, of trailers, of anything else
-        self._app, self.app = self.app, self._run_cancellable
+        self._app, self.app = self.app, self._run_cancelable
         self._task: asyncio.Task[Any] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -98,7 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Count bytes of the head anew: these belong to a body."""
+        """Reset the count of bytes of the head: these bytes belong to a body."""
         self._head_bytes = 0
         super().on_body(body)
 
@@ -116,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
             seconds = self.limits.client_timeout_s
             self._refuse(RequestError("too_slow", f"the request did not arrive within {seconds:g} seconds"))
         else:
-            # Half a request, behind one that is being answered: its time begins after that.
+            # A part of the next request arrived while this one is answered: its time limit starts after the answer.
             self._start_timer("request", self._request_timeout)
 
     def pause_writing(self) -> None:
@@ -138,8 +140,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._task is not None:
             self._task.cancel()
 
-    async def _run_cancellable(self, scope: Any, receive: Any, send: Any) -> None:
-        """Run the application; it is cancelled when its client disconnects, which uvicorn does not do."""
+    async def _run_cancelable(self, scope: Any, receive: Any, send: Any) -> None:
+        """Run the application; it is canceled when its client disconnects, which uvicorn does not do."""
         task = self._task = asyncio.current_task()
         try:
             if self in self.connections:
@@ -349,7 +351,7 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that returns after a signal instead of raising it again: being stopped is not a failure."""
+    """A uvicorn server that returns after a signal, where uvicorn's own raises the signal again."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop after the first signal, and at once after the second."""
