@@ -208,8 +208,9 @@ def http(report: Report, document: dict[str, Any] | None = None) -> str:
             lines += _operation(f"{method.upper()} {path}", operation, report)
     lines.append("\n## Answers\n\nEvery answer is a JSON object with these fields.\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
-        lines += [f"\n### {name}\n", _escape(" ".join(schema.get("description", "").split())), ""]
-        lines += _properties(schema)
+        about, fields = _attributes(schema.get("description", ""))
+        lines += [f"\n### {name}\n", _escape(about), ""]
+        lines += _properties(schema, fields)
     return "\n".join(lines)
 
 
@@ -275,10 +276,21 @@ def _example(title: str, example: Any) -> Iterator[str]:
         yield f"````{{dropdown}} {title}: an example\n```json\n{text}\n```\n````\n"
 
 
-def _properties(schema: dict[str, Any]) -> Iterator[str]:
+def _attributes(description: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without its section `Attributes:`, and the description of each attribute.
+
+    >>> _attributes("A change. Attributes: named: Of these. random: Of others.")
+    ('A change.', {'named': 'Of these.', 'random': 'Of others.'})
+    """
+    about, _, listed = " ".join(description.split()).partition(" Attributes: ")
+    parts = re.split(r"(?:^|(?<=\.) )(\w+): ", listed)[1:]
+    return about, dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _properties(schema: dict[str, Any], fields: dict[str, str]) -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
         need = ", required" if name in schema.get("required", ()) else ""
-        about = _escape(" ".join(field.get("description", "").split()))
+        about = _escape(" ".join(field.get("description", fields.get(name, "")).split()))
         yield f"- `{name}` ({_schema(field)}{need}){f': {about}' if about else ''}"
     yield ""
 
