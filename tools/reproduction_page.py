@@ -89,8 +89,8 @@ on WN18 than the paper reports. The differences:
 
 {differences}
 With `evaluate_every` the weights with the best validation metric are kept. The paper did not stop early, and does not
-mention keeping other weights than the last. The text of its Section 6.2 gives FB-Toy's encoder two layers, its published
-configuration one, as ours.
+mention keeping other weights than the last. The text of its Section 6.2 gives FB-Toy's encoder two layers. Its
+published configuration has one, as ours.
 
 {sources}
 """
