@@ -458,11 +458,18 @@ def _is_in_description(node: nodes.Node | None) -> bool:
     return False
 
 
+def _no_type(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep the first line of a property's docstring together: napoleon takes what precedes a colon for its type."""
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(": ", " – ", 1)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to the reading of pages and of docstrings."""
     app.connect("source-read", _fill)
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-docstring", _no_type, priority=400)  # before napoleon, 500
     app.connect("html-page-context", _mend_back_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
