@@ -40,20 +40,21 @@ from rgcn.system.formatting import format_duration, format_setting
 PAGE = ROOT / "docs" / "reference" / "reproduction.md"
 STEPS_ONLY = "no whole training was timed on a GPU; [performance.md](performance.md) has its steps"
 UNKNOWN_EPOCHS = "not measured: the paper does not say how many epochs these runs had"
-NO_DATA = "the data are on no machine we had; the configuration is shipped and runs where they are"
+NO_DATA = "the data are on no machine we had; the configuration is built in and runs where the data are"
 
 HEAD = """\
 <!-- Written by tools/reproduction_page.py from the files under results/. Change those, not this. -->
 
-# The paper's results and ours
+# The paper's results beside ours
 
 Every table and every stated number of *Relational Graph Convolutional Networks: A Closer Look*. Torch-RGCN is the
-paper's own code, TF-RGCN the original's figures as the paper quotes them. To make these tables on your machine:
+paper's own code. TF-RGCN is the original code, with the results that the paper quotes. To make these tables on your
+machine (the second command takes minutes on two cores, and keeps 6 GB of runs):
 
 ```sh
-rgcn reproduce all                                                    # everything; hours without a GPU
-rgcn reproduce node-classification --datasets aifb mutag --runs 100   # minutes on two cores; 6 GB of runs are kept
-rgcn reproduce datasets                                               # seconds
+rgcn reproduce datasets     # seconds
+rgcn reproduce node-classification --datasets aifb mutag --runs 100
+rgcn reproduce all          # hours without a GPU
 ```
 
 {rule}
@@ -71,8 +72,8 @@ NODE_PROSE = """
 
 {table}
 The configurations are the paper's. Test splits have 36 (AIFB) and 68 (MUTAG) nodes: one node is 2.8 or 1.5 points, and
-ten seeds, the default of `rgcn reproduce`, say little; ours are all of 0 to 99. How they are spread, and how often a
-test split was read, is told in [results.md](results.md#node-classification).
+ten seeds, the default of `rgcn reproduce`, say little; ours are all seeds from 0 to 99.
+[Results](results.md#node-classification) has their distribution, and says how often a test split was read.
 
 {sources}
 """
@@ -81,15 +82,15 @@ LINK_PROSE = """
 ## Link prediction (Tables 5 and 6)
 
 {table}
-Here we do not run what the paper describes: on validation triples other settings were better, most of them habits of
-the original code that the paper does not mention. What each is worth is told in
-[results.md](results.md#link-prediction); the paper's description, as we understand it, reached less on WN18 than the
-paper reports. Where the shipped configurations differ:
+The built-in configurations differ from the paper's description. On validation triples other settings were better, and
+most of these are in the original code, although the paper does not mention them.
+[Results](results.md#link-prediction) has the effect of each. The paper's description, as we understand it, reached less
+on WN18 than the paper reports. The differences:
 
 {differences}
-With `evaluate_every` the weights with the best validation figure are kept; the paper did not stop early, and says
-nothing of keeping any but the last. The text of its Section 6.2 gives FB-Toy's encoder two layers, its published
-configuration one, as ours.
+With `evaluate_every` the weights with the best validation metric are kept. The paper did not stop early, and does not
+mention keeping other weights than the last. The text of its Section 6.2 gives FB-Toy's encoder two layers. Its
+published configuration has one, as ours.
 
 {sources}
 """
@@ -204,7 +205,7 @@ VERDICTS = {
     "below": "below",
     "higher": "higher, but one run",
     "lower": "lower, but one run",
-    "none": "no figure, for want of data",
+    "none": "no result, because the data are missing",
 }
 
 
@@ -219,7 +220,7 @@ def summary(nodes: PaperTable, links: PaperTable, datasets: PaperTable, tensors:
     counted = [judged.verdict for row in datasets.rows for judged in row.published]
     lines.append(
         f"- **data sets**: of {len(counted)} counts {counted.count('equal')} are equal, {counted.count('differs')} "
-        f"differ, {counted.count('none')} could not be made for want of data"
+        f"differ, {counted.count('none')} could not be made, because the data are missing"
     )
     stds = [row.published[0].verdict for row in tensors.rows if row.quantity == "std"]
     within = sum("within" in verdict for verdict in stds)
@@ -243,7 +244,7 @@ def eight_percent(parameters: PaperTable) -> str:
 
 
 def differences_table() -> str:
-    lines = ["| | setting | the paper | shipped |", "|---|---|---|---|"]
+    lines = ["| | setting | the paper | built in |", "|---|---|---|---|"]
     for name, described in DESCRIBED.items():
         config = load_configuration(name)
         what = subject(name)

@@ -1,13 +1,19 @@
-"""Downloaded notebooks are plain Jupyter files: MyST's own syntax, which Jupyter would show as it stands, is replaced.
+"""Downloaded notebooks are plain Jupyter files that run alone, in any folder.
 
 `{nb-download}` offers the executed notebook of a page. Its cells of text may have directives, roles and links to other
-pages. Here directives become HTML or quotes, and roles and links become their text.
+pages. Here directives become HTML or quotes, and roles and links become their text. The files that the page offers
+with `{download}`, its helper modules and results, become cells that write them beside the notebook.
 """
 
 from __future__ import annotations
 
+import base64
 import re
+import textwrap
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from sphinx.application import Sphinx
@@ -18,6 +24,7 @@ FENCE = re.compile(
 OPTION = re.compile(r"\A(?::[\w-]+:.*\n)+")
 ROLE = re.compile(r"\{[\w:-]+\}`([^`<]+?)(?: ?<[^`>]*>)?`")
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!https?:)[^)\s]*\)")
+DOWNLOAD = re.compile(r"\{download\}`(?:[^`<]*<)?([^`<>]+?)>?`")
 TARGET = re.compile(r"^\([\w-]+\)=\n", re.M)
 
 
@@ -50,12 +57,50 @@ def _directive(found: re.Match[str]) -> str:
     return "".join(f"> {line}\n" if line else ">\n" for line in [f"**{title}**", "", *body.split("\n")])
 
 
+def offered(text: str) -> list[str]:
+    """Return the files that a text offers with `{download}`, as paths relative to the page.
+
+    >>> offered("{download}`a.py` and {download}`b <../results/b.json>`")
+    ['a.py', '../results/b.json']
+    """
+    return DOWNLOAD.findall(text)
+
+
+def writing(paths: Iterable[Path]) -> Iterator[Any]:
+    """Yield the cells that write files beside the notebook: modules as they are, results compressed."""
+    modules = [path for path in paths if path.suffix == ".py"]
+    others = [path for path in paths if path.suffix != ".py"]
+    names = " and ".join([*(f"`{path.name}`" for path in modules), *(["the results"] if others else [])])
+    yield nbformat.v4.new_markdown_cell(f"First, this notebook writes {names} that it uses into its folder.")
+    for path in modules:
+        yield _hidden(f"%%writefile {path.name}\n{path.read_text(encoding='utf-8')}")
+    if others:
+        packed = {path.name: base64.b85encode(zlib.compress(path.read_bytes(), 9)).decode() for path in others}
+        lines = ["import base64, pathlib, zlib", "", "packed = {"]
+        for name, text in packed.items():
+            wrapped = "\n".join(f"        {part!r}" for part in textwrap.wrap(text, 100))
+            lines.append(f"    {name!r}: (\n{wrapped}\n    ),")
+        lines += ["}", "for name, text in packed.items():"]
+        lines += ["    pathlib.Path(name).write_bytes(zlib.decompress(base64.b85decode(text)))"]
+        yield _hidden("\n".join(lines))
+
+
+def _hidden(source: str) -> Any:
+    """Return a cell of code that Jupyter shows collapsed."""
+    return nbformat.v4.new_code_cell(source, metadata={"jupyter": {"source_hidden": True}, "tags": ["files"]})
+
+
 def _rewrite(app: Sphinx, error: Exception | None) -> None:
+    folders = {Path(name).name: Path(app.srcdir, name).parent for name in app.env.found_docs}
     for path in Path(app.outdir).glob("_downloads/*/*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
-        for cell in notebook.cells:
-            if cell.cell_type == "markdown":
-                cell.source = portable(cell.source)
+        texts = [cell for cell in notebook.cells if cell.cell_type == "markdown"]
+        needed = dict.fromkeys(name for cell in texts for name in offered(cell.source))
+        if needed and path.stem in folders:
+            first = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code")
+            notebook.cells[first:first] = writing([(folders[path.stem] / name).resolve() for name in needed])
+        for cell in texts:
+            cell.source = portable(cell.source)
         nbformat.write(notebook, path)
 
 

@@ -208,8 +208,9 @@ def http(report: Report, document: dict[str, Any] | None = None) -> str:
             lines += _operation(f"{method.upper()} {path}", operation, report)
     lines.append("\n## Answers\n\nEvery answer is a JSON object with these fields.\n")
     for name, schema in sorted(document["components"]["schemas"].items()):
-        lines += [f"\n### {name}\n", _escape(" ".join(schema.get("description", "").split())), ""]
-        lines += _properties(schema)
+        about, fields = _attributes(schema.get("description", ""))
+        lines += [f"\n### {name}\n", _escape(about), ""]
+        lines += _properties(schema, fields)
     return "\n".join(lines)
 
 
@@ -275,10 +276,21 @@ def _example(title: str, example: Any) -> Iterator[str]:
         yield f"````{{dropdown}} {title}: an example\n```json\n{text}\n```\n````\n"
 
 
-def _properties(schema: dict[str, Any]) -> Iterator[str]:
+def _attributes(description: str) -> tuple[str, dict[str, str]]:
+    """Return a docstring without its section `Attributes:`, and the description of each attribute.
+
+    >>> _attributes("A change. Attributes: named: Of these. random: Of others.")
+    ('A change.', {'named': 'Of these.', 'random': 'Of others.'})
+    """
+    about, _, listed = " ".join(description.split()).partition(" Attributes: ")
+    parts = re.split(r"(?:^|(?<=\.) )(\w+): ", listed)[1:]
+    return about, dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _properties(schema: dict[str, Any], fields: dict[str, str]) -> Iterator[str]:
     for name, field in schema.get("properties", {}).items():
         need = ", required" if name in schema.get("required", ()) else ""
-        about = _escape(" ".join(field.get("description", "").split()))
+        about = _escape(" ".join(field.get("description", fields.get(name, "")).split()))
         yield f"- `{name}` ({_schema(field)}{need}){f': {about}' if about else ''}"
     yield ""
 
@@ -446,11 +458,18 @@ def _is_in_description(node: nodes.Node | None) -> bool:
     return False
 
 
+def _no_type(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Keep the first line of a property's docstring together: napoleon takes what precedes a colon for its type."""
+    if what in ("property", "attribute") and lines:
+        lines[0] = lines[0].replace(": ", " – ", 1)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect to the reading of pages and of docstrings."""
     app.connect("source-read", _fill)
     app.connect("env-get-outdated", _generated)
     app.connect("missing-reference", _soften)
     app.connect("autodoc-process-signature", _signature)
+    app.connect("autodoc-process-docstring", _no_type, priority=400)  # before napoleon, 500
     app.connect("html-page-context", _mend_back_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

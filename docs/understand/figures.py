@@ -1,4 +1,4 @@
-"""Data and drawings of chapters 5 to 8. Keep this file beside a downloaded notebook, with small_graph.py."""
+"""Data and drawings of chapters 5 to 8. Downloaded notebooks write this file beside themselves."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ GRAY = "#8a8a8a"
 
 
 def result(name: str) -> Any:
-    """Read a committed file of measured results, from the repository or from beside the notebook."""
-    places = [HERE / Path(name).name, HERE.parents[1] / "results" / name]
-    for path in places:
+    """Read a committed file of measured results, from beside the notebook or from the repository."""
+    for path in (HERE / Path(name).name, HERE.parent.parent / "results" / name):
         if path.exists():
             return json.loads(path.read_text(encoding="utf-8"))
-    raise FileNotFoundError(f"{name}: download it from this page, and put it beside the notebook")
+    raise FileNotFoundError(f"{name}: download it from this page, and put it into the folder of the notebook")
 
 
 def fb_toy() -> rgcn.KnowledgeGraph | None:
     """Load FB-Toy without the network: from RGCN_MIRROR, the cache, or shared/data beside the repository; else None."""
-    beside = HERE.parents[2] / "shared" / "data" if len(HERE.parents) > 2 else HERE
+    beside = HERE.parent.parent.parent / "shared" / "data"
     for mirror in (None, beside):
         with suppress(rgcn.RgcnError):
             return rgcn.load("fb-toy", mirror=mirror, offline=True)

@@ -1,6 +1,6 @@
 """The small graph of the chapters, and what draws its figures.
 
-The chapters import this file from their own folder. Keep it beside a downloaded notebook.
+The chapters import this file from their own folder. Downloaded notebooks write it beside themselves.
 
 >>> import small_graph
 >>> small_graph.kg()

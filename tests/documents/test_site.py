@@ -5,6 +5,8 @@ The checks are shown on a small site. The real one is built once, with every cha
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import re
 import shutil
@@ -12,6 +14,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -19,6 +22,7 @@ import pytest
 if sys.version_info < (3, 11):
     pytest.skip("the site needs Python 3.11 or newer: pyproject.toml, extra `docs`", allow_module_level=True)
 
+import nbformat
 from built_site import EXTENSIONS, NOTEBOOK, ROOT, build, small_site
 
 sys.path.insert(0, str(EXTENSIONS))
@@ -133,6 +137,21 @@ def test_notebooks_are_portable():
     assert notebooks.portable(code) == code
 
 
+def test_a_notebook_writes_the_files_that_its_page_offers(tmp_path):
+    (tmp_path / "helper.py").write_text("VALUE = 1\n")
+    (tmp_path / "result.json").write_text("[1]")
+    assert notebooks.offered("{download}`helper.py`, {download}`a file <result.json>`") == ["helper.py", "result.json"]
+    cells = list(notebooks.writing([tmp_path / "helper.py", tmp_path / "result.json"]))
+    cells += [nbformat.v4.new_code_cell('import helper, rgcn\nopen("result.json"), open(f"{1}.csv")\nimport nowhere')]
+    assert not_brought(cells) == ["nowhere", r".*\.csv"]
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    nbformat.write(nbformat.v4.new_notebook(cells=cells[:-1]), alone / "page.ipynb")
+    execute(alone / "page.ipynb")
+    assert (alone / "helper.py").read_text() == "VALUE = 1\n"
+    assert json.loads((alone / "result.json").read_text()) == [1]
+
+
 # -- the real site -----------------------------------------------------------------------------------------------------
 
 
@@ -201,19 +220,42 @@ def test_the_site(tmp_path):
     downloads = {path.stem: path for path in site.glob("_downloads/*/*.ipynb")}
     assert [chapter.stem for chapter in chapters if chapter.stem not in downloads] == []
     for path in downloads.values():
-        for cell in json.loads(path.read_text("utf-8"))["cells"]:
-            if cell["cell_type"] == "markdown":
-                assert not re.search(r"\{[\w-]+\}`|^:::", "".join(cell["source"]), re.M), path
-    runs_alone(downloads[chapters[0].stem], site, tmp_path / "alone")
+        cells = nbformat.read(path, as_version=4).cells
+        for cell in cells:
+            if cell.cell_type == "markdown":
+                assert not re.search(r"\{[\w-]+\}`|^:::", cell.source, re.M), path
+        assert not_brought(cells) == [], path
+    (tmp_path / "alone").mkdir()
+    execute(Path(shutil.copy(downloads["5-node-classification"], tmp_path / "alone")))
 
 
-def runs_alone(notebook: Path, site: Path, folder: Path) -> None:
-    """Execute a downloaded notebook in an empty folder, with the files that the page offers for download."""
-    folder.mkdir()
-    shutil.copy(notebook, folder)
-    for module in site.glob("_downloads/*/*.py"):
-        shutil.copy(module, folder)
-    done = subprocess.run([sys.executable, "-c", EXECUTE, notebook.name], cwd=folder, capture_output=True, text=True)
+def not_brought(cells: list[Any]) -> list[str]:
+    """Return the modules and data files that cells use, and that neither they nor an installed package bring."""
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    written = {source.split()[1] for source in code if source.startswith("%%writefile")}
+    written |= {name for source in code for name in re.findall(r"^    '([\w.-]+)': \($", source, re.M)}
+    modules, files = set(), set()
+    for source in code:
+        nodes = list(ast.walk(ast.parse("" if source.startswith("%%") else source)))
+        parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                files.add(re.escape(node.value.rpartition("/")[2]))
+            elif isinstance(node, ast.JoinedStr):
+                files.add("".join(re.escape(p.value) if isinstance(p, ast.Constant) else ".*" for p in node.values))
+    files = {name for name in files if re.fullmatch(r"[^\s]+\.(json|csv|tsv|nt|ttl|yaml|parquet)", name)}
+    missing = [name for name in modules if f"{name}.py" not in written and importlib.util.find_spec(name) is None]
+    return sorted(missing) + sorted(name for name in files if not any(re.fullmatch(name, each) for each in written))
+
+
+def execute(notebook: Path) -> None:
+    """Execute a notebook in its folder, which has nothing else."""
+    command = [sys.executable, "-c", EXECUTE, notebook.name]
+    done = subprocess.run(command, cwd=notebook.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

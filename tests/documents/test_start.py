@@ -37,7 +37,7 @@ def run(line: str, capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch)
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, without lines of tables and without the digits of numbers."""
-    return [re.sub(r"-?\d+\.\d+(e-?\d+)?", "0.0", word) for word in text.split() if not set(word) <= set("─—-")]
+    return [re.sub(r"-?\d+\.\d+(e-?\d+)?", "0.0", word) for word in text.split() if not set(word) <= set("─—-.")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
@@ -48,7 +48,7 @@ def test_commands_of_the_page_print_its_outputs(page, tmp_path, monkeypatch, cap
         Path(name).write_text(content, encoding="utf-8")
     for slow, block in CONSOLE.findall(text):
         for command in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            line, _, shown = command.partition("\n")
+            line, _, shown = command.replace("\\\n", "").partition("\n")
             if slow:
                 line, shown = " ".join([*line.split()[:2], "--help"]), " ".join(re.findall(r"--[\w-]+", line))
             printed = words_of(run(line, capfd, monkeypatch))

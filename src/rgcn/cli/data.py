@@ -178,7 +178,8 @@ def _statistics_table(name: str, statistics: GraphStatistics) -> Table:
         return f"{total:,}" + (f"  ({_sizes(splits)})" if splits else "")
 
     rows = {
-        "entities": f"{statistics.entities:,}" + (f"  ({n:,} literals)" if (n := statistics.literals) else ""),
+        "entities": f"{statistics.entities:,}"
+        + (f"  ({format_count(n, 'literal')})" if (n := statistics.literals) else ""),
         "relations": f"{statistics.relations:,}",
         "edges (triples)": with_splits(statistics.triples, statistics.triples_per_split),
         "labeled": with_splits(statistics.labels, statistics.labels_per_split),

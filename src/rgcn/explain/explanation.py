@@ -36,6 +36,15 @@ def arrow(relation: Named, forward: bool) -> str:
     return f"—{relation['title']}→" if forward else f"←{relation['title']}—"
 
 
+# Colors of the drawing in a notebook: those of a site made with Furo, else of Jupyter, light or dark, else on white.
+NOTEBOOK_COLORS = {
+    "card": "var(--color-background-primary, var(--jp-layout-color0, #ffffff))",
+    "text": "var(--color-foreground-primary, var(--jp-content-font-color0, #1b2026))",
+    "muted": "var(--color-foreground-secondary, var(--jp-content-font-color2, #545d68))",
+    "line": "var(--color-background-border, var(--jp-border-color1, #d9dee4))",
+}
+
+
 @dataclass(frozen=True)
 class ExplainedEdge:
     """A triple and its importance.
@@ -328,7 +337,8 @@ class Explanation:
         return drawing(self, alone)
 
     def _repr_html_(self) -> str:
-        return str(self.as_svg(alone=True))
+        colors = "".join(f"--{name}: {value}; " for name, value in NOTEBOOK_COLORS.items())
+        return f'<div style="{colors}background: var(--card)">{self.as_svg()}</div>'
 
     def as_svg_file(self) -> str:
         """Return the drawing as an SVG file."""

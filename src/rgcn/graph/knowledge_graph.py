@@ -53,7 +53,7 @@ class KnowledgeGraph:
 
     Args:
         triples: Subject, relation and object ids, int64 [num_triples, 3].
-        nodes: The names of nodes. The name of a literal is its N-Triples form, `"42"^^<...integer>`.
+        nodes: The names of nodes. The name of a literal is its N-Triples form, ``"42"^^<...integer>``.
         relations: The names of relations.
         node_kinds: A `NodeKind` for each node, uint8 [num_nodes]; None if all are IRIs or plain names.
         labels: The classes of some nodes, for node classification.
