@@ -3,7 +3,7 @@
     python benchmarks/softmax_step.py [complex/lp-codex-s ...] [--rounds 5] [--json results/softmax-step-cpu.json]
 
 Both take the same batches of directed triples, the same width, N3 and Adagrad, and start from the same weights. Plain
-PyTorch scores all nodes for every triple of a batch; rgcn for every distinct question. Rounds alternate between the two,
+PyTorch scores all nodes for every triple of a batch; rgcn for every distinct question. Rounds alternate between both,
 and medians are compared. The losses of the first steps must agree.
 """
 

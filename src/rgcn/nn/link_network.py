@@ -303,7 +303,8 @@ class VectorNetwork(LinkNetwork):
         nodes = self.encode(adjacency)
         node, relation, for_objects = questions
         # Taken together, so that one gradient of the size of all nodes is made instead of two.
-        rows, answers = take_rows(nodes, torch.cat([node, factors.answer])).split([len(node), len(factors.answer)])
+        both = take_rows(nodes, torch.cat([node, factors.answer]))
+        rows, answers = torch.split(both, [len(node), len(factors.answer)])
         scores = self.decoder.score_questions(rows, relation, for_objects, nodes)
         return scores, self.decoder.factor_penalty(factors.power, rows, factors.relation, answers, factors.num_triples)
 
