@@ -41,6 +41,13 @@ BY_ROWS = (
     "training.batch_edges=500", "training.sampler=scattered", "training.objective=sampled-softmax",
     "training.shared_by=100", "training.negatives=20",
 )  # fmt: skip
+# The settings that distmult/lp-world had when the results were recorded.
+PLAIN = (
+    "model.reciprocal=false", "model.node_deviation=null", "model.relation_deviation=null",
+    "training.objective=sampled-bce", "training.sampler=neighborhood", "training.regularizer=l2",
+    "training.optimizer=adam", "training.learning_rate=0.01", "training.batch_edges=5000", "training.schedule=cosine",
+)  # fmt: skip
+PLAIN_BY_ROWS = (*PLAIN, *SMALL, *BY_ROWS)
 # name: (configuration, settings, number of processes)
 TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "nodes rgcn": (NODES, ("training.epochs=6",), 1),
@@ -63,16 +70,23 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "links rgcn, bases": (LINKS, (*SMALL, "model.decomposition=basis", "model.bases=2", "model.blocks=null"), 1),
     "links rgcn, blocks": ("rgcn/lp-fb-toy", ("model.embedding=20", "model.blocks=4", *SHORT_LINKS), 1),
     "links c-rgcn": ("c-rgcn/lp-world", (*SMALL, "model.bottleneck=8"), 1),
-    "links distmult": ("distmult/lp-world", SMALL, 1),
-    "links distmult, softmax": ("distmult/lp-world-softmax", SMALL, 1),
-    "links distmult, rows, adagrad": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 1),
-    "links distmult, rows, lazy adam": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=lazy-adam"), 1),
-    "links distmult, tables on disk": (
-        "distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad", "training.tables=disk"), 1,
+    "links distmult": ("distmult/lp-world", (*PLAIN, *SMALL), 1),
+    "links distmult, softmax": (
+        "distmult/lp-world",
+        (
+            *PLAIN, *SMALL, "training.objective=softmax", "training.sampler=shuffled", "training.batch_edges=512",
+            "training.weight_decay=0.0005",
+        ),
+        1,
     ),
-    "links distmult, rows, sharded, 2": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 2),
-    "links distmult, rows, sharded, 4": ("distmult/lp-world", (*SMALL, *BY_ROWS, "training.optimizer=adagrad"), 4),
-    "links distmult, data-parallel, 2": ("distmult/lp-world", (*SMALL, "training.sharded=false"), 2),
+    "links distmult, rows, adagrad": ("distmult/lp-world", (*PLAIN_BY_ROWS, "training.optimizer=row-adagrad"), 1),
+    "links distmult, rows, lazy adam": ("distmult/lp-world", (*PLAIN_BY_ROWS, "training.optimizer=lazy-adam"), 1),
+    "links distmult, tables on disk": (
+        "distmult/lp-world", (*PLAIN_BY_ROWS, "training.optimizer=row-adagrad", "training.tables=disk"), 1,
+    ),
+    "links distmult, rows, sharded, 2": ("distmult/lp-world", (*PLAIN_BY_ROWS, "training.optimizer=row-adagrad"), 2),
+    "links distmult, rows, sharded, 4": ("distmult/lp-world", (*PLAIN_BY_ROWS, "training.optimizer=row-adagrad"), 4),
+    "links distmult, data-parallel, 2": ("distmult/lp-world", (*PLAIN, *SMALL, "training.sharded=false"), 2),
     "links rgcn, sharded, 2": (
         LINKS, (*SMALL, "model.decomposition=basis", "model.bases=2", "model.blocks=null", "training.clip=1.0"), 2,
     ),
