@@ -4,7 +4,8 @@ Changes since 0.2.0:
 
     0.3.0   The table decoder.node_bias is named decoder.node_bias.trained. The optimizer state in a checkpoint is
             stored under the names of parameters instead of their numbers. `training.epochs` of link prediction is
-            `training.steps`, and `training.labelled` of pretraining is `training.labeled`.
+            `training.steps`, and `training.labelled` of pretraining is `training.labeled`. The optimizer `adagrad`,
+            with an accumulator for each row, is `row-adagrad`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Value = TypeVar("Value")
 def converted_training(training: Mapping[str, Value], fields: Iterable[str]) -> dict[str, Value]:
     """Return the training settings of rgcn 0.2.0 under the names of today.
 
-    In 0.2.0, `steps` of link prediction was `epochs`, and `labeled` of pretraining was `labelled`.
+    In 0.2.0, `steps` of link prediction was `epochs`, `labeled` of pretraining was `labelled`, and the optimizer
+    `row-adagrad` was `adagrad`.
 
     Args:
         training: All training settings of the model or run. If `steps` is missing, rgcn 0.2.0 wrote them.
@@ -27,10 +29,13 @@ def converted_training(training: Mapping[str, Value], fields: Iterable[str]) -> 
 
     >>> converted_training({"epochs": 7000}, ["steps", "epochs"])
     {'steps': 7000}
+    >>> converted_training({"epochs": 9, "optimizer": "adagrad"}, ["steps", "epochs", "optimizer"])
+    {'steps': 9, 'optimizer': 'row-adagrad'}
     """
     counts_steps = "steps" in fields and "steps" not in training
     names = {"labelled": "labeled", "epochs": "steps" if counts_steps else "epochs"}
-    return {names.get(key, key): value for key, value in training.items()}
+    changed = {"optimizer": "row-adagrad"} if counts_steps and training.get("optimizer") == "adagrad" else {}
+    return {names.get(key, key): changed.get(key, value) for key, value in training.items()}
 
 
 def convert_weight_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
