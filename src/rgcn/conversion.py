@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
 
-def converted_training(training: Mapping[str, Value], fields: Iterable[str]) -> dict[str, Value]:
+def converted_training(training: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """Return the training settings of rgcn 0.2.0 under the names of today.
 
     In 0.2.0, `steps` of link prediction was `epochs`, `labeled` of pretraining was `labelled`, and the optimizer
