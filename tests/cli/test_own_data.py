@@ -14,7 +14,7 @@ from rgcn.runs.selection import ModelCost
 FEW_CANDIDATES = {
     "links": {
         "popularity": {"plain": True, "model": {"name": "popularity"}, "training": {"steps": 0, "edge_dropout": 0}},
-        "distmult": {"plain": True, "model": {"name": "distmult", "embedding": 4}, "training": {"steps": 30}},
+        "distmult": {"plain": True, "model": {"encoder": "none", "embedding": 4}, "training": {"steps": 30}},
         "rgcn": {"model": {"name": "rgcn", "embedding": 4}, "training": {"steps": 30}},
     }
 }

@@ -58,6 +58,8 @@ LINK_MODELS = {
     "c-rgcn": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "layers": 2},
     "c-rgcn, basis": {"model": "c-rgcn", "embedding": 6, "bottleneck": 3, "decomposition": "basis", "bases": 2},
     "distmult": {"encoder": "none", "embedding": 6, "decoder_biases": True},
+    "complex": {"model": "complex", "embedding": 6},
+    "rgcn, rotate": {"embedding": 6, "decoder": "rotate"},
 }
 
 

@@ -529,7 +529,7 @@ def test_edge_weights_are_used_or_refused():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": "transe"}, "rgcn"),
+        ({"model": "transr"}, "transe"),
         ({"embeding": 4}, "did you mean 'embedding'"),
         ({"bases": 4}, "decomposition: basis"),
         ({"decomposition": "basis"}, "bases"),

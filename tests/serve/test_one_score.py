@@ -30,6 +30,14 @@ MODELS = {
     "popularity": {"model": "popularity", **SMALL},
     "rgcn": {"model": "rgcn", "embedding": 6, **SMALL},
     "distmult": {"encoder": "none", "embedding": 6, **SMALL},
+    "complex, both directions apart": {"model": "complex", "embedding": 6, **SMALL},
+    "rgcn with transe, both directions apart": {
+        "model": "rgcn",
+        "decoder": "transe",
+        "reciprocal": True,
+        "embedding": 6,
+        **SMALL,
+    },
 }
 SYMMETRIC = ("rgcn", "distmult")
 

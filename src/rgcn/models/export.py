@@ -106,7 +106,8 @@ def save_encoder(model: Estimator, path: str | os.PathLike[str]) -> dict[str, An
     """Write the program of `export_encoder` and the names it needs to a .pt2 file.
 
     The file has these extra files: about.json; nodes.jsonl, node names in the order of ids; classes.jsonl, the columns
-    of a classifier; relations.jsonl, name, vector and bias of each relation of a link predictor.
+    of a classifier; relations.jsonl, name, vector and bias of each relation of a link predictor, and those of
+    its reciprocal relation if there is one.
 
     Args:
         model: A fitted model whose network computes vectors of nodes.
@@ -157,10 +158,13 @@ def _relations(model: Estimator) -> Iterable[dict[str, Any]]:
     table = model.network_.decoder.relation_table()
     if table is None:
         return
-    vectors = table[0].detach().tolist()
+    vectors, names = table[0].detach().tolist(), model.graph_.relations
     biases = [0.0] * len(vectors) if table[1] is None else table[1].detach().tolist()
-    for name, vector, bias in zip(model.graph_.relations, vectors, biases, strict=True):
-        yield {"name": name, "vector": vector, "bias": bias}
+    for i, name in enumerate(names):
+        row = {"name": name, "vector": vectors[i], "bias": biases[i]}
+        if len(vectors) > len(names):  # reciprocal relations, for questions about subjects
+            row |= {"inverse_vector": vectors[len(names) + i], "inverse_bias": biases[len(names) + i]}
+        yield row
 
 
 def _lines(values: Iterable[Any]) -> str:

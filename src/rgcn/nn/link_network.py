@@ -337,6 +337,6 @@ class VectorNetwork(LinkNetwork):
         return scorer.nodes[:, : self.decoder.dim]
 
     def relation_vectors(self) -> Tensor | None:
-        """Return the decoder's relation vectors."""
+        """Return the decoder's relation vectors, without those of reciprocal relations."""
         table = self.decoder.relation_table()
-        return None if table is None else table[0]
+        return None if table is None else table[0][: len(table[0]) // (1 + self.decoder.scores_directions_apart)]
