@@ -225,7 +225,7 @@ class LinkTrainingConfig(TrainingSection):
     @rule("regularizer", "objective", "penalty")
     def _n3_of_a_batch(self) -> Iterator[str]:
         if self.regularizer == "n3" and self.objective != "softmax-unfiltered" and self.penalty:
-            yield f"`regularizer: n3` goes with `objective: softmax-unfiltered`, not {self.objective!r}: set one"
+            yield f"`regularizer: n3` goes with `objective: softmax-unfiltered`: set regularizer to l2"
 
 
 class ClassLinkTrainingConfig(LinkTrainingConfig):
