@@ -3,7 +3,7 @@
     python benchmarks/link_comparison.py world codex-s --models popularity distmult rgcn c-rgcn path --seeds 0 1 2
     # Also evaluated on fb237-v1-ind, an unseen graph.
     python benchmarks/link_comparison.py fb237-v1 --models c-rgcn path
-    python benchmarks/link_comparison.py world --models distmult+softmax   # distmult/lp-world-softmax, a variant
+    python benchmarks/link_comparison.py codex-s --models distmult complex transe rotate --seeds 0 1 2
     python benchmarks/link_comparison.py world --models rgcn --set training.steps=500 --split valid --out trials.json
 
 A model is trained with its built-in configuration, MODEL/lp-DATASET, and its test triples are ranked among all nodes:

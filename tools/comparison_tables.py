@@ -14,6 +14,9 @@ from rgcn.system.formatting import format_bytes
 MODELS = {
     "popularity": "popularity",
     "distmult": "DistMult",
+    "complex": "ComplEx",
+    "transe": "TransE",
+    "rotate": "RotatE",
     "rgcn": "RGCN",
     "c-rgcn": "c-RGCN",
     "path": "path",
