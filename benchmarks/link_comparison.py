@@ -154,7 +154,7 @@ def one_run(run: dict[str, Any], graphs: Path | None) -> dict[str, Any]:
         "base_bytes": base,
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
         "parameters": result.model.num_parameters_,
-        "epochs": result.epochs,
+        "steps": result.length,
         "load": round(load, 1),
         "metrics": {split: rounded(values) for split, values in result.metrics.items()},
     }
