@@ -24,10 +24,10 @@ from rgcn.predict import questions as question_notes
 def runs(tmp_path_factory):
     """A folder with a classifier and a link predictor of `world`."""
     folder = tmp_path_factory.mktemp("runs")
-    steps = ("training.steps=40", "training.batch_edges=1000", "training.learning_rate=0.05")
+    steps = ("training.steps=300", "training.batch_edges=1000", "training.penalty=0.001")
     small = {
         "rgcn/nc-world": ("training.epochs=5", "training.validation=0.2"),
-        "distmult/lp-world": (*steps, "training.evaluate_every=null", "model.embedding=8"),
+        "distmult/lp-world": (*steps, "training.evaluate_every=null", "model.embedding=64"),
     }
     for name, settings in small.items():
         changes = [part for setting in settings for part in ("--set", setting)]

@@ -99,6 +99,8 @@ def test_steps_and_epochs_are_options():
         return json.loads(done.stdout)["steps"]
 
     assert described("--steps", "3").startswith("3 steps")
-    assert described("--epochs", "2", "--set", "training.batch_edges=10000").startswith("6 steps")
+    assert described("--epochs", "2", "--set", "training.batch_edges=10000").startswith(
+        "12 steps"
+    )  # in both directions
     done = rgcn("train", "distmult/lp-world", "--steps", "3", "--epochs", "2")
     assert "leave one out" in done.stderr

@@ -308,7 +308,8 @@ def test_the_order_of_validation_triples_does_not_influence_the_examples(monkeyp
     assert sorted(found[0]) == sorted(found[1])
 
 
-def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given():
+def test_fewer_than_twenty_triples_give_no_probability_and_the_reason_is_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("RGCN_CACHE", str(tmp_path))  # which may hold the calibration of another version
     graph = KnowledgeGraph.from_triples([(f"a{i}", "r", f"b{i % 4}") for i in range(19)] + [("a0", "r", "a0")])
     opened = open_model(graph, device="cpu")
     assert not opened.calibration.fitted

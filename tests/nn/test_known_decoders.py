@@ -109,8 +109,10 @@ def test_batches_equal_their_triples(kind, reciprocal, biases):
     shared = share(positives, NODES, rate=4, chunk=3, generator=generator)
     for negatives in (drawn, shared):
         scores = decoder.score_batch(decoder.prepare(vectors), positives, negatives)
-        positive = expected[:, s, r, o] if reciprocal else expected[0, s, r, o]
-        torch.testing.assert_close(scores.positive, positive)
+        torch.testing.assert_close(scores.positive, expected[:, s, r, o].mean(0))
+        assert (scores.directions is None) == (not reciprocal)
+        if reciprocal:
+            torch.testing.assert_close(scores.directions, expected[:, s, r, o])
         a, b, c = negatives.triples(positives).unbind(1)
         negative = torch.where(negatives.is_subject, expected[1, a, b, c], expected[0, a, b, c])
         torch.testing.assert_close(scores.negative, negative)

@@ -42,7 +42,7 @@ def link_run(tmp_path_factory):
     splits = np.array([0] * 48 + [1] * 6 + [2] * 6 + [0] * 12, dtype=np.int8)
     graph = rgcn.KnowledgeGraph.from_triples(triples, triple_splits=splits)
     folder = tmp_path_factory.mktemp("runs") / "links"
-    model = {"name": "distmult", "embedding": 8}
+    model = {"encoder": "none", "embedding": 8}
     config = LinkPredictionRun(data={"dataset": "wn18"}, model=model, training={"steps": 3, "device": "cpu"}, seed=7)
     train(config, graph, folder)
     return folder

@@ -42,7 +42,7 @@ def test_larger_graphs_and_models_need_more(name):
     plan = plan_run(load_configuration(name), graph).resources
     assert plan_run(load_configuration(name), larger).resources.needed > plan.needed > 0
     width = "model.hidden" if name == "rgcn/nc-world" else "model.embedding"
-    wider = plan_run(replace_settings(load_configuration(name), {width: 256}), graph).resources
+    wider = plan_run(replace_settings(load_configuration(name), {width: 512}), graph).resources
     assert wider.parts["weights"] > plan.parts["weights"]
     assert wider.disk > plan.disk
 

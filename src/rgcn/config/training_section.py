@@ -29,8 +29,6 @@ EMBEDDING_DEFAULTS = {
     "batch_edges": 512,
     "optimizer": "adagrad",
     "learning_rate": 0.1,
-    "regularizer": "n3",
-    "penalty": 0.01,
 }
 PATH_DEFAULTS = {
     "objective": "softmax",
@@ -150,9 +148,9 @@ class LinkTrainingConfig(TrainingSection):
     """With objective: bce or self-adversarial, wrong answers are weighted by softmax(temperature x score)."""
     penalty: float = tuned(0.01, low=1e-4, high=0.1, log=True, when=PENALIZED, ge=0)
     """Factor on the regularizer. With softmax and bce use weight_decay instead."""
-    regularizer: Literal["l2", "n3"] = "l2"
+    regularizer: Literal["l2", "n3"] | None = None
     """l2: mean squares of the vectors of scored triples. n3, with softmax-unfiltered: the sum of the cubes of a
-    triple's vectors, the mean over the batch."""
+    triple's vectors, the mean over the batch. null: n3 with softmax-unfiltered, else l2."""
     message_edges: Literal["batch", "graph", "graph-without-batch"] = "batch"
     """Edges that carry messages in a step with batch_edges. batch: those of the batch, as published; graph: all, as
     when the model is evaluated; graph-without-batch: all others."""
@@ -225,7 +223,7 @@ class LinkTrainingConfig(TrainingSection):
     @rule("regularizer", "objective", "penalty")
     def _n3_of_a_batch(self) -> Iterator[str]:
         if self.regularizer == "n3" and self.objective != "softmax-unfiltered" and self.penalty:
-            yield f"`regularizer: n3` goes with `objective: softmax-unfiltered`: set regularizer to l2"
+            yield "`regularizer: n3` goes with `objective: softmax-unfiltered`: set regularizer to l2"
 
 
 class ClassLinkTrainingConfig(LinkTrainingConfig):

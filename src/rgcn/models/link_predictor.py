@@ -162,7 +162,7 @@ class LinkEstimator(Estimator):
         head_probability: float = 0.5,
         filtered_negatives: bool = False,
         temperature: float = 1.0,
-        penalty: float | None = None,
+        penalty: float = 0.01,
         regularizer: Literal["l2", "n3"] | None = None,
         message_edges: Literal["batch", "graph", "graph-without-batch"] = "batch",
         hidden: Literal["triple", "pair"] = "triple",

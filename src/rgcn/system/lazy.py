@@ -20,7 +20,7 @@ def lazy_attributes(package: str, names: Mapping[str, Sequence[str]] | None = No
 
     >>> import rgcn
     >>> rgcn.nn.decoders.DistMult  # no module of rgcn.nn was imported before
-    <class 'rgcn.nn.decoders.DistMult'>
+    <class 'rgcn.nn.decoders.distmult.DistMult'>
     """
     module_of = {name: module for module, exported in (names or {}).items() for name in exported}
 

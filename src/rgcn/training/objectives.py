@@ -169,9 +169,9 @@ class SampledCrossEntropy(Objective):
 
 def cross_entropy(scores: BatchScores) -> Tensor:
     """Compute the mean binary cross-entropy of positives and negatives."""
-    if scores.positive.ndim == 2:  # both directions of a positive count half
-        losses = F.softplus(-scores.positive).mean(0).sum() + F.softplus(scores.negative).sum()
-        return losses / (scores.positive.shape[1] + len(scores.negative))
+    if scores.directions is not None:  # each direction of a positive counts half
+        losses = F.softplus(-scores.directions).mean(0).sum() + F.softplus(scores.negative).sum()
+        return losses / (len(scores.positive) + len(scores.negative))
     if len(scores.negative) > MAX_CONCATENATED:  # without a copy of so many
         total = F.softplus(-scores.positive).sum() + F.softplus(scores.negative).sum()
         return total / (len(scores.positive) + len(scores.negative))
@@ -199,7 +199,7 @@ class SelfAdversarial(SampledCrossEntropy):
 
     def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
         """Compute the loss from scores; `excluded` is as `excluded` returns it."""
-        positive, negative = drawn.scores_by_question(*map(_at_least_float32, scores[:2]))
+        positive, negative = _scores_by_question(scores, drawn)
         excluded = torch.zeros_like(negative, dtype=torch.bool) if excluded is None else excluded.view_as(negative)
         return weighted_cross_entropy(positive, negative, excluded, self.training.temperature)
 
@@ -215,7 +215,7 @@ class SampledSoftmax(SampledCrossEntropy):
 
     def compute_loss(self, scores: BatchScores, drawn: Negatives, excluded: Tensor | None) -> Tensor:
         """Compute the loss from scores; `excluded` is as `excluded` returns it."""
-        positive, negative = drawn.scores_by_question(*map(_at_least_float32, scores[:2]))
+        positive, negative = _scores_by_question(scores, drawn)
         return (torch.logsumexp(torch.cat([positive[:, None], negative], dim=1), dim=1) - positive).mean()
 
 
@@ -332,7 +332,7 @@ class UnfilteredSoftmax(AmongAllNodes):
             node, relation = key // (2 * self.num_relations), key % (2 * self.num_relations)
         questions, penalty = Questions(node, relation % self.num_relations, relation < self.num_relations), None
         if self.training.penalty:
-            factors = Factors(PENALTY_POWERS[self.training.regularizer], relation, count.float(), answer)
+            factors = Factors(PENALTY_POWERS[self.training.regularizer or "n3"], relation, count.float(), answer)
             scores, penalty = network.score_with_penalty(adjacency, questions, factors)
         else:
             scores = network.score_nodes(adjacency, questions)
@@ -380,6 +380,11 @@ def weighted_cross_entropy(positive: Tensor, negative: Tensor, excluded: Tensor,
     logits = (temperature * negative.detach()).masked_fill(excluded, -torch.inf)
     weight = torch.softmax(logits, dim=1).masked_fill(excluded, 0.0)
     return (F.softplus(-positive) + (weight * F.softplus(negative)).sum(1)).mean() / 2
+
+
+def _scores_by_question(scores: BatchScores, drawn: Negatives) -> tuple[Tensor, Tensor]:
+    positive = scores.positive if scores.directions is None else scores.directions
+    return drawn.scores_by_question(_at_least_float32(positive), _at_least_float32(scores.negative))
 
 
 def _at_least_float32(scores: Tensor) -> Tensor:

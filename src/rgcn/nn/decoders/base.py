@@ -23,15 +23,17 @@ class BatchScores(NamedTuple):
     """Scores of a training batch.
 
     Attributes:
-        positive: Scores of the positives `[num_positives]`; `[2, num_positives]` as answers to (s, r, ?) and to
-            (?, r, o) if these differ (`Decoder.scores_directions_apart`).
+        positive: Scores of the positives `[num_positives]`.
         negative: Scores of their negatives `[num_positives * num_negatives]`.
         squares: mean s² + mean r² + mean o² over all of these triples, a scalar, for the L2 penalty.
+        directions: Scores of the positives as answers to (s, r, ?) and to (?, r, o), `[2, num_positives]`; `positive` is
+            their mean. None if they do not differ (`Decoder.scores_directions_apart`).
     """
 
     positive: Tensor
     negative: Tensor
     squares: Tensor
+    directions: Tensor | None = None
 
 
 class Decoder(nn.Module, HasOptions, ABC):
@@ -140,7 +142,7 @@ class Decoder(nn.Module, HasOptions, ABC):
 
         Args:
             power: 2 for the mean over triples and dimensions of node² + relation² + answer²; 3 for N3, the mean over
-                triples of Σ |node|³ + |relation|³ + |answer|³.
+                triples of the sum of the cubed absolute values of node, relation and answer.
             node: Vectors of the distinct questions' nodes `[num_questions, dim]`.
             relation: Edge relations of the questions, int64 `[num_questions]`; ids of inverses follow the relations.
             answer: Vectors of the answers `[num_triples, dim]`.

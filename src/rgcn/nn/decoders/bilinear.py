@@ -155,18 +155,24 @@ class QueryDecoder(Decoder):
         subjects, objects = take_rows(nodes, subject), take_rows(nodes, object_)
         both = self._queries(relation, subjects, objects)
         (for_object, constant_object), (for_subject, constant_subject) = both
-        positive = self._positives(both, subjects, objects)
+        positive, directions = self._positives(both, subjects, objects)
         queries = torch.cat([for_object, for_subject])
         negative = pair_dot(queries, nodes, negatives.question_pattern(len(positives), len(nodes)))
         if constant_object is not None and constant_subject is not None:
             which = negatives.positive + negatives.is_subject * len(positives)
             constants = torch.cat([constant_object, constant_subject]).unsqueeze(1)
             negative = negative + take_rows(constants, which).squeeze(1)
-        return BatchScores(positive, self.finish(negative), self._mean_squares(nodes, positives, negatives))
+        squares = self._mean_squares(nodes, positives, negatives)
+        return BatchScores(positive, self.finish(negative), squares, directions)
 
-    def _positives(self, queries: list[tuple[Tensor, Tensor | None]], subjects: Tensor, objects: Tensor) -> Tensor:
-        products = _dot_products(queries if self.scores_directions_apart else queries[:1], (objects, subjects))
-        return self.finish(products if self.scores_directions_apart else products[0])
+    def _positives(
+        self, queries: list[tuple[Tensor, Tensor | None]], subjects: Tensor, objects: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the scores of positives, and those of each direction if they differ."""
+        if not self.scores_directions_apart:
+            return self.finish(_dot_products(queries[:1], (objects, subjects))[0]), None
+        directions = self.finish(_dot_products(queries, (objects, subjects)))
+        return directions.mean(0), directions
 
     def _score_shared(self, nodes: Tensor, positives: Tensor, negatives: SharedNegatives) -> BatchScores:
         """Score negatives that positives share, as a matrix product for each chunk of positives and each side."""
@@ -174,7 +180,7 @@ class QueryDecoder(Decoder):
         rows = take_rows(nodes, torch.cat([subject, object_, shared.flatten()]))
         subjects, objects, *others = torch.split(rows, [n, n, *[shared[0].numel()] * 2])
         queries, scores = self._queries(relation, subjects, objects), []
-        positive = self._positives(queries, subjects, objects)
+        positive, directions = self._positives(queries, subjects, objects)
         for (query, constant), other in zip(queries, others, strict=True):
             product = negatives.split_chunks(query) @ other.view(*shared.shape[1:], -1).transpose(1, 2)
             score = product.view(-1, shared.shape[2])[:n]
@@ -188,7 +194,7 @@ class QueryDecoder(Decoder):
         vectors = self.relation_vectors()
         relations = _weighted_squares(vectors, self._relation_counts(relation, 1 + 2 * rate)) / vectors.shape[1]
         squares = (ends / self.dim + relations) / (n * (1 + 2 * rate))
-        return BatchScores(positive, self.finish(torch.cat(scores).flatten()), squares)
+        return BatchScores(positive, self.finish(torch.cat(scores).flatten()), squares, directions)
 
     def _mean_squares(self, nodes: Tensor, positives: Tensor, negatives: Negatives) -> Tensor:
         """Return mean s² + mean r² + mean o² over all scored triples, without writing them out.

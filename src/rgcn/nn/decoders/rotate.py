@@ -13,11 +13,11 @@ from rgcn.nn.initialization import Initializer
 
 
 class RotatE(DistanceDecoder):
-    """The decoder f(s, r, o) = γ - ‖s ∘ r - o‖ over complex vectors with |r_i| = 1: a relation is a rotation.
+    """The decoder f(s, r, o) = γ - ‖s ∘ r - o‖ over complex vectors, r_i of modulus 1: a relation is a rotation.
 
     Sun et al., "RotatE: knowledge graph embedding by relational rotation in complex space", 2019. The norm is the
-    Euclidean one, for which all nodes are scored by one matrix product; the authors' code sums the moduli |s_i r_i -
-    o_i| instead. The parameters of a relation are its k angles, drawn uniformly unless `init` is given.
+    Euclidean one, for which all nodes are scored by one matrix product; the authors' code sums the moduli of
+    s_i r_i - o_i instead. The parameters of a relation are its k angles, drawn uniformly unless `init` is given.
 
     A vector `[2 k]` holds the real parts of k complex numbers, then their imaginary parts: `dim` must be even.
 
