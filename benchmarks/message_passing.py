@@ -63,7 +63,7 @@ from link_comparison import Book, peak, rounded, without_test
 import rgcn
 from rgcn.config import LinkPredictionRun, RunConfig, SearchSpace, validate_section
 from rgcn.graph import KnowledgeGraph
-from rgcn.links.ranking import summarize
+from rgcn.links.ranking import Ties, summarize
 from rgcn.models.storage import load_model, save_model
 from rgcn.pages.run_comparison import student_t
 from rgcn.runs.assembly import make_model
@@ -75,16 +75,20 @@ from rgcn.tuning import StudyPlan, TrialRecord, TuneResult, check_objective, tun
 RESULTS = Path(__file__).parents[1] / "results"
 DATASETS = ("codex-s", "world")  # settings are chosen on the first
 DECODERS = ("distmult", "complex")
-TIES = ("realistic", "pessimistic")  # among equal scores an answer has the middle rank, or the last one
+TIES: tuple[Ties, ...] = (
+    "realistic",
+    "pessimistic",
+)  # among equal scores an answer has the middle rank, or the last one
 SECONDS_OF_STEPS = 150.0  # of a trial; validations and the preparation take the rest of three minutes
 MAX_TRIAL_SECONDS = 180.0
 MAX_EPOCHS = 40
 NUM_MEASUREMENTS = 8  # on validation triples in a training
 TIMED_STEPS = 20
-TRAINING = {
+BATCH = 512  # questions in a step, two for each triple
+TRAINING: dict[str, Any] = {
     "objective": "softmax-unfiltered",
     "sampler": "grouped",
-    "batch_edges": 512,
+    "batch_edges": BATCH,
     "optimizer": "adagrad",
     "learning_rate": 0.1,
     "regularizer": "n3",
@@ -187,7 +191,7 @@ class Plan:
         """
         variant = VARIANTS[name]
         start = {"reciprocal": True, "node_deviation": 0.1, "relation_deviation": 0.1}
-        steps = epochs * math.ceil(2 * num_triples / TRAINING["batch_edges"])  # type: ignore[operator]
+        steps = epochs * steps_per_epoch(num_triples)
         edges = {"edge_dropout": 0.2, "message_edges": "graph"} if variant.has_messages else {"edge_dropout": 0.0}
         measured = {"steps": steps, "evaluate_every": max(1, steps // NUM_MEASUREMENTS)}
         model = {"decoder": self.decoder, "embedding": self.width, **start, **variant.model}
@@ -302,7 +306,11 @@ def tune_variant(plan: Plan, name: str, num_trials: int) -> None:
         record = {**plan.key(name), "dataset": plan.datasets[0], "trial": trial.number}
         if book.has(record):
             return
-        found = {"state": trial.state, "valid_mrr": trial.value, "seconds": round(trial.seconds or 0.0, 1)}
+        found: dict[str, Any] = {
+            "state": trial.state,
+            "valid_mrr": trial.value,
+            "seconds": round(trial.seconds or 0.0, 1),
+        }
         found |= {"best_step": trial.epoch, "error": trial.error, "epochs": epochs, "settings": trial.settings}
         book.add({**record, **found})
         late = "" if (trial.seconds or 0.0) <= MAX_TRIAL_SECONDS else f", more than {MAX_TRIAL_SECONDS:.0f} s"
@@ -329,7 +337,7 @@ def epochs_of(plan: Plan, name: str) -> int:
     if known:
         return int(known[0]["epochs"])
     seconds = in_own_process(plan, seconds_per_step, plan, name)
-    steps = math.ceil(2 * num_training_triples(plan.datasets[0]) / TRAINING["batch_edges"])  # type: ignore[operator]
+    steps = steps_per_epoch(num_training_triples(plan.datasets[0]))
     epochs = max(1, min(plan.max_epochs, int(SECONDS_OF_STEPS / (seconds * steps))))
     load = round(os.getloadavg()[0], 1)
     measured = {"seconds_per_step": round(seconds, 5), "steps_per_epoch": steps, "epochs": epochs, "load": load}
@@ -338,13 +346,18 @@ def epochs_of(plan: Plan, name: str) -> int:
     return epochs
 
 
+def steps_per_epoch(num_triples: int) -> int:
+    """Return the number of steps in which each training triple is asked about in both directions."""
+    return math.ceil(2 * num_triples / BATCH)
+
+
 def seconds_per_step(plan: Plan, name: str) -> float:
     """Return the median time of a step, with the edges of a batch hidden, which takes longest."""
     graph = without_test(read_graph(plan.datasets[0]))
     config = plan.configuration(name, plan.datasets[0], 1, graph.num_triples_in("train"))
     if VARIANTS[name].has_messages:
         config = replace_settings(config, {"training.message_edges": "graph-without-batch"})
-    trainer, times = make_model(config).prepare(graph).trainer(), []  # type: ignore[attr-defined]
+    trainer, times = make_model(config).prepare(graph).trainer(), []
     with trainer.running():
         for _ in range(3 + plan.timed_steps):  # the first ones compile kernels
             began = time.perf_counter()
@@ -418,7 +431,7 @@ def num_training_triples(dataset: str) -> int:
 
 def print_times(plan: Plan, variants: Iterable[str]) -> None:
     """Print the time of a step of each variant, and how long a training of `MAX_EPOCHS` epochs would take."""
-    steps = math.ceil(2 * num_training_triples(plan.datasets[0]) / TRAINING["batch_edges"])  # type: ignore[operator]
+    steps = steps_per_epoch(num_training_triples(plan.datasets[0]))
     for name in variants:
         seconds = in_own_process(plan, seconds_per_step, plan, name)
         epochs = max(1, min(plan.max_epochs, int(SECONDS_OF_STEPS / (seconds * steps))))
@@ -494,7 +507,7 @@ def runs_by_seed(plan: Plan, name: str, dataset: str, split: str, seeds: Sequenc
     return {run["seed"]: run for run in found if run["seed"] in seeds}
 
 
-def test_mrr(plan: Plan, name: str, dataset: str, ties: str, seeds: Sequence[int]) -> dict[int, float]:
+def test_mrr(plan: Plan, name: str, dataset: str, ties: Ties, seeds: Sequence[int]) -> dict[int, float]:
     """Return the test MRR of a variant by seed."""
     found = runs_by_seed(plan, name, dataset, "test", seeds)
     return {seed: run["metrics"][ties]["mrr"] for seed, run in found.items()}

@@ -98,7 +98,8 @@ class RandomGraphRGCN(RelationalEncoder):
     """
 
     def __init__(self, encoder: RelationalEncoder, adjacency: RelationalAdjacency, seed: int) -> None:
-        super().__init__(encoder.source, list(encoder.layers), encoder.dropout.p, encoder.activated)
+        super().__init__(encoder.source, [], encoder.dropout.p, encoder.activated)
+        self.layers, self.num_layers, self.dim = encoder.layers, encoder.num_layers, encoder.dim
         self.real = triples_of(adjacency)
         self.triples = permuted_objects(self.real, seed)
         self.operator = self._operator_of(self.triples, adjacency)
