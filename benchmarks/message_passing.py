@@ -27,9 +27,10 @@ settings. Spaces of edges apply to variants with messages. `activated_input` app
 embeddings by a full matrix. Trial 0 is the configuration itself.
 
 A trial may take three minutes. The number of epochs is fixed before the first trial of a variant: as many as take
-`SECONDS_OF_STEPS` at the measured time of a step, at most `MAX_EPOCHS`. The time of a step, the epochs and every trial
-are written to results/message-passing-trials.json. What is there is not run again. An interrupted study continues from
-its folder below --folder.
+`SECONDS_OF_STEPS` at the measured time of a step, at most `MAX_EPOCHS`; `random-graph` has as many as `rgcn`. Measure on
+an idle machine, so that all variants have as many. The time of a step, the epochs and every trial are written to
+results/message-passing-trials.json. What is there is not run again. An interrupted study continues from its folder
+below --folder.
 
 Runs: the best trial of each variant trains with each seed on the first data set, and with the same settings and epochs
 on the others, which are not tuned. Each run has its own process, so that peak memory is measured per run. Training sees
@@ -42,6 +43,7 @@ Popularity, path and the pretrained model without training are not run: their ro
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -58,7 +60,7 @@ from typing import Any
 import _about  # isort: skip  # noqa: F401  before PyTorch
 
 import message_passing_encoders  # noqa: F401  so that its encoders can be chosen by name
-from link_comparison import Book, peak, rounded, without_test
+from link_comparison import Book, rounded, without_test
 
 import rgcn
 from rgcn.config import LinkPredictionRun, RunConfig, SearchSpace, validate_section
@@ -81,7 +83,7 @@ TIES: tuple[Ties, ...] = (
 )  # among equal scores an answer has the middle rank, or the last one
 SECONDS_OF_STEPS = 150.0  # of a trial; validations and the preparation take the rest of three minutes
 MAX_TRIAL_SECONDS = 180.0
-MAX_EPOCHS = 40
+MAX_EPOCHS = 30
 NUM_MEASUREMENTS = 8  # on validation triples in a training
 TIMED_STEPS = 20
 BATCH = 512  # questions in a step, two for each triple
@@ -117,19 +119,24 @@ class Variant:
         model: Its settings of the section `model`.
         spaces: Its search spaces besides `SPACES`.
         tuned_as: The variant whose best settings it takes, if it is not tuned itself.
-        has_random_graph: Whether its messages follow a random graph, which has the seed of the training.
+        timed_as: The variant whose number of epochs it takes, so that only their graphs differ.
     """
 
     title: str
     model: dict[str, Any]
     spaces: dict[str, SearchSpace] = field(default_factory=dict)
     tuned_as: str | None = None
-    has_random_graph: bool = False
+    timed_as: str | None = None
 
     @property
     def has_messages(self) -> bool:
         """True if it passes messages."""
         return "training.edge_dropout" in self.spaces
+
+    @property
+    def has_random_graph(self) -> bool:
+        """True if its messages follow a random graph, which has the seed of the training."""
+        return self.model is RANDOM
 
 
 RANDOM = {"encoder": "message_passing_encoders:RandomGraphEncoder", **BASES, **CONVOLUTIONS}
@@ -143,8 +150,10 @@ VARIANTS = {
         EDGE_SPACES,
     ),
     "mlp": Variant("MLP", {"encoder": "message_passing_encoders:MLPEncoder", **CONVOLUTIONS}, MATRIX_SPACES),
-    "random-graph": Variant("RGCN, random graph", RANDOM, EDGE_SPACES | MATRIX_SPACES, None, True),
-    "random-graph-as-rgcn": Variant("RGCN's settings, random graph", RANDOM, EDGE_SPACES | MATRIX_SPACES, "rgcn", True),
+    "random-graph": Variant("RGCN, random graph", RANDOM, EDGE_SPACES | MATRIX_SPACES, timed_as="rgcn"),
+    "random-graph-as-rgcn": Variant(
+        "RGCN's settings, random graph", RANDOM, EDGE_SPACES | MATRIX_SPACES, "rgcn", "rgcn"
+    ),
 }
 DEFAULT_VARIANTS = [name for name, variant in VARIANTS.items() if variant.tuned_as is None]
 
@@ -281,12 +290,12 @@ def compare(plan: Plan, variants: Iterable[str], num_trials: int, seeds: Iterabl
     for dataset in plan.datasets:
         for seed in seeds:
             for name in chosen:
-                run = {**plan.key(name), "dataset": dataset, "seed": seed, "split": "valid"}
+                run = run_key(plan, name, dataset, seed, "valid")
                 if book.has(run):
                     continue
-                config, epochs = best_configuration(plan, name, dataset, seed)
+                config = best_configuration(plan, name, dataset, seed)
                 measured = in_own_process(plan, one_run, config, model_folder(plan, run))
-                book.add({**run, "epochs": epochs, **measured})
+                book.add({**run, **measured})
                 print(f"{name}, {dataset}, seed {seed}: {in_words(measured)}", flush=True)
 
 
@@ -332,6 +341,7 @@ def records(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
 
 def epochs_of(plan: Plan, name: str) -> int:
     """Return the epochs of each training of a variant; measured and recorded the first time."""
+    name = VARIANTS[name].timed_as or name
     key = {**plan.key(name), "dataset": plan.datasets[0], "of": "time of a step"}
     known = records(plan.trials, key)
     if known:
@@ -366,15 +376,26 @@ def seconds_per_step(plan: Plan, name: str) -> float:
     return statistics.median(times[3:])
 
 
-def best_configuration(plan: Plan, name: str, dataset: str, seed: int) -> tuple[RunConfig, int]:
-    """Return the configuration of a variant with the settings of its best trial, and the epochs."""
+def best_trial(plan: Plan, name: str) -> dict[str, Any]:
+    """Return the trial with the best validation MRR, of equal ones the first."""
     source = VARIANTS[name].tuned_as or name
     finished = [each for each in trials_of(plan, source) if each["state"] == "finished"]
     if not finished:
         raise SystemExit(f"{plan.trials} has no finished trial of {source}: run the script without --test and --table")
-    best = max(finished, key=lambda each: (each["valid_mrr"], -each["trial"]))
+    return max(finished, key=lambda each: (each["valid_mrr"], -each["trial"]))
+
+
+def best_configuration(plan: Plan, name: str, dataset: str, seed: int) -> RunConfig:
+    """Return the configuration of a variant with the settings of its best trial."""
+    best = best_trial(plan, name)
     config = plan.configuration(name, dataset, best["epochs"], num_training_triples(dataset), seed)
-    return replace_settings(config, best["settings"]), best["epochs"]
+    return replace_settings(config, best["settings"])
+
+
+def run_key(plan: Plan, name: str, dataset: str, seed: int, split: str) -> dict[str, Any]:
+    """Return the part of a run's record that says what it is about; other trials may make another one the best."""
+    about = {"trial": best_trial(plan, name)["trial"], "dataset": dataset, "seed": seed, "split": split}
+    return {**plan.key(name), **about}
 
 
 def in_own_process(plan: Plan, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -389,7 +410,7 @@ def one_run(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train without test triples, store the model, and return what was measured."""
     dataset = config.data.dataset or str(config.data.path)
     load, graph = os.getloadavg()[0], without_test(read_graph(dataset))
-    base = peak()
+    base = peak_bytes()
     result = train(config, graph, measure=lambda model: {"valid": metrics(model, graph, "valid")})
     save_model(result.model, folder)
     return {
@@ -398,12 +419,22 @@ def one_run(config: RunConfig, folder: Path) -> dict[str, Any]:
         | {"activated_input": getattr(config.model, "activated_input", None)},
         "encoder": config.model.encoder,
         "seconds": round(result.seconds, 2),
-        "peak_bytes": peak(),
+        "peak_bytes": peak_bytes(),
         "base_bytes": base,
         "parameters": result.model.num_parameters_,
         "load": round(load, 1),
         "metrics": result.metrics["valid"],
     }
+
+
+def peak_bytes() -> int | None:
+    """Return the peak memory of this process; None where the system does not say.
+
+    Linux counts in `resource.getrusage` the memory that the parent process had when it started this one.
+    """
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
 
 
 def metrics(model: Any, graph: KnowledgeGraph, split: str) -> dict[str, dict[str, Any]]:
@@ -445,12 +476,8 @@ def print_times(plan: Plan, variants: Iterable[str]) -> None:
 def test(plan: Plan, variants: Sequence[str], seeds: Sequence[int]) -> None:
     """Measure the stored models on test triples. Refused until all runs are there, so that it happens once."""
     book = Book(plan.runs, "")
-    wanted = [
-        {**plan.key(name), "dataset": dataset, "seed": seed, "split": "valid"}
-        for dataset in plan.datasets
-        for name in variants
-        for seed in seeds
-    ]
+    every = itertools.product(plan.datasets, variants, seeds)
+    wanted = [run_key(plan, name, dataset, seed, "valid") for dataset, name, seed in every]
     missing = [f"{run['variant']} on {run['dataset']}, seed {run['seed']}" for run in wanted if not book.has(run)]
     if missing:
         raise SystemExit(f"{plan.runs} lacks {'; '.join(missing)}: run the script without --test first")
@@ -496,15 +523,17 @@ def row_of(plan: Plan, name: str, dataset: str, seeds: Sequence[int]) -> str:
     paired = [own[seed] - alone[seed] for seed in sorted(own.keys() & alone.keys())]
     cells.append("" if name == "decoder" or not paired else with_interval(paired, "+"))
     cells.append(f"{statistics.fmean(run['seconds'] for run in runs.values()):.0f}")
-    cells.append(f"{max(run['peak_bytes'] for run in runs.values()) / 1e6:.0f} MB")
+    cells.append(f"{max(run['peak_bytes'] or 0 for run in runs.values()) / 1e6:.0f} MB")
     cells.append(f"{next(iter(runs.values()))['parameters']:,}")
     return f"| {' | '.join(cells)} |"
 
 
 def runs_by_seed(plan: Plan, name: str, dataset: str, split: str, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return the records of a variant's runs by seed."""
-    found = records(plan.runs, {**plan.key(name), "dataset": dataset, "split": split})
-    return {run["seed"]: run for run in found if run["seed"] in seeds}
+    if not trials_of(plan, VARIANTS[name].tuned_as or name):
+        return {}
+    found = {seed: records(plan.runs, run_key(plan, name, dataset, seed, split)) for seed in seeds}
+    return {seed: runs[0] for seed, runs in found.items() if runs}
 
 
 def test_mrr(plan: Plan, name: str, dataset: str, ties: Ties, seeds: Sequence[int]) -> dict[int, float]:

@@ -160,6 +160,10 @@ def test_a_quick_comparison(scripts, tmp_path, monkeypatch, capsys):
 
 def test_test_triples_are_not_read_before_all_runs_are_there(scripts, tmp_path):
     plan = scripts[0].Plan(("world",), "distmult", 8, tmp_path / "trials.json", tmp_path / "runs.json", tmp_path)
+    with pytest.raises(SystemExit, match="no finished trial of mlp"):
+        scripts[0].test(plan, ["mlp"], [0])
+    trial = {"trial": 0, "state": "finished", "valid_mrr": 0.1}
+    scripts[0].Book(plan.trials, "").add({**plan.key("mlp"), **trial})
     with pytest.raises(SystemExit, match="lacks mlp on world, seed 0"):
         scripts[0].test(plan, ["mlp"], [0])
 
@@ -178,5 +182,5 @@ def test_what_is_in_the_files_is_not_run_again(scripts, tmp_path):
         book.add({**plan.key("mlp"), "trial": number, **found})
     scripts[0].tune_variant(plan, "mlp", 2)
     assert not (tmp_path / "studies").exists()
-    config, epochs = scripts[0].best_configuration(plan, "mlp", "world", 1)
-    assert (epochs, config.training.penalty, config.seed) == (3, 0.02, 1)
+    config = scripts[0].best_configuration(plan, "mlp", "world", 1)
+    assert (config.training.steps, config.training.penalty, config.seed) == (3 * 118, 0.02, 1)
