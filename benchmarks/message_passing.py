@@ -27,8 +27,8 @@ settings. Spaces of edges apply to variants with messages. `activated_input` app
 embeddings by a full matrix. Trial 0 is the configuration itself.
 
 A trial may take three minutes. The number of epochs is fixed before the first trial of a variant: as many as take
-`SECONDS_OF_STEPS` at the measured time of a step, at most `MAX_EPOCHS`; `random-graph` has as many as `rgcn`. Measure on
-an idle machine, so that all variants have as many. The time of a step, the epochs and every trial are written to
+`SECONDS_OF_STEPS` at the measured time of a step, at most `MAX_EPOCHS`; `random-graph` has as many as `rgcn`. Measure
+on an idle machine, so that all variants have as many. The time of a step, the epochs and every trial are written to
 results/message-passing-trials.json. What is there is not run again. An interrupted study continues from its folder
 below --folder.
 
