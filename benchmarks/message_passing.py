@@ -326,7 +326,8 @@ def tune_variant(plan: Plan, name: str, num_trials: int) -> None:
         value = "no MRR" if trial.value is None else f"validation MRR {trial.value:.4f}"
         print(f"{name}, trial {trial.number} {trial.state}: {value} in {trial.seconds:.0f} s{late}", flush=True)
 
-    tune(study, num_trials, on_trial=on_trial)
+    if tune(study, num_trials, on_trial=on_trial).interrupted:
+        raise SystemExit(f"interrupted; the same command continues from {folder}")
 
 
 def trials_of(plan: Plan, name: str) -> list[dict[str, Any]]:
@@ -336,7 +337,8 @@ def trials_of(plan: Plan, name: str) -> list[dict[str, Any]]:
 
 def records(path: Path, key: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the records of a result file that have these values."""
-    return [each for each in Book(path, "").read()[1] if all(each.get(name) == key[name] for name in key)]
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"runs": []}
+    return [each for each in content["runs"] if all(each.get(name) == key[name] for name in key)]
 
 
 def epochs_of(plan: Plan, name: str) -> int:
