@@ -26,7 +26,7 @@ class BatchScores(NamedTuple):
         positive: Scores of the positives `[num_positives]`.
         negative: Scores of their negatives `[num_positives * num_negatives]`.
         squares: mean s² + mean r² + mean o² over all of these triples, a scalar, for the L2 penalty.
-        directions: Scores of the positives as answers to (s, r, ?) and to (?, r, o), `[2, num_positives]`. Their mean is
+        directions: Scores of the positives as answers to (s, r, ?) and (?, r, o), `[2, num_positives]`. Their mean is
             `positive`. None if they do not differ (`Decoder.scores_directions_apart`).
     """
 
