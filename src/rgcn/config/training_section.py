@@ -22,11 +22,11 @@ PASSES_MESSAGES = {"model.encoder": (*CONVOLVES["model.encoder"], *WALKS["model.
 WEIGHTED = {"training.objective": ("bce", "self-adversarial")}
 
 
-# A softmax over all nodes without leaving out known answers, N3 and Adagrad: chosen by validation on codex-s.
+# A softmax over all nodes without leaving out known answers, N3 and Adagrad: chosen by validation on codex-s and world.
 EMBEDDING_DEFAULTS = {
     "objective": "softmax-unfiltered",
     "sampler": "grouped",
-    "batch_edges": 512,
+    "batch_edges": 1024,
     "optimizer": "adagrad",
     "learning_rate": 0.1,
 }
