@@ -45,7 +45,8 @@ BY_ROWS = (
 PLAIN = (
     "model.reciprocal=false", "model.node_deviation=null", "model.relation_deviation=null",
     "training.objective=sampled-bce", "training.sampler=neighborhood", "training.regularizer=l2",
-    "training.optimizer=adam", "training.learning_rate=0.01", "training.batch_edges=5000", "training.schedule=cosine",
+    "training.penalty=0.01", "training.optimizer=adam", "training.learning_rate=0.01", "training.batch_edges=5000",
+    "training.schedule=cosine",
 )  # fmt: skip
 PLAIN_BY_ROWS = (*PLAIN, *SMALL, *BY_ROWS)
 # name: (configuration, settings, number of processes)

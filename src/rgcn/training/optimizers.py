@@ -202,9 +202,17 @@ class Adagrad(Adam):
         super().__init__(params, lr, eps=eps, weight_decay=weight_decay)
 
     def _step(self, group: dict[str, Any]) -> None:
+        settings = {name: group[name] for name in ("lr", "weight_decay", "eps")}
         for parameter in group["params"]:
-            if parameter.grad is not None:
-                update_adagrad(parameter, _squares_so_far(self, parameter, parameter.shape), group)
+            if parameter.grad is None:
+                continue
+            squares = _squares_so_far(self, parameter, parameter.shape)
+            if parameter.device.type == "cpu":  # one pass over memory instead of six
+                steps = [torch.ones((), dtype=torch.float32)]  # not used without a decay of the rate
+                tensors = [parameter], [parameter.grad], [squares], steps
+                torch._fused_adagrad_(*tensors, lr_decay=0.0, maximize=False, **settings)
+            else:
+                update_adagrad(parameter, squares, group)
 
 
 class RowAdagrad(RowOptimizer):
@@ -224,11 +232,6 @@ def update_adagrad(parameter: Tensor, squares: Tensor, group: dict[str, Any]) ->
     """Take a step of Adagrad on a parameter that has a gradient, given the sum of squared gradients so far."""
     gradient = parameter.grad
     assert gradient is not None
-    if parameter.device.type == "cpu":  # one pass over memory instead of six
-        steps = [torch.ones((), dtype=torch.float32)]  # not used without a decay of the rate
-        settings = {name: group[name] for name in ("lr", "weight_decay", "eps")}
-        torch._fused_adagrad_([parameter], [gradient], [squares], steps, lr_decay=0.0, maximize=False, **settings)
-        return
     if group["weight_decay"]:
         gradient = gradient.add(parameter, alpha=group["weight_decay"])
     squares.addcmul_(gradient, gradient)
