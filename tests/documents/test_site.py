@@ -9,7 +9,6 @@ import ast
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -225,8 +224,6 @@ def test_the_site(tmp_path):
             if cell.cell_type == "markdown":
                 assert not re.search(r"\{[\w-]+\}`|^:::", cell.source, re.M), path
         assert not_brought(cells) == [], path
-    (tmp_path / "alone").mkdir()
-    execute(Path(shutil.copy(downloads["5-node-classification"], tmp_path / "alone")))
 
 
 def not_brought(cells: list[Any]) -> list[str]:
